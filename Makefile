@@ -1,0 +1,38 @@
+# Everything starts from a clean checkout: `make demo` installs what it needs first.
+# ARGS is handed on, for example: make test ARGS='-k alerts -x', make demo ARGS='--seconds 300'.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+STAMP := .venv/.stamp
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+
+demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
+	$(BIN)/sdp-facade demo $(ARGS)
+
+test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
+	$(BIN)/pytest $(ARGS)
+
+bench: $(STAMP) ## Measure throughput and latency beside the raw limits of this machine
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	$(BIN)/sdp-facade bench $(ARGS)
+
+lint: $(STAMP) ## Check style, types, layers, and that the ICD and all that is derived from it agree
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/sdp-facade icd check
+
+clean: ## Stop what runs in .run and remove everything that was made here
+	@if [ -x $(BIN)/sdp-facade ]; then $(BIN)/sdp-facade infra down --wipe; fi
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml scripts/bootstrap
+	@scripts/bootstrap

@@ -1,0 +1,144 @@
+"""What all device classes share: attributes from the ICD, read from memory and pushed by the pump."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import tango
+from tango.server import Device, DeviceMeta
+
+from devices.mapping import TangoReading, tango_attribute, to_tango, unknown
+from facade.clock import Clock, SystemClock
+from facade.errors import IcdError
+from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.reading import Reading
+from facade.service.assembly import Service
+
+_log = logging.getLogger(__name__)
+
+
+class FacadeDevice(Device):
+    """A device that shows what the pump gives it; reads never wait for the bus."""
+
+    icd: ClassVar[Icd]
+    entries: ClassVar[dict[str, Attribute]]
+    clock: ClassVar[Clock] = SystemClock()
+    present: ClassVar[dict[str, "FacadeDevice"]] = {}
+    """All devices of this server, by name in lower case."""
+    service: ClassVar[Service | None] = None
+    """Set once the server is up."""
+    before_end: ClassVar[Callable[[], None] | None] = None
+    """Called when the server is told to end, before Tango deletes its devices."""
+
+    def init_device(self) -> None:
+        """Prepare for pushing; what was known before an Init stays."""
+        super().init_device()
+        if not hasattr(self, "_shown"):
+            now = self.clock.now()
+            self._shown: dict[str, TangoReading] = {name: unknown(entry, now) for name, entry in self.entries.items()}
+            self.set_state(tango.DevState.UNKNOWN)
+            self.set_status("Nothing was heard from the bus yet.")
+        for name in (*self.entries, "State", "Status"):
+            # Pushed by code and already sampled: Tango must not filter a second time.
+            self.set_change_event(name, True, False)
+            self.set_archive_event(name, True, False)
+        self.present[self.get_name().lower()] = self
+
+    def signal_handler(self, signo: int) -> None:
+        """Take a signal that ends the server."""
+        if FacadeDevice.before_end is not None:
+            FacadeDevice.before_end()
+
+    def dev_state(self) -> tango.DevState:
+        """Give the state that the pump has set, without looking at any attribute."""
+        return self.get_state()
+
+    def dev_status(self) -> str:
+        """Give the status that the pump has set."""
+        return str(self.get_status())
+
+    def show(self, name: str, reading: Reading) -> None:
+        """Make a reading the one that clients read."""
+        if name == "State":
+            self.set_state(getattr(tango.DevState, str(reading.value)))
+        elif name == "Status":
+            self.set_status(str(reading.value))
+        else:
+            self._shown[name] = to_tango(self.icd, self.entries[name], reading)
+
+    def push(self, name: str, reading: Reading) -> None:
+        """Send a reading as change and archive event."""
+        if name in ("State", "Status"):
+            self.push_change_event(name)
+            self.push_archive_event(name)
+            return
+        event = to_tango(self.icd, self.entries[name], reading)
+        self.push_change_event(name, *event)
+        self.push_archive_event(name, *event)
+
+    def withdraw(self, name: str) -> None:
+        """Show an attribute as unknown: its value cannot be shown."""
+        if name in self.entries:
+            self._shown[name] = unknown(self.entries[name], self.clock.now())
+
+    def read_shown(self, name: str) -> TangoReading:
+        """Give what an attribute shows."""
+        return self._shown[name]
+
+
+class TangoSink:
+    """Hands readings to the devices of this server; see `facade.service.publisher.EventSink`."""
+
+    def show(self, device: str, attribute: str, reading: Reading) -> None:
+        """Make a reading the one that clients read."""
+        FacadeDevice.present[device.lower()].show(attribute, reading)
+
+    def push(self, device: str, attribute: str, reading: Reading) -> None:
+        """Send a reading as change and archive event."""
+        present = FacadeDevice.present[device.lower()]
+        try:
+            present.push(attribute, reading)
+        except (TypeError, ValueError, OverflowError, tango.DevFailed):
+            # A value that Tango cannot carry is no reason to hold up those of other attributes.
+            _log.exception("event not sent device=%s attribute=%s reading=%s", device, attribute, reading)
+            present.withdraw(attribute)
+
+
+def device_class(icd: Icd, base: type[FacadeDevice]) -> type[FacadeDevice]:
+    """Make the Tango class of a device class of the ICD; `base` has its name and its handlers.
+
+    Raises
+    ------
+    IcdError
+        A handler has no entry in the ICD, or an entry that needs one has none.
+    """
+    entry = icd.classes.get(base.__name__)
+    if entry is None:
+        raise IcdError(f"device class {base.__name__} is not in the ICD; expected schemas/icd/{base.__name__}.toml")
+    _check_handlers(entry, base)
+    namespace: dict[str, Any] = {
+        "__doc__": entry.description,
+        "icd": icd,
+        "entries": {attribute.name: attribute for attribute in entry.attributes},
+    }
+    for attribute in entry.attributes:
+        namespace[attribute.name] = tango_attribute(icd, attribute)
+        namespace[f"read_{attribute.name}"] = _reader(attribute.name)
+    made: type[FacadeDevice] = DeviceMeta(entry.name, (base,), namespace)
+    return made
+
+
+def _check_handlers(entry: DeviceClass, base: type[FacadeDevice]) -> None:
+    wanted = {f"write_{attribute.name}" for attribute in entry.attributes if attribute.access == "READ_WRITE"}
+    found = {name for name in vars(base) if name.startswith("write_")}
+    if wanted != found:
+        missing, extra = sorted(wanted - found), sorted(found - wanted)
+        raise IcdError(f"{entry.name}.toml: handlers in devices/: missing {missing}, without an entry {extra}")
+
+
+def _reader(name: str) -> Callable[[FacadeDevice], TangoReading]:
+    def read(self: FacadeDevice) -> TangoReading:
+        return self.read_shown(name)
+
+    read.__name__ = f"read_{name}"
+    return read

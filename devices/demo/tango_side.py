@@ -1,0 +1,130 @@
+"""What any Tango client reads of the deployment: the demo knows the other end by nothing else."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tango
+
+from devices.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, Found
+from devices.view import BUS, MASTER, NODE
+from facade.icd.model import Attribute, DeviceClass, Icd
+
+_REASONS_STREAM = "ingest.heaps"
+
+
+class Shown(NamedTuple):
+    """One attribute as it was read."""
+
+    value: Any
+    valid: bool
+    """Not ATTR_INVALID."""
+    time: float
+    """Of the data [Unix s]."""
+
+
+class TangoSide:
+    """Reads the devices of a deployment.
+
+    Parameters
+    ----------
+    devices
+        Device names by class.
+    """
+
+    def __init__(self, tango_host: str, devices: Mapping[str, Sequence[str]], icd: Icd) -> None:
+        self._icd = icd
+        self.devices = devices
+        self._proxies = {
+            name: tango.DeviceProxy(f"tango://{tango_host}/{name}") for names in devices.values() for name in names
+        }
+
+    @property
+    def nodes(self) -> dict[int, str]:
+        """Give the device of each ingest node."""
+        return {int(name.rsplit("/", 1)[-1]): name for name in self.devices[NODE]}
+
+    def read(self, device: str, attributes: Iterable[str]) -> dict[str, Shown]:
+        """Read some attributes at once; those that cannot be read are left out, all of them if nobody answers."""
+        try:
+            answers = self._proxies[device].read_attributes(list(attributes))
+        except tango.DevFailed:
+            return {}
+        return {
+            answer.name: Shown(answer.value, answer.quality != tango.AttrQuality.ATTR_INVALID, answer.time.totime())
+            for answer in answers
+            if not answer.has_failed
+        }
+
+    def bus(self, *attributes: str) -> dict[str, Shown]:
+        """Read attributes of SdpBus."""
+        return self.read(self.devices[BUS][0], attributes)
+
+    def windows_since(self, time: float) -> bool:
+        """Tell whether every node shows a valid window with data from after a time [Unix s]."""
+        for device in self.nodes.values():
+            shown = self.read(device, ["heapRate"]).get("heapRate")
+            if shown is None or not shown.valid or shown.time <= time:
+                return False
+        return True
+
+    def totals(self) -> dict[int, int]:
+        """Give the heaps of each node whose total can be read and is valid."""
+        shown = {number: self.read(device, ["heapsTotal"]).get("heapsTotal") for number, device in self.nodes.items()}
+        return {number: int(one.value) for number, one in shown.items() if one is not None and one.valid}
+
+    def is_drained(self, sent: int) -> bool:
+        """Tell whether all notifications sent were taken, accounted for, and merged by the device servers."""
+        names = ["ingestHeapsConsumed", "ingestHeapsUsed", "ingestHeapsLag", "ingestSummaryLag"]
+        shown = {name: one.value for name, one in self.bus(*names).items() if one.value is not None}
+        if any(name not in shown for name in names[:2]) or shown["ingestHeapsConsumed"] < sent:
+            return False
+        merged = sum(self.totals().values())
+        return not shown.get(names[2]) and not shown.get(names[3]) and merged >= shown["ingestHeapsUsed"]
+
+    def stale(self) -> bool:
+        """Tell whether every attribute that shows a window is ATTR_INVALID."""
+        for device_class in (NODE, MASTER):
+            names = [entry.name for entry in windowed(self._icd.classes[device_class])]
+            for device in self.devices[device_class]:
+                shown = self.read(device, names)
+                if len(shown) < len(names) or any(one.valid for one in shown.values()):
+                    return False
+        return True
+
+    def found(self) -> Found:
+        """Read the whole account."""
+        bus_names = [prefix + figure for prefix in STREAMS.values() for figure in BUS_FIGURES]
+        reasons = self.bus("deadLetterReasons").get("deadLetterReasons")
+        return Found(
+            bus=_numbers(self.bus(*bus_names)),
+            reasons=_reasons(() if reasons is None else reasons.value or ()),
+            master=_numbers(self.read(self.devices[MASTER][0], MASTER_TOTALS)),
+            nodes={number: _numbers(self.read(device, NODE_TOTALS)) for number, device in self.nodes.items()},
+        )
+
+
+def windowed(device_class: DeviceClass) -> list[Attribute]:
+    """Give the attributes that silence makes invalid."""
+    return [
+        entry
+        for entry in device_class.attributes
+        if entry.source is not None and (device_class.stale_after if entry.stale_after is None else entry.stale_after)
+    ]
+
+
+def answers(tango_host: str, server: str, instance: str) -> bool:
+    """Tell whether a device-server instance runs."""
+    try:
+        tango.DeviceProxy(f"tango://{tango_host}/dserver/{server}/{instance}").ping()
+    except tango.DevFailed:
+        return False
+    return True
+
+
+def _numbers(shown: Mapping[str, Shown]) -> dict[str, int]:
+    return {name: int(one.value) for name, one in shown.items() if one.value is not None}
+
+
+def _reasons(lines: Iterable[str]) -> dict[str, int]:
+    parts = [line.split() for line in lines]
+    return {reason: int(count) for stream, reason, count in parts if stream == _REASONS_STREAM}

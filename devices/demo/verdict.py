@@ -1,0 +1,86 @@
+"""Which limits a demo has kept: of time, of pace, of staleness. The account itself is in `account`."""
+
+from collections.abc import Sequence
+
+from devices.demo.options import DRAINS_WITHIN, INVALID_SLACK, JITTER, RATE_SLACK, SERVER_RECOVERY, WORKER_RECOVERY
+from devices.demo.report import DemoReport
+from devices.demo.stage import Stage
+from devices.demo.timing import LASTING, Interval, notification_latency, pace, window_latency, without_rereads
+from devices.events import Event, Records
+from devices.view import MASTER, NODE
+from facade.reading import Quality
+
+
+def measure(stage: Stage, report: DemoReport, records: Records) -> None:
+    """Put what the events say into the report."""
+    events = {
+        (device, attribute): without_rereads(record.events)
+        for device, attributes in records.items()
+        for attribute, record in attributes.items()
+    }
+    nodes = set(stage.tango_side.nodes.values())
+    rates = [
+        event
+        for (device, attribute), of_one in events.items()
+        if device in nodes and attribute == "heapRate"
+        for event in of_one
+        if event.quality is not Quality.INVALID
+    ]
+    report.notification_latency = notification_latency(rates)
+    report.window_latency = window_latency(rates)
+    report.window_latency_undisturbed = window_latency(_outside(rates, report.restarts))
+    report.pace = pace(events, _shortest(stage), report.restarts)
+
+
+def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
+    """Say which limits were passed."""
+    stale_after = max(stage.icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
+    if report.drained_after is not None:
+        stale_after += max(report.drained_after - INVALID_SLACK, 0.0)  # until then the values were fresh
+    limits: list[tuple[str, float | None, float]] = [
+        ("everything sent is accounted for", report.drained_after, DRAINS_WITHIN),
+        ("silent attributes are ATTR_INVALID", report.invalid_after, stale_after),
+    ]
+    if stage.options.kills:
+        limits += [
+            ("the killed worker's output is back", report.worker_recovery, WORKER_RECOVERY),
+            ("the killed device server's values are back", report.server_recovery, SERVER_RECOVERY),
+        ]
+    failures = [
+        f"{what}: expected within {limit:.1f} s, got {'never' if value is None else f'{value:.2f} s'}"
+        for what, value, limit in limits
+        if value is None or value > limit
+    ]
+    return failures + _pace_limits(report)
+
+
+def _pace_limits(report: DemoReport) -> list[str]:
+    found = report.pace
+    if report.notification_latency is None:
+        return ["events: expected some of heapRate, got none"]
+    if found is None:
+        return []
+    failures = []
+    if found.closest_gap < found.shortest * JITTER:
+        failures.append(
+            f"two events of {found.closest}: expected about {found.shortest:g} s between them,"
+            f" got {found.closest_gap:.3f} s"
+        )
+    if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK:
+        failures.append(
+            f"events of {found.busiest}: expected at most {found.busiest_limit:g}/s, got {found.busiest_rate:.2f}/s"
+        )
+    return failures
+
+
+def _shortest(stage: Stage) -> dict[tuple[str, str], float]:
+    return {
+        (device, entry.name): (entry.sampling or device_class.sampling).shortest
+        for name, device_class in stage.icd.classes.items()
+        for device in stage.tango_side.devices.get(name, ())
+        for entry in device_class.attributes
+    }
+
+
+def _outside(events: Sequence[Event], intervals: Sequence[Interval]) -> list[Event]:
+    return [event for event in events if not any(a <= event.received <= b for a, b in intervals)]

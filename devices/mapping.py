@@ -1,0 +1,79 @@
+"""From the ICD to Tango: attributes, their properties, and readings in Tango's form."""
+
+from typing import Any
+
+import tango
+from tango.server import attribute
+
+from facade.icd.model import Attribute, Icd
+from facade.icd.units import unit_of
+from facade.reading import Quality, Reading
+
+TangoReading = tuple[Any, float, tango.AttrQuality]
+"""Value, time [Unix s] and quality, as Tango's read methods return them."""
+
+_TYPES = {
+    "DevBoolean": tango.CmdArgType.DevBoolean,
+    "DevLong": tango.CmdArgType.DevLong,
+    "DevLong64": tango.CmdArgType.DevLong64,
+    "DevULong64": tango.CmdArgType.DevULong64,
+    "DevDouble": tango.CmdArgType.DevDouble,
+    "DevString": tango.CmdArgType.DevString,
+    "DevEnum": tango.CmdArgType.DevEnum,
+}
+_EMPTY: dict[str, Any] = {"DevBoolean": False, "DevString": "", "DevDouble": 0.0}
+_QUALITIES = {
+    Quality.VALID: tango.AttrQuality.ATTR_VALID,
+    Quality.WARNING: tango.AttrQuality.ATTR_WARNING,
+    Quality.ALARM: tango.AttrQuality.ATTR_ALARM,
+    Quality.INVALID: tango.AttrQuality.ATTR_INVALID,
+}
+
+
+def tango_attribute(icd: Icd, entry: Attribute) -> attribute:
+    """Make the Tango attribute of an ICD entry; its read method is ``read_<name>``."""
+    options: dict[str, Any] = {
+        "name": entry.name,
+        "label": entry.label,
+        "doc": entry.description,
+        "unit": unit_of(icd, entry),
+        "fget": f"read_{entry.name}",
+        "dtype": _TYPES[entry.type],
+        "display_level": tango.DispLevel.EXPERT if entry.expert else tango.DispLevel.OPERATOR,
+        **_limits(entry),
+    }
+    if entry.format:
+        options["format"] = entry.format
+    if entry.enum is not None:
+        options["enum_labels"] = list(icd.enums[entry.enum])
+    if entry.length:
+        options["dtype"] = (_TYPES[entry.type],)
+        options["max_dim_x"] = entry.length
+    if entry.access == "READ_WRITE":
+        options["access"] = tango.AttrWriteType.READ_WRITE
+        options["fset"] = f"write_{entry.name}"
+    return attribute(**options)
+
+
+def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
+    """Give a reading in Tango's form."""
+    value: Any = reading.value
+    if entry.enum is not None:
+        value = icd.enums[entry.enum].index(str(value))
+    elif isinstance(value, tuple):
+        value = list(value[: entry.length])
+    return value, reading.time, _QUALITIES[reading.quality]
+
+
+def unknown(entry: Attribute, time: float) -> TangoReading:
+    """Give what an attribute shows before anything is known: ATTR_INVALID."""
+    value: Any = [] if entry.length else _EMPTY.get(entry.type, 0)
+    return value, time, tango.AttrQuality.ATTR_INVALID
+
+
+def _limits(entry: Attribute) -> dict[str, str]:
+    if entry.limits is None:
+        return {}
+    found = {name: getattr(entry.limits, name) for name in ("min_alarm", "min_warning", "max_warning", "max_alarm")}
+    number = float if entry.type == "DevDouble" else int  # Tango parses "1" as an integer, but not "1.0"
+    return {name: str(number(value)) for name, value in found.items() if value is not None}

@@ -1,0 +1,122 @@
+"""The Tango device server: ``SdpFacade <instance>``.
+
+One process serves the devices that the Tango database lists for the instance. One thread reads
+the bus and pushes; Tango's own threads only read what it has put in memory.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import tango
+from tango.server import run
+
+from devices.base import FacadeDevice, TangoSink
+from devices.classes import device_classes
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.clock import SystemClock
+from facade.config import Settings, load_settings
+from facade.errors import FacadeError
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.metrics import serve_metrics
+from facade.service.assembly import Service, assemble
+
+_log = logging.getLogger(__name__)
+
+SERVER = "SdpFacade"
+"""Name of the server in the Tango database, of the executable, and of Starter's entry."""
+HIGH_WATER_MARK = "20000"
+"""Events that ZMQ keeps for a slow client; Tango's default of 1000 is one burst of a rack."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the device server; arguments are Tango's: the instance, then options such as ``-v4``."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(level=os.environ.get("SDP_LOG_LEVEL", "INFO"), format=LOG_FORMAT, stream=sys.stderr)
+    if not arguments or arguments[0].startswith("-"):
+        sys.exit(f"usage: {SERVER} INSTANCE [Tango options]\nfor example: {SERVER} control")
+    os.environ.setdefault("TANGO_DS_EVENT_BUFFER_HWM", HIGH_WATER_MARK)
+    try:
+        icd, settings = load(), load_settings()
+        _serve(icd, settings, arguments)
+    except FacadeError as error:
+        sys.exit(f"{SERVER} {arguments[0]}: {error}")
+    except tango.DevFailed as failed:
+        sys.exit(f"{SERVER} {arguments[0]}: Tango: {failed.args[0].desc} (TANGO_HOST={os.environ.get('TANGO_HOST')})")
+
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
+    classes = device_classes(icd)
+    stop = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start() -> None:
+        try:
+            service = _assemble(icd, settings, arguments[0])
+            serve_metrics(service.pump.accounts)
+        except FacadeError as error:  # Tango would swallow it, and go on without a pump
+            tango.Util.instance().unregister_server()
+            os.write(2, f"{SERVER} {arguments[0]}: {error}\n".encode())
+            os._exit(1)
+        FacadeDevice.service = service
+        thread = threading.Thread(target=_pump, args=(service, stop), name="pump", daemon=True)
+        threads.append(thread)
+        # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
+        FacadeDevice.before_end = end
+        for device in [*FacadeDevice.present.values()][:1]:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                device.register_signal(number)
+        thread.start()
+
+    def end() -> None:
+        stop.set()
+        for thread in threads:
+            thread.join(4.0)
+
+    if not any(argument.startswith(("-nodb", "-file")) for argument in arguments):
+        tango.Database()  # else Tango ends the process itself, without saying where it looked
+    run(tuple(classes), args=[SERVER, *arguments], post_init_callback=start)
+    end()
+
+
+def _assemble(icd: Icd, settings: Settings, instance: str) -> Service:
+    devices: dict[str, list[str]] = {}
+    for device in FacadeDevice.present.values():
+        devices.setdefault(type(device).__name__, []).append(device.get_name().lower())
+    clock = SystemClock()
+    bus = KafkaBus(Connection(settings, clock=clock), client=f"{SERVER}-{instance}")
+    return assemble(
+        icd,
+        settings,
+        {name: sorted(names) for name, names in devices.items()},
+        TangoSink(),
+        bus,
+        instance=f"{SERVER}-{instance}",
+        clock=clock,
+        versions=_versions(icd),
+    )
+
+
+def _pump(service: Service, stop: threading.Event) -> None:
+    with tango.EnsureOmniThread():
+        service.pump.run(stop)
+
+
+def _versions(icd: Icd) -> dict[str, str]:
+    own = version("sdp-tango-facade")
+    libraries = {name: version(name) for name in ("pytango", "confluent-kafka", "msgspec", "numpy")}
+    return {"versionId": own, "sdpVersion": json.dumps({"facade": own, "icd": icd.version, "libraries": libraries})}
+
+
+if __name__ == "__main__":
+    main()

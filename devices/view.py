@@ -1,0 +1,238 @@
+"""Draws what Tango events say about a deployment: pure functions of a `Scene`, in need of no server."""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from devices.events import Record, Records, rate
+from facade.reading import Quality
+
+NODE, MASTER, BUS = "SdpIngestNode", "SdpMaster", "SdpBus"
+MOST_ROWS: Final = 40
+_FIXED_LINES: Final = 16
+"""Lines of the view that are no node's row."""
+
+_STYLES = {Quality.VALID: "", Quality.WARNING: "yellow", Quality.ALARM: "bold red", Quality.INVALID: "dim strike"}
+_STATES = {"ON": "green", "ALARM": "bold red", "FAULT": "bold red", "STANDBY": "yellow", "DISABLE": "dim"}
+_HEALTH = {"OK": "bold green", "DEGRADED": "bold yellow", "FAILED": "bold red", "UNKNOWN": "bold magenta"}
+_DASH = "-"
+_NOTHING = Record()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One attribute of a device as it is shown."""
+
+    title: str
+    attribute: str
+    form: Callable[[Any], str]
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.0f}"
+
+
+NODE_FIELDS = (
+    Field("heaps/s", "heapRate", _number),
+    Field("loss", "packetLossFraction", lambda value: f"{value:.3%}"),
+    Field("flagged", "flaggedFractionMean", lambda value: f"{value:.2%}"),
+    Field("p50 ms", "latencyP50", lambda value: f"{value * 1e3:.1f}"),
+    Field("p99 ms", "latencyP99", lambda value: f"{value * 1e3:.1f}"),
+    Field("missing", "heapsMissing", _number),
+    Field("twice", "heapsDuplicated", _number),
+    Field("heaps", "heapsTotal", _number),
+)
+BUS_FIELDS = (
+    Field("records/s", "ingestHeapsRate", _number),
+    Field("used", "ingestHeapsUsed", _number),
+    Field("lag", "ingestHeapsLag", _number),
+    Field("late", "ingestHeapsLate", _number),
+    Field("workers", "workersAlive", _number),
+    Field("dead letters", "ingestHeapsDeadLettered", _number),
+    Field("connected", "connected", lambda value: "yes" if value else "NO"),
+    Field("balance", "ingestHeapsBalance", _number),
+)
+SHOWN = {
+    NODE: ("State", *(field.attribute for field in NODE_FIELDS)),
+    MASTER: ("State", "healthState", "healthInfo", "nodesReporting", "nodesExpected", "heapRate"),
+    BUS: ("State", *(field.attribute for field in BUS_FIELDS), "deadLetterReasons", "lastError"),
+}
+"""The attributes that the view needs, by device class."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """All that one picture is made of."""
+
+    tango_host: str
+    devices: Mapping[str, Sequence[str]]
+    """Device names by class."""
+    records: Records
+    now: float
+    """[Unix s]."""
+    health_labels: tuple[str, ...]
+    """Labels of healthState."""
+
+    def record(self, device: str, attribute: str) -> Record:
+        """Give what came of an attribute, be it nothing."""
+        return self.records.get(device, {}).get(attribute, _NOTHING)
+
+    def first(self, device_class: str, attribute: str) -> Record:
+        """Give what came of an attribute of the only device of a class."""
+        return self.record(next(iter(self.devices.get(device_class, ())), ""), attribute)
+
+    def health(self) -> str:
+        """Give healthState's label."""
+        newest = self.first(MASTER, "healthState").newest
+        return _DASH if newest is None or newest.value is None else self.health_labels[int(newest.value)]
+
+
+def rows_in(height: int) -> int:
+    """Give how many nodes have a row on a terminal of so many lines."""
+    return max(4, min(height - _FIXED_LINES, MOST_ROWS))
+
+
+def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
+    """Draw the whole view."""
+    panels = Table.grid(expand=True)
+    panels.add_column(ratio=3)
+    panels.add_column(ratio=2)
+    panels.add_row(_bus(scene), _health(scene))
+    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), panels)
+
+
+def summary(scene: Scene) -> str:
+    """Give the view in one plain line."""
+    at = datetime.fromtimestamp(scene.now, UTC).strftime("%H:%M:%S")
+
+    def figure(device_class: str, attribute: str) -> str:
+        return cell(scene.first(device_class, attribute), _number).plain
+
+    return (
+        f"{at} UTC  SDP {cell(scene.first(MASTER, 'State'), str)} {scene.health()}"
+        f"  nodes {figure(MASTER, 'nodesReporting')}/{figure(MASTER, 'nodesExpected')}"
+        f"  {figure(MASTER, 'heapRate')} heaps/s  used {figure(BUS, 'ingestHeapsUsed')}"
+        f"  lag {figure(BUS, 'ingestHeapsLag')}  late {figure(BUS, 'ingestHeapsLate')}"
+        f"  dead letters {figure(BUS, 'ingestHeapsDeadLettered')}"
+        f"  balance {figure(BUS, 'ingestHeapsBalance')}  workers {figure(BUS, 'workersAlive')}"
+    )
+
+
+def cell(record: Record, form: Callable[[Any], str], style: str = "") -> Text:
+    """Show one value so that its quality is seen: INVALID is dim and struck out, or a dash."""
+    newest = record.newest
+    if newest is None or newest.value is None:
+        return Text(_DASH, style="dim")
+    # A span: the style of the whole text would also strike out the blanks before it.
+    return Text.assemble((form(newest.value), _STYLES[newest.quality] or style))
+
+
+def _header(scene: Scene) -> RenderableType:
+    state = _state(scene.first(MASTER, "State"))
+    reporting, expected = scene.first(MASTER, "nodesReporting"), scene.first(MASTER, "nodesExpected")
+    health = scene.health()
+    line = Table.grid(expand=True)
+    line.add_column()
+    line.add_column(justify="right")
+    line.add_row(
+        Text.assemble(
+            ("SDP ", "bold"),
+            state,
+            "  health ",
+            (health, _HEALTH.get(health, "dim")),
+            "  nodes ",
+            cell(reporting, _number, "bold"),
+            " of ",
+            cell(expected, _number, "bold"),
+            "  ",
+            cell(scene.first(MASTER, "heapRate"), _number, "bold"),
+            " heaps/s",
+        ),
+        Text(f"{scene.tango_host}  {datetime.fromtimestamp(scene.now, UTC).strftime('%Y-%m-%d %H:%M:%S')} UTC", "dim"),
+    )
+    return line
+
+
+def _nodes(scene: Scene, rows: int) -> RenderableType:
+    nodes = scene.devices.get(NODE, ())
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold")
+    table.add_column("node", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for title in (*(field.title for field in NODE_FIELDS), "age s", "ev/s"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for device in nodes[:rows]:
+        table.add_row(*_row(scene, device))
+    if len(nodes) > rows:
+        table.caption = f"and {len(nodes) - rows} more"
+    return table
+
+
+def _row(scene: Scene, device: str) -> list[Text]:
+    records = scene.records.get(device, {})
+    times = [record.newest.time for record in records.values() if record.newest is not None]
+    # The newest of all attributes: one that has not changed sends no event, however alive it is.
+    age = Text(f"{scene.now - max(times):.1f}" if times else _DASH, style="" if times else "dim")
+    pushed = sum(rate(record.events, scene.now) for record in records.values())
+    return [
+        Text(device.rsplit("/", 1)[-1]),
+        _state(scene.record(device, "State")),
+        *(cell(scene.record(device, field.attribute), field.form) for field in NODE_FIELDS),
+        age,
+        Text(f"{pushed:.1f}"),
+    ]
+
+
+def _state(record: Record) -> Text:
+    newest = record.newest
+    return cell(record, str, _STATES.get(str(newest.value), "magenta") if newest else "")
+
+
+def _bus(scene: Scene) -> RenderableType:
+    grid = Table.grid(padding=(0, 2), expand=True)
+    for _ in range(2):
+        grid.add_column(no_wrap=True)
+        grid.add_column(justify="right", no_wrap=True)
+    cells = [
+        (Text(field.title, style="dim"), cell(scene.first(BUS, field.attribute), field.form)) for field in BUS_FIELDS
+    ]
+    for left, right in zip(cells[::2], cells[1::2], strict=True):
+        grid.add_row(*left, *right)
+    reasons = scene.first(BUS, "deadLetterReasons").newest
+    texts = reasons.value or () if reasons else ()
+    counts = [text.removeprefix("ingest.heaps ") for text in texts if text.startswith("ingest.heaps ")]
+    error = cell(scene.first(BUS, "lastError"), lambda value: value or "none")
+    body = Group(
+        grid,
+        Text("set aside: " + (", ".join(counts) or "nothing"), no_wrap=True, overflow="ellipsis"),
+        Text.assemble("last error: ", error),
+    )
+    return Panel(body, title=Text.assemble("SdpBus ", _state(scene.first(BUS, "State"))), border_style="dim", height=9)
+
+
+def _health(scene: Scene) -> RenderableType:
+    newest = scene.first(MASTER, "healthInfo").newest
+    if newest is None or newest.value is None:
+        body = Text("nothing is heard of SdpMaster", style="dim")
+    else:
+        body = Text("\n".join(newest.value) or "no complaints")
+    return Panel(body, title="health reasons", border_style=_HEALTH.get(scene.health(), "dim"), height=9)
+
+
+def draw(scene: Scene, file: Path, width: int = 100) -> None:
+    """Write the view as SVG, as it looks on a terminal."""
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(render(scene))
+    picture = console.export_svg(title="sdp-facade watch", unique_id="watch")
+    # Without the fonts that it would fetch from elsewhere: the reader's own monospaced one does.
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))

@@ -1,0 +1,37 @@
+"""The bus as one device server sees it: one connection, one state of health, readers and a writer."""
+
+from collections.abc import Mapping, Sequence
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader, Start
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+
+_SNAPSHOTS = "snapshots"
+_READ_ALL = 10.0
+"""Longest time for reading the snapshot topic from its beginning [s]."""
+
+
+class KafkaBus:
+    """Opens readers and the writer of one device server; see `facade.service.pump.Bus`."""
+
+    def __init__(self, connection: Connection, *, client: str) -> None:
+        self._connection = connection
+        self.health = BusHealth()
+        self._writer = KafkaWriter(connection, health=self.health, client=client)
+
+    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Start) -> KafkaReader:
+        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
+        return KafkaReader(self._connection, topics, start=start, health=self.health)
+
+    def read_snapshots(self) -> list[Record]:
+        """Give all records of the snapshot topic."""
+        reader = KafkaReader(self._connection, {_SNAPSHOTS: None}, start={}, health=self.health)
+        try:
+            return reader.read_to_end(_READ_ALL)
+        finally:
+            reader.close()
+
+    def writer(self) -> KafkaWriter:
+        """Give the writer for snapshots, settings and dead letters."""
+        return self._writer

@@ -1,0 +1,114 @@
+"""How to reach the brokers, and what is the same for every client."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from facade.bus.port import BusHealth
+from facade.clock import Clock, SystemClock
+from facade.config import Settings
+
+_log = logging.getLogger(__name__)
+
+_LOG_AGAIN = 10.0
+"""Time between two log lines about one error that repeats [s]."""
+_SAYS_NOTHING = 3.0
+"""A client that gave no statistics for so long has been closed or hangs [s]."""
+
+ANSWER_MS = 8000
+"""A broker whose answer is so late hangs; the client's default is a minute [ms]."""
+
+_DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+
+
+class Connection:
+    """Settings that all clients of one deployment share."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self.prefix = settings.prefix
+        self.bootstrap = settings.bootstrap
+        self.clock = clock or SystemClock()
+        self._logged: dict[str, float] = {}
+        """When each error was last logged [Unix s]; only of the last seconds."""
+        self._shared = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
+
+    def config(self, health: BusHealth, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the whole configuration of one client.
+
+        The client's errors and statistics end up in `health`.
+        """
+        link = _Link(health, self.clock)
+        return {
+            "reconnect.backoff.ms": 100,
+            "reconnect.backoff.max.ms": 1000,
+            "socket.keepalive.enable": True,
+            "log.connection.close": False,
+            "statistics.interval.ms": 1000,
+            "stats_cb": self._statistics(link),
+            "error_cb": self._errors(link, health),
+            "logger": _log,
+            **self._shared,
+            **own,
+        }
+
+    def topic(self, name: str) -> str:
+        """Give the topic's name on the brokers."""
+        return self.prefix + name
+
+    def name(self, topic: str) -> str:
+        """Give the ICD's name of a topic on the brokers."""
+        return topic.removeprefix(self.prefix)
+
+    def note(self, health: BusHealth, text: str) -> None:
+        """Remember an error for operators; one that repeats is logged now and then only."""
+        now = self.clock.now()
+        self._logged = {known: at for known, at in self._logged.items() if now - at < _LOG_AGAIN}
+        if text not in self._logged:
+            self._logged[text] = now
+            _log.warning("kafka error: %s", text)
+        health.last_error, health.last_error_at = text, now
+
+    def answered(self, health: BusHealth) -> None:
+        """Remember that a broker has just answered; the first statistics come only a second later."""
+        _Link(health, self.clock).tell(up=True)
+
+    def _errors(self, link: "_Link", health: BusHealth) -> Callable[[KafkaError], None]:
+        def on_error(error: KafkaError) -> None:
+            if error.code() in _DOWN:
+                health.down_at = self.clock.monotonic()
+                link.tell(up=False)
+            self.note(health, f"{error.name()}: {error.str()}")
+
+        return on_error
+
+    @staticmethod
+    def _statistics(link: "_Link") -> Callable[[str], None]:
+        def on_statistics(text: str) -> None:
+            # A search instead of a parse: the document is large and comes each second.
+            link.tell(up='"state":"UP"' in text)
+
+        return on_statistics
+
+
+class _Link:
+    """What one client of several knows: the broker is reachable while any of them reaches it.
+
+    An idle client's connection is closed by the broker after some minutes, which says nothing.
+    """
+
+    def __init__(self, health: BusHealth, clock: Clock) -> None:
+        self._health = health
+        self._clock = clock
+
+    def tell(self, *, up: bool) -> None:
+        """Take what the client has just said."""
+        now = self._clock.monotonic()
+        if up:
+            self._health.last_up[self] = now
+        else:
+            self._health.last_up.pop(self, None)
+        # A client that was closed says nothing any more.
+        self._health.last_up = {link: at for link, at in self._health.last_up.items() if now - at < _SAYS_NOTHING}
+        self._health.connected = bool(self._health.last_up)

@@ -1,0 +1,44 @@
+"""The raw limit of this client: consuming and doing nothing, to set our own worker's speed beside it.
+
+The settings are those of a worker, all of them; what differs is only what happens to the records.
+"""
+
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import _consumer_settings
+from facade.bus.port import BusHealth
+from facade.errors import BusError
+
+
+def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, timeout: float = 0.1) -> Iterator[int]:
+    """Consume a topic from its beginning without end, and give how many records each call of the client gave.
+
+    Parameters
+    ----------
+    group
+        A consumer group that has never committed anything.
+    batch
+        Most records of one call.
+    timeout
+        Longest wait in one call [s]; a call that gave nothing is 0.
+
+    Raises
+    ------
+    BusError
+        The client reports an error instead of records.
+    """
+    name = connection.prefix + group
+    consumer = Consumer(connection.config(BusHealth(), _consumer_settings(name, f"{name}-bare")))
+    try:
+        # A subscription and not an assignment: the worker's own start has the same steps.
+        consumer.subscribe([connection.topic(topic)])
+        while True:
+            messages = consumer.consume(batch, timeout)
+            if messages and (error := messages[-1].error()) is not None:
+                raise BusError(f"topic {connection.topic(topic)} cannot be consumed: {error.str()}")
+            yield len(messages)
+    finally:
+        consumer.close()

@@ -1,0 +1,135 @@
+"""Reads whole topics from given places on; no group, no commits: the reader's own snapshot says how far it is."""
+
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka.records import to_record
+from facade.bus.port import BusHealth, Record
+from facade.errors import BusError
+
+_BROKER_WAIT = 5.0
+"""Longest wait for an answer of the broker while opening [s]."""
+
+Start = Mapping[str, Mapping[int, int]]
+"""Offset to begin at, by topic and partition; a partition that is not named begins at its start."""
+
+
+class KafkaReader:
+    """Reads some topics, committed records only.
+
+    Parameters
+    ----------
+    topics
+        Partitions to read by topic; None: all of them.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer, or a topic does not exist.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topics: Mapping[str, Sequence[int] | None],
+        *,
+        start: Start,
+        health: BusHealth,
+    ) -> None:
+        self._connection = connection
+        self._health = health
+        self._next: dict[tuple[str, int], int] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self._consumer = Consumer(connection.config(health, _settings(connection.prefix)))
+        try:
+            self._places = [
+                place for topic, chosen in topics.items() for place in self._partitions(topic, chosen, start)
+            ]
+            self._consumer.assign(self._places)
+            connection.answered(health)
+        except (KafkaException, BusError) as error:
+            if isinstance(error, BusError):
+                connection.answered(health)  # that a topic is missing
+            self._consumer.close()
+            raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {error}") from error
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Give the next records, at most `limit`, waiting at most `timeout` [s] for them."""
+        records = []
+        for message in self._consumer.consume(limit, timeout):
+            error = message.error()
+            if error is None:
+                records.append(to_record(self._connection, message))
+                self._next[message.topic(), message.partition()] = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # Behind the last record there may be marks of transactions, which are never given out.
+                self._next[message.topic(), message.partition()] = message.offset()
+                self._ended.add((message.topic(), message.partition()))
+            else:
+                self._connection.note(self._health, f"{error.name()}: {error.str()}")
+        return records
+
+    def caught_up(self, topic: str) -> bool:
+        """Tell whether the end of each partition was reached, at least once."""
+        name = self._connection.topic(topic)
+        return all((place.topic, place.partition) in self._ended for place in self._places if place.topic == name)
+
+    def lag(self, topic: str) -> int:
+        """Count what is behind the last record taken, by what was last heard; asks nobody."""
+        name, lag = self._connection.topic(topic), 0
+        for place in self._places:
+            at = self._next.get((place.topic, place.partition))
+            if place.topic == name and at is not None:
+                lag += max(int(self._consumer.get_watermark_offsets(place, cached=True)[1]) - at, 0)
+        return lag
+
+    def read_to_end(self, timeout: float) -> list[Record]:
+        """Give everything up to where the topics end now, for small (compacted) topics.
+
+        Raises
+        ------
+        BusError
+            The end was not reached within `timeout` [s].
+        """
+        clock = self._connection.clock
+        deadline = clock.monotonic() + timeout
+        records: list[Record] = []
+        wanted = {(place.topic, place.partition) for place in self._places}
+        while not wanted <= self._ended:
+            if clock.monotonic() > deadline:
+                late = sorted(wanted - self._ended)
+                raise BusError(f"the end of {late} was not reached within {timeout} s; {len(records)} records read")
+            records += self.take(10_000, 0.1)
+        return records
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()
+
+    def _partitions(self, topic: str, chosen: Sequence[int] | None, start: Start) -> list[TopicPartition]:
+        name = self._connection.topic(topic)
+        found = self._consumer.list_topics(name, timeout=_BROKER_WAIT).topics.get(name)
+        if found is None or found.error is not None or not found.partitions:
+            raise BusError(f"topic {name} does not exist; create it with `sdp-facade topics create`")
+        if missing := set(chosen or ()) - set(found.partitions):
+            raise BusError(f"topic {name} has no partition {sorted(missing)}, only {sorted(found.partitions)}")
+        at = start.get(topic, {})
+        partitions = found.partitions if chosen is None else chosen
+        return [TopicPartition(name, partition, at.get(partition, OFFSET_BEGINNING)) for partition in partitions]
+
+
+def _settings(prefix: str) -> dict[str, object]:
+    return {
+        "group.id": f"{prefix}reader",  # the client wants one; nothing is ever committed to it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 20,
+        "socket.timeout.ms": ANSWER_MS,
+        "queued.max.messages.kbytes": 32_768,
+        "fetch.message.max.bytes": 1_048_576,
+    }

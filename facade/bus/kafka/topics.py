@@ -1,0 +1,104 @@
+"""Makes the ICD's topics and compares those that exist with it; nothing is ever created by accident."""
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.port import BusHealth
+from facade.errors import BusError
+from facade.icd.model import Topic
+
+_BROKER_WAIT = 10.0
+"""Longest wait for an answer of the broker [s]."""
+
+
+def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas: int = 1) -> list[str]:
+    """Create the topics that are missing.
+
+    Returns
+    -------
+    list of str
+        How existing topics differ from the ICD, one line each; empty when all is well.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer or refuses.
+    """
+    admin = AdminClient(connection.config(BusHealth(), {}))
+    try:
+        existing = admin.list_topics(timeout=_BROKER_WAIT).topics
+        missing = [name for name in topics if connection.topic(name) not in existing]
+        if missing:
+            futures = admin.create_topics(
+                [
+                    NewTopic(
+                        connection.topic(name),
+                        topics[name].partitions,
+                        replicas,
+                        config=broker_settings(topics[name]),
+                    )
+                    for name in missing
+                ],
+                operation_timeout=_BROKER_WAIT,
+            )
+            for future in futures.values():
+                future.result()
+        differences = [
+            f"{connection.topic(name)}: partitions: ICD says {topics[name].partitions}, broker has {count}"
+            for name in topics
+            if name not in missing
+            and (count := len(existing[connection.topic(name)].partitions)) != topics[name].partitions
+        ]
+        # Those just made are as the ICD says, and the broker may not know them everywhere yet.
+        older = {name: topic for name, topic in topics.items() if name not in missing}
+        return differences + _compare_settings(admin, connection, older) if older else []
+    except KafkaException as error:
+        raise BusError(f"topics cannot be created at {connection.bootstrap}: {error.args[0]}") from error
+
+
+def delete_topics(connection: Connection) -> int:
+    """Delete every topic that begins with the deployment's prefix, with all that is on it; give their number.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer or refuses, or the prefix is empty: that would be all topics there are.
+    """
+    if not connection.prefix:
+        raise BusError(f"topics at {connection.bootstrap} are not deleted: the prefix is empty, expected one")
+    admin = AdminClient(connection.config(BusHealth(), {}))
+    try:
+        mine = [name for name in admin.list_topics(timeout=_BROKER_WAIT).topics if name.startswith(connection.prefix)]
+        futures = admin.delete_topics(mine, operation_timeout=_BROKER_WAIT) if mine else {}
+        for future in futures.values():
+            future.result()
+    except KafkaException as error:
+        raise BusError(f"topics cannot be deleted at {connection.bootstrap}: {error.args[0]}") from error
+    return len(mine)
+
+
+def broker_settings(topic: Topic) -> dict[str, str]:
+    """Give the topic settings that the ICD implies, by Kafka's names."""
+    settings = {
+        "cleanup.policy": topic.cleanup,
+        "max.message.bytes": str(topic.max_bytes),
+        "message.timestamp.type": topic.timestamp,
+    }
+    if topic.retention is not None:
+        settings["retention.ms"] = str(round(topic.retention * 1000))
+    return {**settings, **topic.config}
+
+
+def _compare_settings(admin: AdminClient, connection: Connection, topics: dict[str, Topic]) -> list[str]:
+    resources = {ConfigResource(ResourceType.TOPIC, connection.topic(name)): name for name in topics}
+    differences = []
+    for resource, future in admin.describe_configs(list(resources)).items():
+        actual = future.result(timeout=_BROKER_WAIT)
+        name = resources[resource]
+        differences += [
+            f"{connection.topic(name)}: {key}: ICD says {wanted}, broker has {actual[key].value}"
+            for key, wanted in broker_settings(topics[name]).items()
+            if actual[key].value != wanted
+        ]
+    return differences

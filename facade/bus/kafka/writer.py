@@ -1,0 +1,210 @@
+"""Writes records, idempotently and to all in-sync replicas: single ones, or streams at full speed."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.port import BusHealth, Record
+from facade.errors import BusError
+
+
+class KafkaWriter:
+    """An idempotent producer; may be used from several threads."""
+
+    def __init__(self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.0) -> None:
+        self._connection = connection
+        self._health = health
+        self._producer = Producer(
+            connection.config(
+                health,
+                {
+                    **_settings(connection.prefix + client, linger),
+                    "queue.buffering.max.messages": 1_000_000,
+                    "queue.buffering.max.kbytes": 262_144,
+                },
+            )
+        )
+        self.delivered = 0
+        """Records that all in-sync replicas have."""
+
+    def send(self, record: Record) -> None:
+        """Queue a record; a failure is counted and logged, not raised."""
+        try:
+            self._produce(record, self._on_delivery)
+            self._producer.poll(0)
+        except (KafkaException, BufferError) as error:
+            self._health.failed_writes += 1
+            self._connection.note(self._health, f"record for {record.topic} was not queued: {error}")
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write a record and wait until all in-sync replicas have it; see `facade.bus.port.Writer`."""
+        done = threading.Event()
+        outcome: list[KafkaError | None] = []
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            outcome.append(error)
+            self._on_delivery(error, message)
+            done.set()
+
+        try:
+            self._produce(record, on_delivery)
+        except (KafkaException, BufferError) as error:
+            raise BusError(f"record for {record.topic} was not sent: {error}") from error
+        deadline = self._connection.clock.monotonic() + timeout
+        while not done.is_set() and (left := deadline - self._connection.clock.monotonic()) > 0:
+            self._producer.poll(left)
+        if not done.is_set():
+            raise BusError(
+                f"no broker of {self._connection.bootstrap} confirmed the record for {record.topic} within {timeout} s;"
+                " it may still arrive"
+            )
+        if outcome[0] is not None:
+            raise BusError(f"record for {record.topic} was refused: {outcome[0].str()}")
+
+    def poll(self) -> None:
+        """Serve delivery reports."""
+        self._producer.poll(0)
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is queued, at most `timeout` [s]."""
+        self._producer.flush(timeout)
+
+    def _produce(self, record: Record, on_delivery: object) -> None:
+        self._producer.produce(
+            self._connection.topic(record.topic),
+            record.value,
+            record.key,
+            headers=list(record.headers),
+            on_delivery=on_delivery,
+        )
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self._health.failed_writes += 1
+            self._connection.note(self._health, f"record was not delivered: {error.str()}")
+
+
+class KafkaStreamWriter:
+    """Sends a stream of records at full speed and knows how many of them arrived; for one thread.
+
+    No Python code runs for a record that arrives: what was queued, is not waiting any more and has
+    not failed, is what all in-sync replicas have. A full local queue blocks; nothing is dropped.
+
+    Parameters
+    ----------
+    patience
+        A record that cannot be delivered for so long has failed [s].
+    """
+
+    def __init__(
+        self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.005, patience: float = 600.0
+    ) -> None:
+        self._connection = connection
+        self._health = health
+        self.queued = 0
+        """Records accepted for sending."""
+        self.failed = 0
+        """Records that are known not to be delivered."""
+        self._producer = Producer(
+            connection.config(
+                health,
+                {
+                    **_settings(connection.prefix + client, linger),
+                    "queue.buffering.max.messages": 1_000_000,
+                    "queue.buffering.max.kbytes": 1_048_576,
+                    "message.timeout.ms": round(patience * 1000),
+                    "delivery.report.only.error": True,
+                    "on_delivery": self._on_failure,
+                },
+            )
+        )
+
+    @property
+    def backlog(self) -> int:
+        """Records queued whose fate is not known yet."""
+        return len(self._producer)
+
+    @property
+    def delivered(self) -> int:
+        """Records that all in-sync replicas have."""
+        # A failure stays in the client's queue until it is served, so it is never taken for a success.
+        return self.queued - self.backlog - self.failed
+
+    def require_topic(self, topic: str, timeout: float) -> bool:
+        """Make sure that a topic exists; False when no broker answers within `timeout` [s].
+
+        Raises
+        ------
+        BusError
+            The brokers do not have it.
+        """
+        name = self._connection.topic(topic)
+        try:
+            found = self._producer.list_topics(name, timeout=timeout).topics.get(name)
+        except KafkaException as error:
+            self._connection.note(self._health, f"no broker answers yet: {error.args[0].str()}")
+            return False
+        if found is None or found.error is not None:
+            raise BusError(f"topic {name} does not exist; create it with `sdp-facade topics create`")
+        return True
+
+    def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+        """Queue records in order; waits while the local queue is full."""
+        name = self._connection.topic(topic)
+        produce: Callable[..., None] = self._producer.produce
+        for key, value in zip(keys, values, strict=True):
+            while True:
+                try:
+                    produce(name, value, key)
+                except BufferError:
+                    self._producer.poll(0.05)
+                except KafkaException as error:
+                    self.failed += 1
+                    self._note(f"record was refused by the client: {error.args[0].str()}")
+                    break
+                else:
+                    break
+        self.queued += len(values)
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Serve failures, waiting at most `timeout` [s] for one."""
+        self._producer.poll(timeout)
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
+        return int(self._producer.flush(timeout)) == 0
+
+    def abandon(self) -> None:
+        """Give up what is still waiting: it counts as failed, though what is under way may yet arrive."""
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _on_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed += 1
+            self._note(f"record was not delivered: {error.str()}")
+
+    def _note(self, text: str) -> None:
+        self._health.failed_writes += 1
+        if self._health.last_error != text:  # a whole backlog fails at once, for one reason
+            self._connection.note(self._health, text)
+
+
+def _settings(client: str, linger: float) -> dict[str, Any]:
+    return {
+        "client.id": client,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": round(linger * 1000),
+        "socket.timeout.ms": ANSWER_MS,
+        "message.max.bytes": 16_777_216,
+        "batch.size": 1_000_000,
+        # As Java clients choose: one key is on one partition whoever writes it. (librdkafka's own choice
+        # also puts the keys 0 to 3 on the same one of two partitions, so that half of the workers idle.)
+        "partitioner": "murmur2_random",
+    }

@@ -1,0 +1,149 @@
+"""What the rest of the package needs of a log: small Protocols that Kafka and the memory bus both meet.
+
+Names of topics are those of the ICD here; the deployment's prefix is put on and taken off inside
+the implementations, once, at the edge.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from facade.errors import BusError
+
+
+class Aborted(BusError):
+    """A transaction did not happen; the source has gone back, and gives the same records again."""
+
+
+class Fenced(BusError):
+    """Another process has taken this worker's slot; this one must stop."""
+
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record, read or to be written."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int = -1
+    """-1 when writing: chosen by the key."""
+    offset: int = -1
+    timestamp_us: int = 0
+    """When the record was created or appended, as the topic's setting says [Unix us]."""
+
+
+class Run(Protocol):
+    """Records of one partition in the order of the log, not looked into yet."""
+
+    @property
+    def partition(self) -> int:
+        """Give the partition."""
+
+    @property
+    def first_offset(self) -> int:
+        """Give the offset of the first record."""
+
+    @property
+    def last_offset(self) -> int:
+        """Give the offset of the last record."""
+
+    @property
+    def appended(self) -> tuple[int, int]:
+        """Give the timestamps of the first and the last record [Unix us]."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Give the offset after the newest record of the partition, as last heard; -1: not known."""
+
+    def values(self) -> list[bytes | None]:
+        """Give the values in order."""
+
+    def append_time(self, index: int) -> int:
+        """Give the timestamp of one record [Unix us]."""
+
+    def record(self, index: int) -> Record:
+        """Give one record whole."""
+
+
+class TransactionalLog(Protocol):
+    """Takes records and, in one transaction, writes what became of them and commits their offsets."""
+
+    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+        """Give the next records, at most `limit`, waiting at most `timeout` [s] for them.
+
+        Raises
+        ------
+        Aborted
+            Partitions were taken away; everything taken since the last commit must be forgotten.
+        """
+
+    def commit(self, records: Iterable[Record]) -> None:
+        """Write `records` and commit the offsets of everything taken, all or nothing.
+
+        Raises
+        ------
+        Aborted
+            Nothing happened; the records will be taken again.
+        Fenced
+            This worker has been replaced.
+        """
+
+    def close(self) -> None:
+        """Leave without committing what was taken."""
+
+
+class Writer(Protocol):
+    """Writes single records."""
+
+    def send(self, record: Record) -> None:
+        """Queue a record; a failure is counted and logged, not raised."""
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write a record and wait until all in-sync replicas have it.
+
+        Raises
+        ------
+        BusError
+            It is not known to be there after `timeout` [s]; the message says whether it may be.
+        """
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is queued, at most `timeout` [s]."""
+
+
+class Reader(Protocol):
+    """Reads all partitions of some topics from given places on, committed records only."""
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Give the next records, at most `limit`, waiting at most `timeout` [s] for them."""
+
+    def caught_up(self, topic: str) -> bool:
+        """Tell whether everything has been taken that stood on the topic at the start, or was."""
+
+    def lag(self, topic: str) -> int:
+        """Count what is behind the last record taken, by what was last heard; asks nobody."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+@dataclass(slots=True)
+class BusHealth:
+    """What a client of the bus knows about its connection; written by it, read by anyone."""
+
+    connected: bool = False
+    last_error: str = ""
+    last_error_at: float = 0.0
+    """Wall-clock time of `last_error` [Unix s]."""
+
+    down_at: float = 0.0
+    """Monotonic time at which a client last failed to reach a broker [s]."""
+    failed_writes: int = field(default=0)
+    """Records whose delivery failed."""
+    last_up: dict[object, float] = field(default_factory=dict, repr=False)
+    """Monotonic time at which each client was last connected [s]; of clients that are not, nothing."""

@@ -1,0 +1,127 @@
+"""The sub-commands of ``sdp-facade`` that need no Tango; `devices.cli` adds the others."""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from facade import __version__
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.topics import create_topics
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import BusHealth
+from facade.cli import icd as icd_commands
+from facade.cli import infra as infra_commands
+from facade.cli import simulate as simulate_commands
+from facade.clock import SystemClock
+from facade.config import load_settings
+from facade.errors import FacadeError
+from facade.icd.load import load
+from facade.metrics import serve_metrics
+from facade.notifications.worker import SOURCE, Worker
+
+app = typer.Typer(
+    name="sdp-facade",
+    help="Tango facade of the SKA Science Data Processor's Kafka bus.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(icd_commands.app, name="icd", help="Look at the interface (ICD) and check it.")
+app.add_typer(infra_commands.app, name="infra", help="Run Kafka and a Tango database on this machine.")
+app.add_typer(simulate_commands.app)
+topics = typer.Typer(no_args_is_help=True, help="Create the ICD's topics.")
+app.add_typer(topics, name="topics")
+
+_out = Console()
+_err = Console(stderr=True)
+
+Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    _out.print(__version__)
+
+
+@topics.command()
+def create() -> None:
+    """Create the topics that are missing, and say how the others differ from the ICD.
+
+    Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 SDP_TOPIC_PREFIX=test. sdp-facade topics create
+    """
+    settings, icd = load_settings(), load()
+    differences = create_topics(Connection(settings), icd.topics)
+    for difference in differences:
+        _err.print(f"differs: {difference}")
+    if differences:
+        raise typer.Exit(1)
+    _out.print(f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says")
+
+
+@app.command()
+def aggregate(slot: Slot = "0") -> None:
+    """Reduce heap notifications to partials, exactly-once: one worker of the group.
+
+    Run one per core, each with its own slot: sdp-facade aggregate --slot 0
+    """
+    start_logging()
+    # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
+    gc.set_threshold(100_000)
+    icd, settings, clock = load(), load_settings(), SystemClock()
+    log = KafkaTransactionalLog(
+        Connection(settings, clock=clock), SOURCE, group="aggregate", slot=slot, health=BusHealth()
+    )
+    worker = Worker(log, icd, settings, slot=slot, clock=clock)
+    serve_metrics({SOURCE: worker.account})
+    with stopping() as stopped:
+        while not stopped():
+            worker.step()
+    worker.finish()
+    # Everything is committed. The client's destructor would wait for its group as closing it does.
+    logging.shutdown()
+    os._exit(0)
+
+
+def start_logging() -> None:
+    """Log to standard error, at the level of SDP_LOG_LEVEL."""
+    logging.basicConfig(
+        level=os.environ.get("SDP_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether SIGTERM or SIGINT came."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(application: typer.Typer) -> None:
+    """Run an application; a failure that we foresaw is one line, not a traceback."""
+    try:
+        application()
+    except FacadeError as error:
+        _err.print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(1)

@@ -1,0 +1,155 @@
+"""``sdp-facade icd``: check the interface and show it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from facade.codec.json_schema import compile_message
+from facade.errors import IcdError
+from facade.icd.finding import Finding
+from facade.icd.load import inspect, load
+from facade.icd.model import AccountSource, Attribute, DeviceClass, Icd, Limits, Sampling, Source
+from facade.icd.units import unit_of
+
+app = typer.Typer(name="icd", help="Check the interface (ICD) and show it.", no_args_is_help=True)
+
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Folder with icd/ and messages/.", show_default="the shipped schemas"),
+]
+
+_PIPE_WIDTH = 180
+
+_RULES = {
+    "count": "number of records",
+    "rate": "records per second",
+    "gaps": "holes in the sequence numbers",
+    "duplicates": "repeated sequence numbers",
+    "late": "records too late for their window",
+    "sum": "sum of {field}",
+    "mean": "mean of {field}",
+    "std": "standard deviation of {field}",
+    "min": "smallest {field}",
+    "max": "largest {field}",
+    "last": "newest {field}",
+    "quantile": "{q:g} quantile of {field}",
+    "fraction": "{field} / ({of})",
+}
+_LIMIT_WORDS = {
+    "min_alarm": "alarm < {:g}",
+    "min_warning": "warning < {:g}",
+    "max_warning": "warning > {:g}",
+    "max_alarm": "alarm > {:g}",
+}
+
+
+@app.command("check")
+def check_command(folder: Folder = None) -> None:
+    """Check that the interface is complete and fits together."""
+    icd, findings = inspect(folder, thorough=True)
+    if icd is not None and not findings:
+        findings = _uncompilable(icd)
+    if icd is None or findings:
+        errors = Console(stderr=True, soft_wrap=True, highlight=False)
+        for finding in findings:
+            errors.print(str(finding), markup=False)
+        errors.print(f"{len(findings)} finding(s)")
+        raise typer.Exit(1)
+    _print_summary(icd)
+
+
+@app.command("show")
+def show_command(
+    name: Annotated[str, typer.Argument(metavar="CLASS", help="Device class, such as SdpMaster.")],
+    folder: Folder = None,
+) -> None:
+    """Show the attributes of one device class."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        icd = load(folder)
+    except IcdError as error:
+        errors.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    known = {one.casefold(): one for one in icd.classes}
+    if name.casefold() not in known:
+        errors.print(f"expected one of {', '.join(icd.classes)}, got {name!r}", markup=False)
+        raise typer.Exit(2)
+    _console().print(_attribute_table(icd, icd.classes[known[name.casefold()]]))
+
+
+def source_in_words(attribute: Attribute) -> str:
+    """Say where an attribute's value comes from."""
+    if attribute.source is not None:
+        return _records_in_words(attribute.source)
+    if isinstance(attribute.account, AccountSource):
+        return f"{attribute.account.figure.replace('_', ' ')} of the account of {attribute.account.stream}"
+    return "set by clients" if attribute.access == "READ_WRITE" else "provided by the device class"
+
+
+def _records_in_words(source: Source) -> str:
+    pattern = _RULES[source.rule]
+    if source.rule == "rate" and source.field is not None:
+        pattern = "{field} per second"
+    words = pattern.format(field=source.field, q=source.q, of=" + ".join(source.of))
+    return f"{words}, {source.over}, {source.topic}"
+
+
+def _sampling_in_words(sampling: Sampling) -> str:
+    words = f"{sampling.shortest:g}-{sampling.longest:g} s"
+    deadbands = [f"±{sampling.absolute:g}"] if sampling.absolute else []
+    deadbands += [f"±{100 * sampling.relative:g} %"] if sampling.relative else []
+    return ", ".join([words, *deadbands])
+
+
+def _limits_in_words(limits: Limits | None) -> str:
+    given = [(words, getattr(limits, name, None)) for name, words in _LIMIT_WORDS.items()]
+    return ", ".join(words.format(limit) for words, limit in given if limit is not None)
+
+
+def _attribute_table(icd: Icd, device_class: DeviceClass) -> Table:
+    table = Table(title=f"{device_class.name}: {device_class.device}", caption=device_class.description)
+    for heading in ("name", "type", "unit", "label", "source", "sampling", "stale after", "limits"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "type", "unit"))
+    for one in device_class.attributes:
+        stale_after = device_class.stale_after if one.stale_after is None else one.stale_after
+        table.add_row(
+            one.name,
+            f"{one.type}[{one.length}]" if one.length else one.type,
+            unit_of(icd, one),
+            one.label,
+            source_in_words(one),
+            _sampling_in_words(one.sampling or device_class.sampling),
+            f"{stale_after:g} s" if stale_after else "never",
+            _limits_in_words(one.limits),
+        )
+    return table
+
+
+def _uncompilable(icd: Icd) -> list[Finding]:
+    """Find the messages that no decoder can be made for."""
+    findings = []
+    for name, schema in icd.messages.items():
+        try:
+            compile_message(name, schema)
+        except IcdError as error:
+            findings.append(Finding("", "", str(error)))
+    return findings
+
+
+def _print_summary(icd: Icd) -> None:
+    table = Table(title=f"ICD {icd.version}: no findings", show_header=False)
+    table.add_row("classes", str(len(icd.classes)), ", ".join(icd.classes))
+    attributes = {name: len(one.attributes) for name, one in icd.classes.items()}
+    table.add_row("attributes", str(sum(attributes.values())), ", ".join(map(str, attributes.values())))
+    table.add_row("topics", str(len(icd.topics)), ", ".join(icd.topics))
+    table.add_row("messages", str(len(icd.messages)), ", ".join(icd.messages))
+    _console().print(table)
+
+
+def _console() -> Console:
+    """Make the console; what goes into a file or a pipe is not folded to 80 columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_PIPE_WIDTH)

@@ -1,0 +1,136 @@
+"""`sdp-facade infra`: a local Kafka broker and Tango database, for development, demos and tests.
+
+What a program may read goes to standard output, everything else to standard error.
+"""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from facade.clock import SystemClock
+from facade.infra import local, tools
+from facade.infra.state import ServiceName, TangoDb
+
+app = typer.Typer(
+    name="infra",
+    help="Start, look at and stop a local Kafka broker and Tango database.",
+    no_args_is_help=True,
+)
+
+_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+StateDir = Annotated[
+    Path,
+    typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR"),
+]
+Service = Annotated[ServiceName, typer.Argument(help="Which service.")]
+
+
+@app.command()
+def up(
+    state_dir: StateDir = local.DEFAULT_STATE_DIR,
+    tango_db: Annotated[
+        TangoDb | None,
+        typer.Option(help="SQLite, or the C++ server with a private MariaDB (Debian). Default: as last time."),
+    ] = None,
+    kafka_port: Annotated[int, typer.Option(min=0, max=65535, help="0: as last time, else a free one.")] = 0,
+    tango_port: Annotated[int, typer.Option(min=0, max=65535, help="0: as last time, else a free one.")] = 0,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help='What all topic names begin with. Default: as last time, else "local.".'),
+    ] = None,
+    kafka_heap: Annotated[str | None, typer.Option(help="Memory of the broker. Default: 512m.")] = None,
+) -> None:
+    """Start what does not run yet; returns when all services answer."""
+    options = local.Options(
+        state_dir=state_dir,
+        tango_db=tango_db,
+        kafka_port=kafka_port,
+        tango_port=tango_port,
+        topic_prefix=prefix,
+        kafka_heap=kafka_heap,
+    )
+    with _progress() as report:
+        endpoints = local.up(options, report=report)
+    _console.print('up; point a shell at it with [bold]eval "$(sdp-facade infra env)"[/bold]')
+    print_environment(endpoints.environment())
+
+
+@app.command()
+def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
+    """Show each process; the exit code is 1 if one is down."""
+    lines = local.status(state_dir)
+    table = Table("service", "process", "pid", "address", "since", "alive?")
+    for line in lines:
+        since = datetime.fromtimestamp(line.since).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        alive = "[green]yes" if line.alive else "[red]no"
+        pid = "-" if line.pid is None else str(line.pid)
+        table.add_row(line.service, line.process, pid, line.address, since if line.alive else "-", alive)
+    if lines:
+        Console(soft_wrap=True).print(table)
+    else:
+        _console.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
+    if not lines or not all(line.alive for line in lines):
+        raise typer.Exit(1)
+
+
+@app.command()
+def down(
+    state_dir: StateDir = local.DEFAULT_STATE_DIR,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Remove all data and logs as well.")] = False,
+) -> None:
+    """Stop what was started here, nothing else; the data are kept."""
+    with _progress() as report:
+        local.down(state_dir, wipe=wipe, report=report)
+
+
+@app.command()
+def env(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
+    """Print the environment variables for a shell: eval "$(sdp-facade infra env)"."""
+    endpoints = local.endpoints(state_dir)
+    print_environment(endpoints.environment())
+
+
+@app.command()
+def start(service: Service, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
+    """Start one service again, on the same port and data."""
+    with _progress() as report:
+        local.start_service(state_dir, service, report=report)
+
+
+@app.command()
+def stop(
+    service: Service,
+    state_dir: StateDir = local.DEFAULT_STATE_DIR,
+    kill: Annotated[bool, typer.Option("--kill", help="At once, as a power cut would.")] = False,
+) -> None:
+    """Stop one service; its port and data are kept for it."""
+    with _progress() as report:
+        local.stop_service(state_dir, service, kill=kill, report=report)
+
+
+def print_environment(variables: dict[str, str]) -> None:
+    """Print one line that a shell can evaluate."""
+    print("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items()))
+
+
+@contextmanager
+def _progress() -> Iterator[tools.Report]:
+    """Print each step with the time since the command began; a terminal also gets a spinner."""
+    clock = SystemClock()
+    begin = clock.monotonic()
+    with _console.status("") as spinner:
+
+        def report(step: str) -> None:
+            _console.print(f"[dim]{clock.monotonic() - begin:5.1f} s[/dim]  {escape(step)}")
+            spinner.update(escape(step))
+
+        yield report

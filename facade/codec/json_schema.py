@@ -1,0 +1,193 @@
+"""Compiles a message's JSON Schema to a msgspec struct, which decodes and validates in one pass.
+
+Only a subset of JSON Schema is understood; whatever is outside is refused, never ignored: a
+keyword that the decoder skipped would let records through that the interface forbids.
+
+An optional property that is absent is None in the struct, and is left out again by
+``msgspec.json.encode``; a ``null`` in the JSON is refused, as the schema says.
+"""
+
+import re
+from keyword import iskeyword
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from facade.errors import IcdError
+
+_ANNOTATIONS = frozenset({"$schema", "$id", "title", "description", "x-unit"})
+_KEYWORDS: dict[str, frozenset[str]] = {
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "string": frozenset({"minLength", "maxLength", "pattern"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+}
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_INT64 = 2**63
+
+Schema = dict[str, Any]
+
+
+def compile_message(name: str, schema: Schema) -> type[msgspec.Struct]:
+    """Make the struct type of a message.
+
+    Parameters
+    ----------
+    name
+        Name of the message: the schema's file name without ``.schema.json``.
+    schema
+        The schema of an object with properties.
+
+    Raises
+    ------
+    IcdError
+        The schema is outside the subset; the message names file and path.
+    """
+    place = _Place(f"{name}.schema.json", (), _camel_case(name))
+    compiled = _compile(schema, place)
+    if not (isinstance(compiled, type) and issubclass(compiled, msgspec.Struct)):
+        raise place.error("expected an object with properties")
+    return compiled
+
+
+class _Place:
+    """Where in a schema we are, for messages and for the names of nested structs."""
+
+    def __init__(self, file: str, path: tuple[str, ...], type_name: str) -> None:
+        self.file = file
+        self.path = path
+        self.type_name = type_name
+
+    def below(self, *path: str) -> "_Place":
+        """Give the place of a part; its struct is named after the last step."""
+        return _Place(self.file, (*self.path, *path), self.type_name + _camel_case(path[-1]))
+
+    def error(self, what: str) -> IcdError:
+        """Make the error about this place."""
+        return IcdError(": ".join(part for part in (self.file, ".".join(self.path), what) if part))
+
+
+def _compile(schema: object, place: _Place) -> Any:
+    """Give the type that a schema describes."""
+    if not isinstance(schema, dict):
+        raise place.error(f"expected a schema, got {schema!r:.80}")
+    for choice in ("const", "enum"):
+        if choice in schema:
+            return _literal(schema, choice, place)
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _KEYWORDS:
+        raise place.error(f"type: expected one of {sorted(_KEYWORDS)}, got {kind!r:.80}")
+    _refuse_unknown(schema, _KEYWORDS[kind] | {"type"}, place)
+    match kind:
+        case "object":
+            return _object(schema, place)
+        case "array":
+            return _array(schema, place)
+        case "string":
+            return _string(schema, place)
+        case "boolean":
+            return bool
+    return _number(schema, place, int if kind == "integer" else float)
+
+
+def _refuse_unknown(schema: Schema, known: frozenset[str] | set[str], place: _Place) -> None:
+    for keyword in schema:
+        if keyword not in known and keyword not in _ANNOTATIONS:
+            raise place.error(f"{keyword}: expected one of {sorted(known)}, got an unsupported keyword")
+
+
+def _literal(schema: Schema, choice: str, place: _Place) -> Any:
+    _refuse_unknown(schema, {choice, "type"}, place)
+    values = [schema["const"]] if choice == "const" else schema["enum"]
+    texts = isinstance(values, list) and values and all(isinstance(value, str) for value in values)
+    if not texts or len(set(values)) < len(values) or schema.get("type", "string") != "string":
+        raise place.error(f"{choice}: expected different strings, got {values!r:.80}")
+    return Literal[tuple(values)]
+
+
+def _number(schema: Schema, place: _Place, base: type[int] | type[float]) -> Any:
+    bounds: dict[str, Any] = {}
+    for keyword, bound in (("minimum", "ge"), ("maximum", "le")):
+        if keyword not in schema:
+            continue
+        value = schema[keyword]
+        fits = isinstance(value, int if base is int else int | float) and not isinstance(value, bool)
+        if not fits or not -_INT64 <= value < _INT64:
+            raise place.error(f"{keyword}: expected {base.__name__} of at most 63 bits, got {value!r:.80}")
+        bounds[bound] = value
+    return Annotated[base, msgspec.Meta(**bounds)] if bounds else base
+
+
+def _string(schema: Schema, place: _Place) -> Any:
+    limits: dict[str, Any] = _sizes(schema, place, ("minLength", "maxLength"))
+    if "pattern" in schema:
+        try:
+            re.compile(schema["pattern"])
+        except (re.error, TypeError) as error:
+            raise place.error(f"pattern: expected a regular expression, got {error}") from None
+        limits["pattern"] = schema["pattern"]
+    return Annotated[str, msgspec.Meta(**limits)] if limits else str
+
+
+def _array(schema: Schema, place: _Place) -> Any:
+    item = _compile(schema.get("items"), place.below("items"))
+    limits: dict[str, Any] = _sizes(schema, place, ("minItems", "maxItems"))
+    # A generic alias made from a run-time type: mypy has no word for it.
+    found: Any = list.__class_getitem__(item)
+    return Annotated[found, msgspec.Meta(**limits)] if limits else found
+
+
+def _sizes(schema: Schema, place: _Place, keywords: tuple[str, str]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {}
+    for keyword, limit in zip(keywords, ("min_length", "max_length"), strict=True):
+        if keyword in schema:
+            value = schema[keyword]
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _INT64:
+                raise place.error(f"{keyword}: expected integer >= 0, got {value!r:.80}")
+            sizes[limit] = value
+    return sizes
+
+
+def _object(schema: Schema, place: _Place) -> Any:
+    rest = schema.get("additionalProperties", True)
+    if "properties" in schema:
+        if rest is not False:
+            raise place.error(f"additionalProperties: expected false beside properties, got {rest!r:.80}")
+        return _struct(schema, place)
+    if "required" in schema:
+        raise place.error("required: expected none without properties")
+    if rest is True:
+        return dict[str, Any]
+    value = _compile(rest, place.below("additionalProperties"))
+    return dict.__class_getitem__((str, value))
+
+
+def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
+    properties, required = schema["properties"], schema.get("required", [])
+    if not isinstance(properties, dict):
+        raise place.error(f"properties: expected an object, got {properties!r:.80}")
+    if not isinstance(required, list) or any(name not in properties for name in required):
+        raise place.error(f"required: expected names of properties, got {required!r:.80}")
+    fields: list[Any] = []
+    for name, part in properties.items():
+        if not _NAME.fullmatch(name) or iskeyword(name):
+            raise place.error(f"properties.{name}: expected a lower_case name that Python can use")
+        wanted = _compile(part, place.below("properties", name))
+        # The default is not validated, so None needs no place in the type, and null stays refused.
+        fields.append((name, wanted) if name in required else (name, wanted, None))
+    # Messages are trees without cycles: the garbage collector need not know of millions of them.
+    return msgspec.defstruct(
+        place.type_name,
+        fields,
+        module=__name__,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        omit_defaults=True,
+        gc=False,
+    )
+
+
+def _camel_case(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))

@@ -1,0 +1,78 @@
+"""The settings of a deployment: one TOML file, overridden by the environment.
+
+Secrets are among the Kafka settings and so never come from the Tango database; they are kept out
+of every ``repr``.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from facade.errors import ConfigError
+
+ENVIRONMENT = {
+    "KAFKA_BOOTSTRAP": "bootstrap",
+    "SDP_TOPIC_PREFIX": "prefix",
+    "SDP_INGEST_NODES": "nodes",
+    "SDP_RACK_SIZE": "rack_size",
+}
+"""Environment variable to setting; a variable wins over the file."""
+
+FILE_VARIABLE = "SDP_FACADE_CONFIG"
+"""Names the settings file."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one deployment differs in from another."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    """Kafka brokers, host:port with commas between."""
+    prefix: str = "local."
+    """Put before every topic, group and transactional id, so that deployments cannot meet."""
+    nodes: int = 4
+    """Ingest nodes of the deployment; they are numbered from 0."""
+    rack_size: int = 50
+    """Ingest nodes that share one device-server instance."""
+    kafka: dict[str, str] = {}
+    """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
+
+    def __repr__(self) -> str:
+        return f"Settings(bootstrap={self.bootstrap!r}, prefix={self.prefix!r}, nodes={self.nodes}, kafka=<hidden>)"
+
+    __str__ = __repr__
+
+
+def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings file, if one is named, and let the environment override it.
+
+    Raises
+    ------
+    ConfigError
+        Says which setting is wrong, what was expected and where it came from.
+    """
+    values: dict[str, Any] = {}
+    origin = "built-in defaults"
+    if path := environment.get(FILE_VARIABLE):
+        origin = path
+        try:
+            values = msgspec.toml.decode(Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigError(f"{FILE_VARIABLE}={path}: cannot be read: {error.strerror}") from error
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{path}: not TOML: {error}") from error
+    for variable, name in ENVIRONMENT.items():
+        if variable in environment:
+            values[name] = environment[variable]
+            origin = f"{origin}, overridden by {variable}"
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings ({origin}): {error}") from error
+    if not 1 <= settings.nodes <= 10_000:
+        raise ConfigError(f"settings ({origin}): nodes: expected 1 to 10000, got {settings.nodes}")
+    if settings.rack_size < 1:
+        raise ConfigError(f"settings ({origin}): rack_size: expected at least 1, got {settings.rack_size}")
+    return settings

@@ -1,0 +1,60 @@
+"""The seam between what is made of a topic (a flow, a panel) and the service that reads and publishes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from facade.bus.port import Record
+from facade.reading import Reading
+
+DeviceReading = tuple[str, str, Reading]
+"""Device name, attribute name and what it shows."""
+
+LastReadings = Mapping[str, Mapping[str, Reading]]
+"""What was shown last, by device and attribute."""
+
+
+class Flow(Protocol):
+    """What a device server makes of one topic."""
+
+    topic: str
+    """Name in the ICD."""
+    durable: bool
+    """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
+    partitions: Sequence[int] | None
+    """Partitions to read; None: all."""
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take one record; give None if it was used, else why not.
+
+        A reason that begins with ``-`` is one for leaving the record out on purpose (suppressed); any
+        other makes it a dead letter, and may have a detail behind a colon.
+
+        Parameters
+        ----------
+        count
+            False for a record that the snapshot already counts, given again to rebuild windows.
+        """
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Give what has changed.
+
+        Parameters
+        ----------
+        now
+            Wall-clock time [Unix s].
+        last
+            What was shown before, perhaps before a restart.
+        """
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the state for a snapshot."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state from a snapshot."""
+
+
+class Panel(Protocol):
+    """Something that shows what several flows together amount to."""
+
+    def readings(self, now: float) -> Iterable[DeviceReading]:
+        """Give everything that is to be shown; what has not changed is filtered out later."""

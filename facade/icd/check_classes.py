@@ -1,0 +1,119 @@
+"""Checks of the device classes, the enumerations and the version."""
+
+import math
+import re
+from collections.abc import Iterator
+from string import Formatter
+
+import msgspec
+
+from facade.icd.finding import Finding
+from facade.icd.model import DeviceClass, Icd
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_NAME_PART = re.compile(r"[A-Za-z0-9_.-]+")
+_CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
+
+
+def version_is_semantic(icd: Icd) -> Iterator[Finding]:
+    """Require a version of the form MAJOR.MINOR.PATCH."""
+    if not _VERSION.fullmatch(icd.version):
+        yield Finding("icd.toml", "version", f"expected MAJOR.MINOR.PATCH, got {icd.version!r}")
+
+
+def enums_have_labels(icd: Icd) -> Iterator[Finding]:
+    """Require labels, all different and none empty."""
+    for name, labels in icd.enums.items():
+        if not labels or not all(labels) or len(set(labels)) < len(labels):
+            what = f"expected different labels that are not empty, got {list(labels)}"
+            yield Finding("enums.toml", f"enums[{name}]", what)
+
+
+def class_texts_are_complete(icd: Icd) -> Iterator[Finding]:
+    """Require a CamelCase name, and a description that ends with a full stop."""
+    for one in icd.classes.values():
+        if not _CLASS_NAME.fullmatch(one.name):
+            yield _finding(one, "name", f"expected UpperCamelCase, got {one.name!r}")
+        if not one.description.strip().endswith("."):
+            what = f"expected text that ends with a full stop, got {one.description!r}"
+            yield _finding(one, "description", what)
+
+
+def device_patterns_are_names(icd: Icd) -> Iterator[Finding]:
+    """Require three parts and no other placeholder than ``{node}``."""
+    for one in icd.classes.values():
+        problem = _pattern_problem(one.device, "node", parts=3)
+        if problem:
+            yield _finding(one, "device", problem)
+
+
+def instance_patterns_are_names(icd: Icd) -> Iterator[Finding]:
+    """Require one part and no other placeholder than ``{rack}``."""
+    for one in icd.classes.values():
+        problem = _pattern_problem(one.instance, "rack", parts=1)
+        if problem:
+            yield _finding(one, "instance", problem)
+
+
+def device_patterns_are_unique(icd: Icd) -> Iterator[Finding]:
+    """Require different device names; Tango does not tell upper from lower case in them."""
+    seen: dict[str, str] = {}
+    for one in icd.classes.values():
+        owner = seen.setdefault(one.device.casefold(), one.name)
+        if owner != one.name:
+            yield _finding(one, "device", f"expected a name of its own, got {one.device!r} of {owner}")
+
+
+def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
+    """Refuse ``nan`` and ``inf``, which TOML can say."""
+    for one in icd.classes.values():
+        for key, value in _numbers(one):
+            if not math.isfinite(value):
+                yield _finding(one, key, f"expected a finite number, got {value}")
+    for name, topic in icd.topics.items():
+        for key, value in _numbers(topic):
+            if not math.isfinite(value):
+                what = f"expected a finite number, got {value}"
+                yield Finding("topics.toml", f"topics[{name}].{key}", what)
+
+
+CHECKS = (
+    version_is_semantic,
+    enums_have_labels,
+    class_texts_are_complete,
+    device_patterns_are_names,
+    instance_patterns_are_names,
+    device_patterns_are_unique,
+    numbers_are_finite,
+)
+
+
+def _finding(device_class: DeviceClass, key: str, what: str) -> Finding:
+    return Finding(f"{device_class.name}.toml", key, what)
+
+
+def _pattern_problem(pattern: str, placeholder: str, *, parts: int) -> str:
+    """Say what is wrong with a pattern; an empty text when nothing is."""
+    try:
+        names = [name for _, name, _, _ in Formatter().parse(pattern) if name is not None]
+        example = pattern.format(**{placeholder: 1})
+    except (ValueError, KeyError, IndexError, AttributeError):
+        names, example = ["?"], ""
+    if any(name != placeholder for name in names):
+        return f"expected no placeholder but {{{placeholder}}} with an integer format, got {pattern!r}"
+    found = example.split("/")
+    if len(found) != parts or not all(_NAME_PART.fullmatch(part) for part in found):
+        return f"expected {parts} part(s) of letters, digits and _.- with / between, got {pattern!r}"
+    return ""
+
+
+def _numbers(table: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key in table.__struct_fields__:
+        value = getattr(table, key)
+        if isinstance(value, float):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, msgspec.Struct):
+            yield from _numbers(value, f"{prefix}{key}.")
+        elif key == "attributes":
+            for attribute in value:
+                yield from _numbers(attribute, f"{prefix}{key}[{attribute.name}].")

@@ -1,0 +1,176 @@
+"""The shape of the ICD: what the TOML files under ``schemas/icd`` may say.
+
+Every struct refuses unknown keys, so that a misspelt key is an error and not a silent default.
+Durations are in seconds; names are those that Tango, Kafka and the SKA control model use.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Rule = Literal[
+    "count",
+    "rate",
+    "sum",
+    "mean",
+    "min",
+    "max",
+    "last",
+    "std",
+    "quantile",
+    "fraction",
+    "gaps",
+    "duplicates",
+    "late",
+]
+TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDouble", "DevString", "DevEnum"]
+Over = Literal["window", "total"]
+Figure = Literal["consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag"]
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of the TOML files."""
+
+
+class Sampling(_Table, frozen=True, kw_only=True):
+    """How often an attribute may speak; see ``facade.sampling`` for the exact rule."""
+
+    shortest: float = 1.0
+    """Least time between two events [s]."""
+    longest: float = 10.0
+    """Most time between two events while the stream is alive, changed or not [s]."""
+    absolute: float = 0.0
+    """Absolute deadband, in the attribute's unit."""
+    relative: float = 0.0
+    """Relative deadband, as a fraction of the last value sent."""
+
+
+class Limits(_Table, frozen=True, kw_only=True):
+    """Alarm and warning limits, in the attribute's unit (Tango's min_alarm and its kin)."""
+
+    min_alarm: float | None = None
+    min_warning: float | None = None
+    max_warning: float | None = None
+    max_alarm: float | None = None
+
+
+class Source(_Table, frozen=True, kw_only=True):
+    """Which records an attribute is made of, and by which rule."""
+
+    topic: str
+    """Topic of the raw records (ICD name, without the deployment's prefix)."""
+    rule: Rule
+    field: str | None = None
+    """Field of the topic's message; none for rules over whole records (count, rate, gaps ...)."""
+    over: Over = "window"
+    """``window``: the newest closed window; ``total``: everything since the ledger began."""
+    q: float | None = None
+    """For ``quantile``: the probability, 0 to 1."""
+    of: tuple[str, ...] = ()
+    """For ``fraction``: the fields whose sum is the whole; `field` is the part."""
+
+
+class AccountSource(_Table, frozen=True, kw_only=True):
+    """A figure of the account of one stream; see ``facade.counters``."""
+
+    stream: str
+    """Topic whose records are accounted for."""
+    figure: Figure
+
+
+class Attribute(_Table, frozen=True, kw_only=True):
+    """One Tango attribute: made from records, from an account, or provided by its device class."""
+
+    name: str
+    type: TangoType
+    label: str
+    description: str
+    source: Source | None = None
+    account: AccountSource | None = None
+    """Neither of both: the device class provides the value itself, under the attribute's name."""
+    unit: str | None = None
+    """Only for attributes without a field; otherwise it follows from the field and the rule."""
+    format: str = ""
+    """Tango display format, such as ``%.3f``."""
+    access: Literal["READ", "READ_WRITE"] = "READ"
+    enum: str | None = None
+    """For DevEnum: a name in ``enums.toml``."""
+    length: int = 0
+    """0: a scalar; otherwise the longest spectrum."""
+    expert: bool = False
+    """Shown to experts only (Tango's display level)."""
+    sampling: Sampling | None = None
+    """None: the class's."""
+    stale_after: float | None = None
+    """Silence after which the value is ATTR_INVALID [s]; None: the class's; 0: never."""
+    limits: Limits | None = None
+
+
+class DeviceClass(_Table, frozen=True, kw_only=True):
+    """One Tango device class."""
+
+    name: str
+    description: str
+    device: str
+    """Device name; ``{node:04d}`` stands for the number of the ingest node."""
+    instance: str
+    """Device-server instance that serves it; ``{rack:02d}`` stands for the rack."""
+    sampling: Sampling
+    stale_after: float
+    attributes: tuple[Attribute, ...]
+
+
+class Window(_Table, frozen=True, kw_only=True):
+    """How the records of a notification topic are put into event-time windows."""
+
+    length: float
+    """Length of a window [s]; windows start at whole multiples of it since the Unix epoch."""
+    lateness: float
+    """A record whose data time is older than the broker's append time by more than this is late [s]."""
+    ahead: float
+    """A record whose data time is ahead of the broker's append time by more than this is refused [s]."""
+    hold: float
+    """In silence, a window is shown this long after its end by the wall clock [s]."""
+    time: str
+    """Field with the data time [us]."""
+    group: str
+    """Field that says which source (node) speaks; also the key."""
+    sequence: str
+    """Field that counts the records of one source within `epoch`."""
+    epoch: str
+    """Field whose change restarts the sequence."""
+    quantile_error: float = 0.01
+    """Bound of the relative error of quantiles."""
+
+
+class Topic(_Table, frozen=True, kw_only=True):
+    """One Kafka topic."""
+
+    description: str
+    message: str | None = None
+    """Name of the message schema under ``schemas/messages``; None: bytes as they came."""
+    key: str
+    """What the record key is, in words."""
+    partitions: int
+    cleanup: Literal["delete", "compact"]
+    retention: float | None = None
+    """How long records are kept [s]; for ``delete`` only."""
+    timestamp: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    max_bytes: int = 1_048_576
+    """Largest record [bytes]."""
+    qos: Literal["bulk", "telemetry", "state", "command", "alert"]
+    window: Window | None = None
+    config: dict[str, str] = msgspec.field(default_factory=dict)
+    """Further Kafka topic settings, by Kafka's own names."""
+
+
+class Icd(_Table, frozen=True, kw_only=True):
+    """The whole interface, checked."""
+
+    version: str
+    classes: dict[str, DeviceClass]
+    topics: dict[str, Topic]
+    messages: dict[str, dict[str, Any]]
+    """JSON Schemas by message name."""
+    enums: dict[str, tuple[str, ...]]
+    """Labels by enum name; a label's position is its value."""

@@ -1,0 +1,138 @@
+"""Reads the files of the interface; what they say together is the business of `facade.icd.check`.
+
+Nothing here raises for wrong content: every complaint becomes a `Finding`, so that one run shows
+all files that need a hand.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from facade.icd.explain import explain
+from facade.icd.finding import Finding
+from facade.icd.model import DeviceClass, Icd, Topic
+
+_SCHEMA_SUFFIX = ".schema.json"
+
+File = TypeVar("File", bound=msgspec.Struct)
+
+
+class _VersionFile(msgspec.Struct, forbid_unknown_fields=True):
+    version: str
+
+
+class _EnumsFile(msgspec.Struct, forbid_unknown_fields=True):
+    enums: dict[str, tuple[str, ...]]
+
+
+class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
+    topics: dict[str, Topic]
+
+
+_COMMON: dict[str, type[msgspec.Struct]] = {
+    "icd.toml": _VersionFile,
+    "enums.toml": _EnumsFile,
+    "topics.toml": _TopicsFile,
+}
+
+
+def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
+    """Read ``icd/*.toml`` and ``messages/*.schema.json`` below a folder.
+
+    Returns
+    -------
+    The interface and no findings, or None and at least one.
+    """
+    findings: list[Finding] = []
+    version = _table(folder / "icd" / "icd.toml", _VersionFile, findings)
+    enums = _table(folder / "icd" / "enums.toml", _EnumsFile, findings)
+    topics = _table(folder / "icd" / "topics.toml", _TopicsFile, findings)
+    classes = _classes(folder / "icd", findings)
+    messages = _messages(folder / "messages", findings)
+    if findings or version is None or enums is None or topics is None:
+        return None, findings
+    return Icd(version=version.version, classes=classes, topics=topics.topics, messages=messages, enums=enums.enums), []
+
+
+def _classes(folder: Path, findings: list[Finding]) -> dict[str, DeviceClass]:
+    found = {}
+    for path in sorted(folder.glob("*.toml")):
+        if path.name in _COMMON:
+            continue
+        device_class = _table(path, DeviceClass, findings)
+        if device_class is None:
+            continue
+        if device_class.name != path.stem:
+            what = f"expected the file's own name {path.stem!r}, got {device_class.name!r}"
+            findings.append(Finding(path.name, "name", what))
+        found[device_class.name] = device_class
+    return found
+
+
+def _messages(folder: Path, findings: list[Finding]) -> dict[str, dict[str, Any]]:
+    found = {}
+    for path in sorted(folder.glob(f"*{_SCHEMA_SUFFIX}")):
+        schema = _json(path, findings)
+        if schema is not None:
+            found[path.name.removesuffix(_SCHEMA_SUFFIX)] = schema
+    return found
+
+
+def _table(path: Path, wanted: type[File], findings: list[Finding]) -> File | None:
+    text = _text(path, findings)
+    if text is None:
+        return None
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        findings.append(Finding(path.name, "", f"expected TOML, got a syntax error: {error}"))
+        return None
+    try:
+        return msgspec.convert(document, wanted)
+    except msgspec.ValidationError as error:
+        complaints = list(explain(document, wanted)) or [("", str(error))]
+        findings.extend(Finding(path.name, key, what) for key, what in complaints)
+        return None
+
+
+def _json(path: Path, findings: list[Finding]) -> dict[str, Any] | None:
+    text = _text(path, findings)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        findings.append(Finding(path.name, "", f"expected JSON, got: {error}"))
+        return None
+    if isinstance(document, dict):
+        return document
+    findings.append(Finding(path.name, "", f"expected a JSON object, got {type(document).__name__}"))
+    return None
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a repeated key: JSON readers would drop the first one without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated!r} more than once in one object")
+    return found
+
+
+def _no_number(text: str) -> float:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(f"{text}, which is no JSON number")
+
+
+def _text(path: Path, findings: list[Finding]) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        findings.append(Finding(path.name, "", f"expected a file in {path.parent}, got none"))
+    except UnicodeDecodeError as error:
+        findings.append(Finding(path.name, "", f"expected UTF-8 text, got {error}"))
+    return None

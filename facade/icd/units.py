@@ -1,0 +1,43 @@
+"""Units: which there are, and how an attribute's follows from its field and its rule."""
+
+from facade.errors import IcdError
+from facade.icd.fields import message_of, properties
+from facade.icd.model import Attribute, Icd, Source
+
+_BASE_UNITS = ("s", "us", "packets", "records", "heaps", "nodes", "workers")
+
+UNITS: frozenset[str] = frozenset(("", "1/s", *_BASE_UNITS, *(f"{unit}/s" for unit in _BASE_UNITS)))
+"""Every unit that a field (``x-unit``) or an attribute may have; ``""`` is a plain number."""
+
+
+def unit_of(icd: Icd, attribute: Attribute) -> str:
+    """Give the unit of an attribute's value.
+
+    Raises
+    ------
+    IcdError
+        The unit is stated although it follows from a field.
+    """
+    source = attribute.source
+    if source is not None and source.field is not None:
+        if attribute.unit is not None:
+            raise IcdError(
+                f"attributes[{attribute.name}].unit: expected none, because it follows from the field "
+                f"{source.field!r}, got {attribute.unit!r}"
+            )
+        return _of_field(icd, source, source.field)
+    if attribute.unit is not None:
+        return attribute.unit
+    if source is not None:
+        return "records/s" if source.rule == "rate" else "records"
+    if attribute.account is not None:
+        return "records/s" if attribute.account.figure == "rate" else "records"
+    return ""
+
+
+def _of_field(icd: Icd, source: Source, field: str) -> str:
+    if source.rule == "fraction":
+        return ""
+    schema = message_of(icd, source.topic) or {}
+    unit = str(properties(schema).get(field, {}).get("x-unit", ""))
+    return f"{unit or '1'}/s" if source.rule == "rate" else unit

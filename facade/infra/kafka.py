@@ -1,0 +1,213 @@
+"""A single Kafka node (KRaft) from the jars that Maven copies.
+
+Ready means that the broker itself says so: it is asked for the cluster's metadata over its own
+protocol, and must name itself as a live broker of *our* cluster. A port that merely accepts
+connections, or somebody else's Kafka on it, is not enough.
+"""
+
+import base64
+import os
+import re
+import shutil
+import socket
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from facade.clock import Clock, SystemClock
+from facade.errors import InfraError
+from facade.infra import tools
+from facade.infra.ports import HOST, choose_port
+from facade.infra.processes import ProcessRecord, spawn
+from facade.infra.service import PortTakenError, check_alive
+from facade.resources import resource
+
+_OLDEST_JAVA: Final = 17
+_STARTS_WITHIN_S: Final = 90.0
+_LOOK_AGAIN_S: Final = 0.05
+_ANSWERS_WITHIN_S: Final = 2.0
+
+_METADATA: Final = 3
+_METADATA_VERSION: Final = 2
+_CORRELATION: Final = 0x5D9
+_NO_TOPICS: Final = struct.pack(">i", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kafka:
+    """Starts a broker whose data live in ``<folder>/data``."""
+
+    folder: Path
+    heap: str
+    report: tools.Report
+    clock: Clock = field(default_factory=SystemClock)
+
+    def launch(self, port: int, started: Callable[[ProcessRecord], None]) -> None:
+        """Copy the jars, format the storage (both once) and start the broker."""
+        java = find_java()
+        classpath = f"{libraries(self.report)}/*"
+        properties = self._write_properties(port)
+        if not (self._data / "meta.properties").exists():
+            self.report("Kafka: formatting its storage")
+            argv = [java, "-cp", classpath, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+            argv += ["-t", _new_cluster_id(), "-c", str(properties)]
+            tools.run(argv, what="formatting Kafka's storage")
+        argv = [java, f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        # A broker without memory must die and be seen dead, not limp.
+        argv += ["-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+        argv += [f"-Dlog4j2.configurationFile={resource('docker', 'kafka', 'log4j2.yaml')}"]
+        argv += ["-cp", classpath, "kafka.Kafka", str(properties)]
+        started(spawn("kafka", argv, log=self.folder / "kafka.log"))
+
+    def await_ready(self, port: int, processes: Sequence[ProcessRecord]) -> None:
+        """Return when the broker is a live member of its cluster."""
+        self.report(f"Kafka: starting on {HOST}:{port}")
+        deadline = self.clock.monotonic() + _STARTS_WITHIN_S
+        cluster_id = self._cluster_id()
+        while self.clock.monotonic() < deadline:
+            for process in processes:
+                check_alive(process)
+            answer = ask_metadata(port)
+            if answer is not None and answer.cluster_id not in (cluster_id, None):
+                raise PortTakenError(
+                    f"another Kafka answers on {HOST}:{port}: expected cluster {cluster_id}, got {answer.cluster_id}"
+                )
+            if answer is not None and (HOST, port) in answer.brokers:
+                return
+            self.clock.sleep(_LOOK_AGAIN_S)
+        raise InfraError(
+            f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
+            f"the end of {processes[0].log}:\n" + tools.tail_of(processes[0].log)
+        )
+
+    def clean_up(self) -> None:
+        """Nothing is outside the folder."""
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _write_properties(self, port: int) -> Path:
+        template = Template(resource("docker", "kafka", "server.properties").read_text())
+        path = self.folder / "server.properties"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(template.substitute(host=HOST, port=port, controller_port=choose_port(), data_dir=self._data))
+        return path
+
+    def _cluster_id(self) -> str:
+        text = (self._data / "meta.properties").read_text()
+        found = re.search(r"^cluster\.id=(\S+)$", text, re.MULTILINE)
+        if found is None:
+            raise InfraError(f"{self._data / 'meta.properties'} has no cluster.id: expected a formatted storage")
+        return found[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a broker says about its cluster."""
+
+    brokers: tuple[tuple[str, int], ...]
+    cluster_id: str | None
+
+
+def ask_metadata(port: int) -> Metadata | None:
+    """Ask a broker for its cluster's metadata; None when there is no Kafka that answers."""
+    client = b"sdp-facade infra"
+    request = struct.pack(">hhih", _METADATA, _METADATA_VERSION, _CORRELATION, len(client)) + client + _NO_TOPICS
+    try:
+        with socket.create_connection((HOST, port), timeout=_ANSWERS_WITHIN_S) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            with connection.makefile("rb") as stream:
+                (size,) = struct.unpack(">i", stream.read(4))
+                return _parse_metadata(stream.read(size))
+    except (OSError, struct.error, UnicodeDecodeError):
+        return None
+
+
+def _parse_metadata(answer: bytes) -> Metadata | None:
+    fields = _Fields(answer)
+    if fields.take("i") != _CORRELATION:
+        return None
+    brokers = []
+    for _ in range(fields.take("i")):
+        fields.take("i")  # the broker's id
+        brokers.append((fields.take_text() or "", fields.take("i")))
+        fields.take_text()  # its rack
+    return Metadata(tuple(brokers), fields.take_text())
+
+
+class _Fields:
+    """Takes one field after the other from a message."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    def take(self, code: str) -> int:
+        (value,) = struct.unpack_from(f">{code}", self._content, self._at)
+        self._at += struct.calcsize(code)
+        return int(value)
+
+    def take_text(self) -> str | None:
+        length = self.take("h")
+        if length < 0:
+            return None
+        self._at += length
+        return self._content[self._at - length : self._at].decode()
+
+
+def find_java() -> str:
+    """Give the path of a Java that can run Kafka: that of JAVA_HOME, else the first on the PATH.
+
+    Raises
+    ------
+    InfraError
+        There is none, or it is too old.
+    """
+    hint = f"install Java {_OLDEST_JAVA} or newer, on Debian `apt install default-jre-headless`"
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else None
+    java = java or tools.find_program("java", hint)
+    output = tools.run([java, "-version"], what="asking Java for its version")
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
+    if found is None or int(found[1]) < _OLDEST_JAVA:
+        raise InfraError(
+            f"{java} is too old for Kafka: expected version {_OLDEST_JAVA} or newer, "
+            f"got {output.splitlines()[0]!r}; {hint}"
+        )
+    return java
+
+
+def libraries(report: tools.Report) -> Path:
+    """Give the folder with Kafka's jars, copied by Maven the first time.
+
+    Raises
+    ------
+    InfraError
+        Maven is missing or cannot get them.
+    """
+    pom = resource("docker", "kafka", "pom.xml")
+
+    def install(folder: Path) -> None:
+        hint = "it copies Kafka's jars once; install Maven, on Debian `apt install maven`"
+        mvn = tools.find_program("mvn", hint)
+        report("Kafka: Maven copies its jars (once, 60 MB; 5 to 60 s)")
+        argv = [mvn, "-q", "-B", "-Dstyle.color=never", "-f", str(pom)]
+        argv += ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"]
+        tools.run(argv, what=f"copying Kafka's jars as {pom} lists them")
+
+    digest = sha256(pom.read_bytes()).hexdigest()[:12]
+    return tools.installed_once(f"kafka-{digest}", install, report) / "libs"
+
+
+def _new_cluster_id() -> str:
+    """Make an id as Kafka wants it: 16 bytes in URL-safe base 64 that do not look like an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

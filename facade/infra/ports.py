@@ -1,0 +1,43 @@
+"""Chooses TCP ports that keep working over a restart of the service."""
+
+import secrets
+import socket
+from typing import Final
+
+from facade.errors import InfraError
+
+HOST: Final = "127.0.0.1"
+
+# Below the range from which Linux takes ports for outgoing connections (32768 and up): while a
+# service is down, the reconnecting clients themselves would otherwise take its port sooner or later.
+_LOWEST: Final = 15_000
+_HIGHEST: Final = 32_000
+_ATTEMPTS: Final = 200
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on this port now."""
+    with socket.socket() as probe:
+        # As the servers do it: connections of a previous life that still linger are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def choose_port() -> int:
+    """Give a port that is free now.
+
+    Raises
+    ------
+    InfraError
+        No free port was found.
+    """
+    for _ in range(_ATTEMPTS):
+        port = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST)
+        if is_free(port):
+            return port
+    raise InfraError(f"no free TCP port between {_LOWEST} and {_HIGHEST} on {HOST} in {_ATTEMPTS} attempts")

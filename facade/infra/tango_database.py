@@ -1,0 +1,107 @@
+"""The embedded Tango database (pytango-db on SQLite), and how any Tango database is waited for.
+
+The package never imports Tango here: one short-lived child process asks the database until it
+answers, which is also the only question that counts (an open port says little: the database may
+still be loading).
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from facade.errors import InfraError
+from facade.infra import tools
+from facade.infra.ports import HOST
+from facade.infra.processes import ProcessRecord, spawn
+from facade.infra.service import check_alive
+
+# "2" is the instance name that Tango's own tools expect: the database is the device sys/database/2.
+INSTANCE: Final = "2"
+
+_STARTS_WITHIN_S: Final = 30.0
+_POLL: Final = """
+import os, sys, time
+import tango
+port, pids, deadline = int(sys.argv[1]), sys.argv[3:], time.monotonic() + float(sys.argv[2])
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+while True:
+    try:
+        tango.Database("127.0.0.1", port).get_server_list()
+        sys.exit(0)
+    except tango.DevFailed as error:
+        reason = error.args[0].desc
+    if not all(map(runs, pids)):
+        sys.exit("a process of the database ended")
+    if time.monotonic() > deadline:
+        sys.exit(reason)
+    time.sleep(0.02)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedTangoDatabase:
+    """Starts pytango-db on one SQLite file in the folder."""
+
+    folder: Path
+    report: tools.Report
+
+    def launch(self, port: int, started: Callable[[ProcessRecord], None]) -> None:
+        """Start the server; it makes the file if there is none."""
+        # Beside the interpreter rather than on the PATH: the virtual environment need not be active.
+        program = Path(sys.executable).with_name("PyDatabaseds")
+        if not program.exists():
+            raise InfraError(
+                f"{program} is not there: install pytango-db in this environment (`pip install pytango-db`)"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        env = {
+            **os.environ,
+            "PYTANGO_DATABASE_NAME": str(self.folder / "tango.db"),
+            "TANGO_HOST": f"{HOST}:{port}",
+        }
+        argv = [str(program), "--host", HOST, "--port", str(port), INSTANCE]
+        started(spawn("tango-db", argv, log=self.folder / "tango-db.log", env=env))
+
+    def await_ready(self, port: int, processes: Sequence[ProcessRecord]) -> None:
+        """Return when the database answers a query."""
+        await_tango_database(port, processes, self.report)
+
+    def clean_up(self) -> None:
+        """Nothing is outside the folder."""
+
+
+def await_tango_database(port: int, processes: Sequence[ProcessRecord], report: tools.Report) -> None:
+    """Return when the Tango database on this port answers a query.
+
+    Raises
+    ------
+    PortTakenError
+        Its server ended because the port is in use.
+    InfraError
+        It ended for another reason, or does not answer in time.
+    """
+    report(f"Tango database: starting on {HOST}:{port}")
+    pids = [str(process.pid) for process in processes]
+    argv = [sys.executable, "-W", "ignore", "-c", _POLL, str(port), str(_STARTS_WITHIN_S), *pids]
+    try:
+        tools.run(argv, what=f"asking the Tango database on {HOST}:{port}")
+    except InfraError as error:
+        for process in processes:
+            check_alive(process)
+        raise InfraError(
+            f"the Tango database does not answer within {_STARTS_WITHIN_S:g} s: {error}\n"
+            f"the end of {processes[-1].log}:\n{tools.tail_of(processes[-1].log)}"
+        ) from error
+    # Somebody else's database may answer while ours has just found the port taken.
+    for process in processes:
+        check_alive(process)

@@ -1,0 +1,14 @@
+"""Number types of messages that structs share: their bounds are those of the JSON Schemas."""
+
+from typing import Annotated
+
+import msgspec
+
+LARGEST = 2**53 - 1
+"""Up to here every JSON reader has the same integer."""
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+Integer = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+OrNone = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)]
+"""A natural number; -1: there is none."""

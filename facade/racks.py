@@ -1,0 +1,30 @@
+"""Which ingest nodes belong together: a rack is served by one device-server instance.
+
+The partials of a rack are on one partition of the summary topic, so that a device server reads
+what is its own and little else.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Racks:
+    """The division of the nodes into racks."""
+
+    size: int
+    """Nodes of a rack."""
+    partitions: int
+    """Partitions of the summary topic."""
+
+    def rack(self, node: int) -> int:
+        """Give the rack of a node."""
+        return node // self.size
+
+    def partition(self, node: int) -> int:
+        """Give the partition that carries the partials of a node."""
+        return self.rack(node) % self.partitions
+
+    def partitions_of(self, nodes: Iterable[int]) -> list[int]:
+        """Give the partitions that carry the partials of some nodes, ascending."""
+        return sorted({self.partition(node) for node in nodes})

@@ -1,0 +1,49 @@
+"""A value never travels alone: it has a time and a quality."""
+
+import enum
+from dataclasses import dataclass
+
+from facade.icd.model import Limits
+
+Value = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | tuple[float, ...]
+
+
+class Quality(enum.Enum):
+    """Whether a value may be used; names are those of Tango's AttrQuality."""
+
+    VALID = "VALID"
+    WARNING = "WARNING"
+    ALARM = "ALARM"
+    INVALID = "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an attribute shows: the value, when the data were taken, and whether to trust it."""
+
+    value: Value
+    time: float
+    """Time of the data, not of arrival [Unix s]."""
+    quality: Quality = Quality.VALID
+
+    def invalid(self) -> "Reading":
+        """Give the same value marked as not to be used."""
+        return Reading(self.value, self.time, Quality.INVALID)
+
+
+def judge(value: Value, limits: Limits | None) -> Quality:
+    """Compare a number with its limits, as Tango does: reaching a limit counts.
+
+    Values that are not single numbers have no limits and are VALID.
+    """
+    if limits is None or isinstance(value, str | tuple):
+        return Quality.VALID
+    if _reaches(value, limits.min_alarm, limits.max_alarm):
+        return Quality.ALARM
+    if _reaches(value, limits.min_warning, limits.max_warning):
+        return Quality.WARNING
+    return Quality.VALID
+
+
+def _reaches(value: float, low: float | None, high: float | None) -> bool:
+    return (low is not None and value <= low) or (high is not None and value >= high)

@@ -1,0 +1,262 @@
+"""The one thread of a device server that reads the bus, merges, and pushes events.
+
+It survives everything the bus can do: while no broker answers it goes on ticking, so that silent
+attributes turn invalid by the wall clock; a record that cannot be used becomes a dead letter.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from facade.bus.dead_letters import dead_letter
+from facade.bus.port import BusHealth, Reader, Record, Writer
+from facade.clock import Clock
+from facade.counters import StreamAccount
+from facade.errors import BusError
+from facade.flow import Flow, Panel
+from facade.service import snapshots
+from facade.service.publisher import Publisher
+from facade.service.snapshots import Snapshot
+
+_log = logging.getLogger(__name__)
+
+Places = Mapping[str, Mapping[int, int]]
+
+
+class Bus(Protocol):
+    """Opens the bus for one device server."""
+
+    health: BusHealth
+
+    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Places) -> Reader:
+        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
+
+    def read_snapshots(self) -> list[Record]:
+        """Give all records of the snapshot topic."""
+
+    def writer(self) -> Writer:
+        """Give the writer for snapshots and dead letters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often the pump does what."""
+
+    wait: float = 0.02
+    """Longest wait for records in a cycle [s]."""
+    batch: int = 500
+    """Most records in a cycle: few enough that events leave often and so in small bursts."""
+    snapshot: float = 2.0
+    """Time between snapshots [s]; also how old SdpBus's figures of this reader may be."""
+    rebuild: float = 4.0
+    """How far back records are kept for rebuilding windows after a restart [s]; more than two windows."""
+    retry: float = 1.0
+    """Pause after the bus could not be opened [s]."""
+    catch_up: float = 3.0
+    """Longest silence after a start, until what stood on the bus has been read [s]."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far one flow is."""
+
+    next: dict[int, int] = field(default_factory=dict)
+    """Next offset to count, by partition."""
+    past: deque[tuple[float, dict[int, int]]] = field(default_factory=deque)
+    """Earlier values of `next` with their time [monotonic s], oldest first."""
+    account: StreamAccount = field(default_factory=StreamAccount)
+
+
+class Pump:
+    """Reads, merges, publishes; `run` is the body of the thread."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        flows: Sequence[Flow],
+        panels: Sequence[Panel],
+        publisher: Publisher,
+        *,
+        instance: str,
+        clock: Clock,
+        rhythm: Rhythm | None = None,
+    ) -> None:
+        self._bus = bus
+        self._flows = {flow.topic: flow for flow in flows}
+        self._panels = panels
+        self._publisher = publisher
+        self._instance = instance
+        self._clock = clock
+        self._rhythm = rhythm or Rhythm()
+        self._progress = {flow.topic: _Progress() for flow in flows}
+        self._snapshot_at = 0.0
+        self._behind: set[str] = set()
+        """Topics of which not everything has been read that stood on them at the start."""
+        self._opened_at = 0.0
+        self.restored = False
+        """Whether the state from before the restart has been taken over."""
+
+    @property
+    def accounts(self) -> dict[str, StreamAccount]:
+        """Give the account of each flow."""
+        return {topic: progress.account for topic, progress in self._progress.items()}
+
+    def has_read(self, topic: str) -> bool:
+        """Tell whether everything was read that stood on a topic at the start."""
+        return self._opened_at > 0.0 and topic not in self._behind
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set."""
+        reader: Reader | None = None
+        while not stop.is_set():
+            try:
+                if reader is None:
+                    reader = self._open()
+                self.cycle(reader)
+            except BusError as error:
+                self._note(str(error))
+                self._idle(stop)
+            except Exception:
+                # A mistake of ours must not end the thread and leave clients with values that look alive.
+                _log.exception("cycle failed instance=%s", self._instance)
+                self._note("internal error, see the log of the device server")
+                self._idle(stop)
+        if reader is not None:
+            self.write_snapshots(reader)
+            reader.close()
+        self._bus.writer().close(2.0)
+
+    def cycle(self, reader: Reader) -> None:
+        """Take what has come, merge it, publish what has changed."""
+        wait = 0.0 if self._publisher.waiting else self._rhythm.wait
+        for record in reader.take(self._rhythm.batch, wait):
+            self._take(record)
+        if self._behind:
+            self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
+        self.tick()
+        if self._clock.monotonic() - self._snapshot_at >= self._rhythm.snapshot:
+            self.write_snapshots(reader)
+
+    def tick(self) -> None:
+        """Publish what has changed, be it only that time has passed."""
+        # Right after a start half of what is on the bus makes half values: of some nodes, of no
+        # worker, of the initial mode. What was restored stands until the rest has been read.
+        if not self._behind or self._clock.monotonic() - self._opened_at > self._rhythm.catch_up:
+            self._look(self._clock.now())
+        self._publisher.tick()
+
+    def _look(self, now: float) -> None:
+        for topic, flow in self._flows.items():
+            if not flow.durable and not self.has_read(topic):
+                continue  # the newest of the settings may be the last one
+            for device, attribute, reading in flow.readings(now, self._publisher.last):
+                self._publisher.offer(device, attribute, reading)
+        for panel in self._panels:
+            for device, attribute, reading in panel.readings(now):
+                self._publisher.offer(device, attribute, reading)
+
+    def write_snapshots(self, reader: Reader) -> None:
+        """Write what has been merged, for the next start."""
+        now = self._clock.monotonic()
+        self._snapshot_at = now
+        for topic, flow in self._flows.items():
+            progress = self._progress[topic]
+            progress.account.behind = reader.lag(topic)
+            if flow.durable:
+                self._bus.writer().send(snapshots.to_record(self._snapshot(flow, progress, now)))
+
+    def _open(self) -> Reader:
+        """Find where to go on, and open a reader there."""
+        if not self.restored:
+            found, troubles = snapshots.newest(self._bus.read_snapshots(), self._instance)
+            for topic, flow in self._flows.items():
+                if flow.durable and topic in found:
+                    try:
+                        self._restore(flow, found[topic])
+                    except (msgspec.ValidationError, ValueError) as error:
+                        troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
+            for trouble in troubles:
+                self._note(trouble)
+            self.restored = True
+        start = {topic: self._rebuild_from(topic) for topic, flow in self._flows.items() if flow.durable}
+        reader = self._bus.open_reader({topic: flow.partitions for topic, flow in self._flows.items()}, start)
+        _log.info("bus opened instance=%s start=%s", self._instance, start)
+        self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
+        return reader
+
+    def _restore(self, flow: Flow, snapshot: Snapshot) -> None:
+        progress = self._progress[flow.topic]
+        # All or nothing: whatever can fail comes before the first change.
+        offsets = {int(partition): offset for partition, offset in snapshot.offsets.items()}
+        rebuild_from = {int(partition): offset for partition, offset in snapshot.rebuild_from.items()}
+        readings = snapshots.load_readings(snapshot.readings)
+        flow.restore(snapshot.ledger)
+        progress.next = offsets
+        progress.past.append((self._clock.monotonic(), rebuild_from))
+        progress.account.restore(snapshot.account)
+        self._publisher.restore(readings)
+
+    def _take(self, record: Record) -> None:
+        flow, progress = self._flows[record.topic], self._progress[record.topic]
+        count = record.offset >= progress.next.get(record.partition, 0)
+        why = self._fold(flow, record, count=count)
+        if not count:
+            return
+        progress.next[record.partition] = record.offset + 1
+        account = progress.account
+        account.consumed += 1
+        if why is None:
+            account.used += 1
+        elif why.startswith("-"):
+            account.suppress(why[1:])
+        else:
+            reason, _, detail = why.partition(": ")
+            account.dead_letter(reason, detail)
+            self._bus.writer().send(dead_letter(record, reason=reason, path="$", detail=detail, by=self._instance))
+
+    def _fold(self, flow: Flow, record: Record, *, count: bool) -> str | None:
+        try:
+            return flow.fold(record, count=count)
+        except Exception as error:
+            # A mistake of ours about one record must not take those with it that came along.
+            _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
+            return f"internal: {type(error).__name__}: {error}"
+
+    def _snapshot(self, flow: Flow, progress: _Progress, now: float) -> Snapshot:
+        progress.past.append((now, dict(progress.next)))
+        while len(progress.past) > 1 and now - progress.past[1][0] >= self._rhythm.rebuild:
+            progress.past.popleft()
+        return Snapshot(
+            instance=self._instance,
+            topic=flow.topic,
+            time=round(self._clock.now() * 1e6),
+            offsets={str(partition): offset for partition, offset in progress.next.items()},
+            rebuild_from={str(partition): offset for partition, offset in self._rebuild_from(flow.topic).items()},
+            account=progress.account.totals(),
+            ledger=flow.as_dict(),
+            readings=snapshots.store_readings(self._publisher.last),
+        )
+
+    def _rebuild_from(self, topic: str) -> dict[int, int]:
+        progress = self._progress[topic]
+        past = progress.past[0][1] if progress.past else {}
+        return {partition: past.get(partition, 0) for partition in progress.next}
+
+    def _note(self, trouble: str) -> None:
+        _log.warning("%s instance=%s", trouble, self._instance)
+        self._bus.health.last_error, self._bus.health.last_error_at = trouble, self._clock.now()
+
+    def _idle(self, stop: threading.Event) -> None:
+        """Wait before the next try, and go on telling clients what the wall clock says."""
+        until = self._clock.monotonic() + self._rhythm.retry
+        while not stop.is_set() and self._clock.monotonic() < until:
+            try:
+                self.tick()
+            except Exception:
+                _log.exception("tick failed instance=%s", self._instance)
+            self._clock.sleep(0.05)

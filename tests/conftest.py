@@ -1,0 +1,54 @@
+"""What all tests share: one Kafka broker and one Tango database for a test run, on free ports."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from facade.infra import local
+from tests.support.deployment import Broker, Deployment
+
+# A shell that starts a job in the background makes it ignore SIGINT, and all that it starts in turn.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+Deploy = Callable[..., Deployment]
+
+
+@pytest.fixture(scope="session")
+def infra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]:
+    """Give the addresses of a real broker and a real Tango database that belong to this run only."""
+    state_dir = tmp_path_factory.mktemp("infra")
+    try:
+        yield local.up(local.Options(state_dir=state_dir))
+    finally:
+        local.down(state_dir, wipe=True)
+
+
+@pytest.fixture
+def deploy(infra: local.Endpoints, tmp_path: Path) -> Iterator[Deploy]:
+    """Give a maker of deployments, with topics and devices of their own, that end with the test."""
+    with ExitStack() as stack:
+        # A test that stopped the broker and failed must not take the next ones with it.
+        stack.callback(_await_broker, infra)
+
+        def make(*, prepare: bool = True, **options: int | str) -> Deployment:
+            deployment = stack.enter_context(Deployment(infra, tmp_path, **options))
+            # Before the topics are deleted, which needs a broker.
+            stack.callback(_await_broker, infra)
+            if prepare:
+                deployment.prepare()
+            return deployment
+
+        yield make
+
+
+def _await_broker(infra: local.Endpoints) -> None:
+    broker = Broker(infra.state_dir)
+    if broker.is_up:
+        with suppress(ProcessLookupError):
+            os.kill(broker.pid, signal.SIGCONT)
+    else:
+        broker.start()

@@ -1,0 +1,242 @@
+"""Nothing is lost and nothing is counted twice, whatever is killed (rule 3 of the design)."""
+
+import itertools
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from facade.simulate.report import Report
+from tests.conftest import Deploy
+from tests.support.deployment import BUS, MASTER, Deployment, Simulation, expected_totals, node_device
+from tests.support.processes import Running
+from tests.support.topics import assignments, read_all
+from tests.support.waiting import until, until_equal
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+TIME_OUT = 6.0
+"""Session time-out of a worker [s]."""
+
+
+def exact(deployment: Deployment, report: Report, within: float = 40.0) -> None:
+    """Compare everything that devices show with the sender's account."""
+    deployment.forget_proxies()
+    wanted = expected_totals(report)
+    if report.certain:
+        until_equal(deployment.totals, wanted, within, "totals are what was sent")
+        return
+    # Records waited for the broker: some are late now, which nobody could say beforehand.
+    together = {"ingestHeapsUsed", "ingestHeapsLate", "master/heapsTotal", "master/heapsLate"}
+    sums = tuple(f"{node}/" for node in range(deployment.nodes))
+    certain = {
+        name: value
+        for name, value in wanted.items()
+        if name not in together
+        and not (name.startswith(sums) and name.rpartition("/")[2] not in ("heapsMissing", "heapsDuplicated"))
+    }
+
+    def part() -> dict[str, object]:
+        totals = deployment.totals()
+        found = {name: totals[name] for name in certain}
+        found["used and late"] = (totals["ingestHeapsUsed"] or 0) + (totals["ingestHeapsLate"] or 0)
+        found["of the master"] = (totals["master/heapsTotal"] or 0) + (totals["master/heapsLate"] or 0)
+        for node in report.nodes:
+            found[f"of node {node}"] = (totals[f"{node}/heapsTotal"] or 0) + (totals[f"{node}/heapsLate"] or 0)
+        return found
+
+    wanted_part: dict[str, object] = dict(certain)
+    wanted_part["used and late"] = report.expected.used + report.expected.late
+    wanted_part["of the master"] = report.expected.used + report.expected.late
+    wanted_part |= {f"of node {number}": node.used + node.late for number, node in report.nodes.items()}
+    until_equal(part, wanted_part, within, "totals are what was sent")
+
+
+def offsets_are_disjoint(deployment: Deployment) -> None:
+    """The committed entries of the account cover each partition of the log once, without a hole."""
+    entries = [json.loads(m.value()) for m in read_all(deployment.bootstrap, deployment.topic("accounts"))]
+    for partition in {entry["partition"] for entry in entries} - {-1}:
+        ranges = sorted((e["offset_from"], e["offset_to"]) for e in entries if e["partition"] == partition)
+        assert ranges[0][0] == 0
+        for (_, end), (begin, _) in itertools.pairwise(ranges):
+            assert begin == end, f"partition {partition}: one entry ends at {end}, the next begins at {begin}"
+
+
+def storm(deployment: Deployment, kills: int, seed: int, rate: int = 4000) -> Report:
+    """Kill random workers and device servers while records flow; start each again in its slot."""
+    chance = random.Random(seed)
+    starts: dict[str, Callable[[], Running]] = {
+        "worker 0": lambda: deployment.worker("0"),
+        "worker 1": lambda: deployment.worker("1"),
+        **{name: lambda name=name: deployment.server(name, ready=False) for name in deployment.instances},
+    }
+    running = {name: start() for name, start in starts.items()}
+    for instance in deployment.instances:
+        deployment.await_server(running[instance], instance)
+    simulation = deployment.simulate("--rate", rate, "--gaps", 0.001, "--duplicates", 0.001, "--garbage", 0.002)
+    simulation.sends(rate)
+    victims = [name for name in starts for _ in range(kills // len(starts) + 1)]
+    chance.shuffle(victims)
+    for victim in victims[:kills]:
+        # Any moment within a second is as good as any other: time is what is random here.
+        simulation.sends(simulation.report.sent + round(rate * chance.uniform(0.3, 1.3)))
+        running[victim].kill()
+        running[victim] = starts[victim]()
+    for instance in deployment.instances:
+        deployment.await_server(running[instance], instance)
+    simulation.sends(simulation.report.sent + rate)
+    return simulation.stop()
+
+
+def test_random_kills_change_no_total(deploy: Deploy) -> None:
+    """Six kill -9 of two workers and two device servers while records flow: all totals of SdpBus, SdpMaster and the
+    nodes equal what was sent to the last record, and each offset is in the account once."""
+    deployment = deploy(nodes=4)
+    exact(deployment, storm(deployment, kills=6, seed=52))
+    offsets_are_disjoint(deployment)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_many_random_kills_change_no_total(deploy: Deploy) -> None:
+    """The same with twenty kills, at three racks."""
+    deployment = deploy(nodes=6, rack_size=2)
+    exact(deployment, storm(deployment, kills=20, seed=2))
+    offsets_are_disjoint(deployment)
+
+
+@pytest.mark.slow
+def test_the_other_worker_takes_over(deploy: Deploy) -> None:
+    """A worker that is killed and not restarted: the other one has its partition after about the session time-out,
+    and no record is lost or counted twice."""
+    deployment = deploy(nodes=4)
+    deployment.serve()
+    first, second = deployment.worker("0"), deployment.worker("1")
+    simulation = deployment.simulate("--rate", 2000)
+    until(lambda: deployment.read_one(BUS, "workersAlive") == 2, 15.0, "both workers are alive")
+    until(lambda: both_partitions(deployment), 20.0, "both workers have a partition", every=0.3)
+    first.kill()
+    until(lambda: deployment.read_one(BUS, "workersAlive") == 1, TIME_OUT + 4, "the dead worker is missed")
+    until(lambda: (deployment.account()["ingestHeapsLag"] or 0) < 2000, TIME_OUT + 6, "its partition is taken")
+    assert second.running
+    exact(deployment, simulation.stop())
+    offsets_are_disjoint(deployment)
+
+
+def both_partitions(deployment: Deployment) -> bool:
+    """Tell whether two workers have a partition each."""
+    found = assignments(deployment.bootstrap, deployment.topic("aggregate"))
+    return sorted(map(sorted, found.values())) == [[0], [1]]
+
+
+@pytest.mark.slow
+def test_a_second_worker_joins_and_leaves(deploy: Deploy) -> None:
+    """Scaling from one worker to two and back, in the middle of the stream, loses and doubles nothing."""
+    deployment = deploy(nodes=4)
+    deployment.serve()
+    first = deployment.worker("0")
+    simulation = deployment.simulate("--rate", 4000)
+    simulation.sends(8000)
+    second = deployment.worker("1")
+    until(lambda: both_partitions(deployment), 20.0, "the second worker has a partition", every=0.3)
+    assert second.terminate() == 0
+    simulation.sends(simulation.report.sent + 4000)
+    deployment.worker("1")
+    until(lambda: both_partitions(deployment), 20.0, "it has its partition again", every=0.3)
+    assert first.terminate() == 0
+    until(lambda: (deployment.account()["ingestHeapsLag"] or 0) < 4000, TIME_OUT + 10, "the one left has all")
+    exact(deployment, simulation.stop())
+    offsets_are_disjoint(deployment)
+
+
+def test_two_workers_with_one_slot(deploy: Deploy) -> None:
+    """A second worker with the same slot: the older one stops with a message that says why, the newer one goes on,
+    and nothing is counted twice."""
+    deployment = deploy(nodes=4)
+    deployment.serve()
+    older = deployment.worker("0", log="older")
+    simulation = deployment.simulate("--rate", 2000)
+    until(lambda: (deployment.read_one(MASTER, "heapsTotal") or 0) > 0, 20.0, "the first worker works")
+    newer = deployment.worker("0", log="newer")
+    assert older.exit_code(15.0) == 1, older.tail()
+    assert "another process has taken slot" in older.text
+    assert "Traceback" not in older.text
+    simulation.sends(simulation.report.sent + 4000)
+    assert newer.running, newer.tail()
+    exact(deployment, simulation.stop())
+    offsets_are_disjoint(deployment)
+    assert newer.terminate() == 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_hung_is_no_zombie(deploy: Deploy) -> None:
+    """A worker that stands still (SIGSTOP) for longer than its session commits nothing of what it held when it wakes
+    up: its partition has gone to the other one meanwhile."""
+    deployment = deploy(nodes=4)
+    deployment.serve()
+    first = deployment.worker("0")
+    deployment.worker("1")
+    simulation = deployment.simulate("--rate", 2000)
+    until(lambda: both_partitions(deployment), 20.0, "both workers have a partition", every=0.3)
+    first.signal(signal.SIGSTOP)
+    group = deployment.topic("aggregate")
+    until(
+        lambda: [{0, 1}] == list(assignments(deployment.bootstrap, group).values()),
+        TIME_OUT + 10,
+        "the other has its partition",
+        every=0.3,
+    )
+    simulation.sends(simulation.report.sent + 2000)
+    first.signal(signal.SIGCONT)
+    simulation.sends(simulation.report.sent + 6000)
+    exact(deployment, simulation.stop())
+    offsets_are_disjoint(deployment)
+
+
+def broker_outage(deployment: Deployment, simulation: Simulation, seconds: float) -> None:
+    broker = deployment.broker()
+    simulation.sends(4000)
+    broker.kill()
+    if seconds:
+        until(lambda: simulation.report.longest_wait > seconds, seconds + 20.0, "the sender waits")
+    broker.start()
+    sent = simulation.report.sent
+    simulation.sends(sent + 4000, within=60.0)
+
+
+@pytest.mark.slow
+def test_the_broker_is_killed_in_the_middle(deploy: Deploy) -> None:
+    """kill -9 of the broker and a restart, while records flow and the sender buffers: no record is lost or doubled,
+    devices recover by themselves."""
+    deployment = deploy(nodes=4)
+    workers = [deployment.worker("0"), deployment.worker("1")]
+    servers = deployment.serve()
+    simulation = deployment.simulate("--rate", 2000)
+    broker_outage(deployment, simulation, 0)
+    exact(deployment, simulation.stop(), within=60.0)
+    offsets_are_disjoint(deployment)
+    assert all(process.running for process in (*workers, *servers.values()))
+    until(lambda: deployment.read_one(BUS, "connected") is True, 10.0, "connected again")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "seconds",
+    [20, pytest.param(120, marks=pytest.mark.skipif("SDP_TEST_LONG" not in os.environ, reason="needs SDP_TEST_LONG"))],
+)
+def test_the_broker_is_away_for_long(deploy: Deploy, seconds: int) -> None:
+    """The broker is away for longer than sessions, transactions and lateness last: everything arrives once, what
+    arrived too late is counted as late."""
+    deployment = deploy(nodes=4)
+    deployment.worker("0")
+    deployment.serve()
+    simulation = deployment.simulate("--rate", 1000)
+    broker_outage(deployment, simulation, seconds)
+    report = simulation.stop()
+    exact(deployment, report, within=60.0)
+    offsets_are_disjoint(deployment)
+    assert deployment.quality(node_device(0), "heapsTotal") == "VALID"

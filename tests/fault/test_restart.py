@@ -1,0 +1,149 @@
+"""State is the log: a device server that is restarted shows what it showed, and nothing false (rule 4)."""
+
+import json
+import time
+
+import pytest
+import tango
+
+from tests.conftest import Deploy
+from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, node_device
+from tests.support.events import Subscriber
+from tests.support.processes import Running
+from tests.support.topics import read_all
+from tests.support.waiting import until, until_equal
+from tests.support.windows import heaps_by_window
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+BACK = 5.0
+"""Within so long after the start everything is shown again [s]."""
+
+
+def restart(deployment: Deployment, servers: dict[str, Running], instance: str) -> float:
+    """Kill a device server and start it again; give when it was started."""
+    servers[instance].kill()
+    deployment.forget_proxies()
+    begin = time.monotonic()
+    servers[instance] = deployment.server(instance)
+    return begin
+
+
+@pytest.mark.slow
+def test_totals_and_last_values_are_back_in_silence(deploy: Deploy) -> None:
+    """With the stream silent since long, kill -9 and start: totals are VALID and as before within 5 s, window values
+    INVALID, and SdpBus' account as well."""
+    deployment = deploy(nodes=4, rack_size=2)
+    servers = deployment.serve()
+    deployment.worker()
+    report = deployment.simulate("--rate", 2000, "--seconds", 3, "--gaps", 0.01, "--garbage", 0.01).finish()
+    wanted = expected_totals(report)
+    until_equal(deployment.totals, wanted, 15.0, "totals are what was sent")
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", 10.0, "silence")
+    reasons = deployment.read_one(BUS, "deadLetterReasons")
+    for instance in ("ingest-00", "ingest-01", "control"):
+        begin = restart(deployment, servers, instance)
+        until_equal(deployment.totals, wanted, BACK - (time.monotonic() - begin), "totals are back")
+        assert time.monotonic() - begin < BACK
+        for device in (MASTER, node_device(0), node_device(3)):
+            assert deployment.quality(device, "heapsTotal") == "VALID"
+            until(lambda d=device: deployment.quality(d, "heapRate") == "INVALID", 2.0, "windows are invalid")
+    until_equal(lambda: deployment.read_one(BUS, "deadLetterReasons"), reasons, 2.0, "reasons are back")
+    # What was sent while nobody listened is there too.
+    for instance in ("ingest-00", "ingest-01", "control"):
+        servers[instance].kill()
+    more = deployment.simulate("--rate", 1000, "--seconds", 1, "--scan-id", 2**40, name="more").finish()
+    deployment.forget_proxies()
+    servers = deployment.serve()
+    used = report.expected.used + more.expected.used
+    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, BACK, "what came meanwhile")
+    until_equal(lambda: deployment.account()["ingestHeapsUsed"], used, BACK, "and its account")
+
+
+@pytest.mark.slow
+def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
+    """While records flow, device servers are killed and started again and again: each window that a client is told
+    of, per node and over all nodes, is whole (but for the sender's first and last), at every moment."""
+    deployment = deploy(nodes=4, rack_size=2)
+    servers = deployment.serve()
+    deployment.worker()
+    simulation = deployment.simulate("--rate", 2000)
+    devices = [MASTER, *map(node_device, range(4))]
+    until(lambda: deployment.quality(MASTER, "heapRate") == "VALID", 15.0, "values come")
+    subscriber = Subscriber(deployment, devices)
+    seen: dict[tuple[str, str], set[tuple[float, float]]] = {}
+
+    def look() -> None:
+        for device in devices:
+            for name in ("heapRate", "packetsReceivedRate"):
+                try:
+                    found = deployment.proxy(device).read_attribute(name)
+                except tango.DevFailed:  # the server is being killed; nothing is shown
+                    deployment.forget_proxies()
+                    continue
+                if str(found.quality) in ("ATTR_VALID", "ATTR_WARNING"):
+                    seen.setdefault((device, name), set()).add((found.value, found.time.totime()))
+
+    for instance in ("control", "ingest-00", "control", "ingest-01", "control"):
+        begin = restart(deployment, servers, instance)
+        while time.monotonic() - begin < BACK:
+            look()
+        assert deployment.quality(MASTER, "heapRate") in ("VALID", "WARNING")
+        assert deployment.quality(node_device(0), "heapRate") == "VALID"
+    simulation.stop()
+    raw = heaps_by_window(read_all(deployment.bootstrap, deployment.topic("ingest.heaps")))
+    first, last = min(raw[0]), max(raw[0])
+    for events in subscriber.by_attribute().values():
+        for event in events:
+            if event.attribute in ("heapRate", "packetsReceivedRate") and event.quality in ("VALID", "WARNING"):
+                seen.setdefault((event.device, event.attribute), set()).add((event.value, event.time))
+    wrong = []
+    for (device, name), values in seen.items():
+        for value, at in values:
+            window = int(at)
+            if not first < window < last:
+                continue
+            nodes = range(4) if device == MASTER else [int(device[-4:])]
+            heaps = [heap for node in nodes for heap in raw[node][window]]
+            wanted = len(heaps) if name == "heapRate" else sum(heap["received"] for heap in heaps)
+            if value != wanted:
+                wrong.append(f"{device}/{name} of window {window}: {value}, wanted {wanted}")
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def snapshot_says_well(deployment: Deployment) -> bool:
+    """Tell whether the newest snapshots of the control instance, from which a restart begins, were taken in health."""
+    newest = {m.key(): json.loads(m.value()) for m in read_all(deployment.bootstrap, deployment.topic("snapshots"))}
+    shown = [s["readings"].get(MASTER, {}) for key, s in newest.items() if key.startswith(b"SdpFacade-control/")]
+    return all(readings.get("healthState", [""])[0] == "OK" for readings in shown)
+
+
+@pytest.mark.slow
+def test_health_does_not_flap_at_a_restart(deploy: Deploy) -> None:
+    """A restart of the control instance shows neither an alarm nor a health other than the one before: a worker that
+    is alive is not missed, nodes that report are not silent."""
+    deployment = deploy(nodes=2)
+    servers = deployment.serve()
+    deployment.worker()
+    simulation = deployment.simulate("--rate", 500)
+    until(lambda: deployment.read_one(MASTER, "healthState") == 0, 15.0, "all is well")
+    until(lambda: str(deployment.proxy(BUS).state()) == "ON", 5.0, "all is well")
+    for _ in range(3):
+        until(lambda: snapshot_says_well(deployment), 10.0, "the snapshot says so too", every=0.3)
+        began = restart(deployment, servers, "control")
+        seen: set[tuple[object, str, str]] = set()
+
+        def well(seen: set[tuple[object, str, str]] = seen, began: float = began) -> bool:
+            health = deployment.read_one(MASTER, "healthState")
+            seen.add((health, str(deployment.proxy(BUS).state()), str(deployment.proxy(MASTER).state())))
+            if health:
+                print(f"{time.monotonic() - began:.3f} s after the start: {deployment.read_one(MASTER, 'healthInfo')}")
+            return (0, "ON", "ON") in seen
+
+        until(well, BACK, "all is well again", every=0.005)
+        later = time.monotonic() + 1.5
+        until(lambda at=later: well() and time.monotonic() > at, BACK, "and stays so", every=0.005)
+        states = {"UNKNOWN", "ON"}
+        bad = {s for s in seen if s[0] not in (None, 0) or not {s[1], s[2]} <= states}
+        assert not bad, bad
+    simulation.stop()

@@ -1,0 +1,296 @@
+"""The local runtime with real services: shared by callers, kept over a crash, no stranger ever hit."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from facade.errors import InfraError
+from facade.infra import local
+from facade.infra.local import Options, ServiceName, TangoDb
+from facade.infra.state import load
+
+REGISTER = """
+import sys, tango
+database = tango.Database(*sys.argv[1].split(":"))
+info = tango.DbDevInfo()
+info.server, info._class, info.name = "Sample/1", "Sample", "test/infra/1"
+database.add_device(info)
+print(database.get_device_class_list("Sample/1").value_string)
+"""
+LOOK_UP = "import sys, tango; print(tango.Database(*sys.argv[1].split(':')).get_class_for_device('test/infra/1'))"
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "run"
+    try:
+        yield folder
+    finally:
+        local.down(folder, wipe=True)
+        assert not folder.exists()
+
+
+def pids(state_dir: Path) -> dict[str, int | None]:
+    return {f"{line.service}/{line.process}": line.pid for line in local.status(state_dir) if line.alive}
+
+
+def crash(pid: int | None) -> None:
+    process = psutil.Process(pid)
+    process.kill()
+    process.wait(10)
+
+
+def runs(pid: int | None) -> bool:
+    # A process whose `up` is gone belongs to init, which may take its time to collect a zombie.
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def infra_command(state_dir: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    argv = [str(Path(sys.executable).with_name("sdp-facade")), "infra", *arguments, "--state-dir", str(state_dir)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **env})
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+def run_tango(code: str, tango_host: str) -> str:
+    argv = [sys.executable, "-W", "ignore", "-c", code, tango_host]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def produce(bootstrap: str, value: bytes) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic("local.sample", 1, 1)]).values():
+        made.result(30)
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 16_000_000})
+    producer.produce("local.sample", value, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(30) == 0
+    assert errors == [None]
+
+
+def consume(bootstrap: str) -> bytes:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition("local.sample", 0, 0)])
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                return bytes(message.value())
+    finally:
+        consumer.close()
+    raise AssertionError("no record came")
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
+    first = local.up(Options(state_dir=state_dir, topic_prefix="test."))
+    running = pids(state_dir)
+    assert set(running) == {"kafka/kafka", "tango-db/tango-db"}
+    assert local.up(Options(state_dir=state_dir)) == first == local.endpoints(state_dir)
+    assert pids(state_dir) == running
+
+    code, out, _ = ended(infra_command(state_dir, "env"))
+    variables = f"KAFKA_BOOTSTRAP={first.bootstrap} TANGO_HOST={first.tango_host} SDP_TOPIC_PREFIX=test."
+    assert (code, out) == (0, f"export {variables}\n")
+
+    with pytest.raises(InfraError, match=r"kafka runs on port \d+, asked for was 1$|asked for was 1;"):
+        local.up(Options(state_dir=state_dir, kafka_port=1))
+    with pytest.raises(InfraError, match="that runs is embedded, asked for was mariadb"):
+        local.up(Options(state_dir=state_dir, tango_db=TangoDb.MARIADB))
+
+    local.stop_service(state_dir, "tango-db", kill=True)
+    code, out, err = ended(infra_command(state_dir, "env"))
+    assert (code, out) == (1, "")
+    assert "tango-db does not run" in err
+    assert "Traceback" not in err
+    assert ended(infra_command(state_dir, "status"))[0] == 1
+    assert local.start_service(state_dir, "tango-db") == first
+    assert ended(infra_command(state_dir, "status"))[0] == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+def test_two_ups_at_once_start_one_broker(state_dir: Path) -> None:
+    both = [infra_command(state_dir, "up") for _ in range(2)]
+    results = [ended(process) for process in both]
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert results[0][1] == results[1][1]
+    brokers = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if str(state_dir / "kafka" / "server.properties") in (process.info["cmdline"] or ())
+    ]
+    assert brokers == [pids(state_dir)["kafka/kafka"]]
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+def test_down_stops_ours_and_leaves_a_stranger_alone(state_dir: Path) -> None:
+    local.up(Options(state_dir=state_dir))
+    ours = pids(state_dir).values()
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+        try:
+            # The state now claims the stranger's id: as if the kernel had given ours to somebody else.
+            path = state_dir / "infra.json"
+            tango_pid = pids(state_dir)["tango-db/tango-db"]
+            original = path.read_text()
+            path.write_text(original.replace(f'"pid": {tango_pid},', f'"pid": {stranger.pid},'))
+            local.down(state_dir)
+            assert stranger.poll() is None
+            path.write_text(original)
+            local.down(state_dir)
+            assert not any(map(runs, ours))
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+    assert [line.alive for line in local.status(state_dir)] == [False, False]
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+@pytest.mark.slow
+def test_a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path) -> None:
+    record = os.urandom(10_000_000)
+    first = local.up(Options(state_dir=state_dir))
+    produce(first.bootstrap, record)
+    run_tango(REGISTER, first.tango_host)
+    before = pids(state_dir)
+
+    crash(before["kafka/kafka"])
+    assert local.up(Options(state_dir=state_dir)) == first
+    after = pids(state_dir)
+    assert after["kafka/kafka"] != before["kafka/kafka"]
+    assert after["tango-db/tango-db"] == before["tango-db/tango-db"]
+    assert consume(first.bootstrap) == record
+
+    local.down(state_dir)
+    assert local.up(Options(state_dir=state_dir)) == first
+    assert consume(first.bootstrap) == record
+    assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+def test_a_port_that_somebody_took_is_named_or_replaced(state_dir: Path) -> None:
+    first = local.up(Options(state_dir=state_dir))
+    local.down(state_dir)
+    host, port = first.tango_host.split(":")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, int(port)))
+        taken.listen()
+        with pytest.raises(InfraError, match=rf"tango-db cannot have port {port}"):
+            local.start_service(state_dir, ServiceName.TANGO_DB)
+        again = local.up(Options(state_dir=state_dir))
+        assert again.tango_host != first.tango_host
+        assert again.bootstrap == first.bootstrap
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+def test_an_up_that_is_killed_leaves_nothing_that_down_would_not_find(state_dir: Path) -> None:
+    command = infra_command(state_dir, "up")
+    deadline = time.monotonic() + 60
+    while len(running := pids(state_dir)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    command.kill()
+    ended(command)
+    with pytest.raises(InfraError, match="does not run"):
+        local.endpoints(state_dir)  # alive, perhaps, but it was never seen to answer
+    local.down(state_dir)
+    assert not any(map(runs, running.values()))
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="the MariaDB variant unpacks Debian packages")
+def test_the_mariadb_variant_keeps_a_device_over_a_restart(state_dir: Path) -> None:
+    # So long a path that MariaDB's socket cannot live in the folder itself.
+    folder = state_dir / ("long-" * 20)
+    try:
+        options = Options(state_dir=folder, tango_db=TangoDb.MARIADB)
+        first = local.up(options)
+        assert set(pids(folder)) == {"kafka/kafka", "tango-db/mariadb", "tango-db/tango-db"}
+        assert "test/infra/1" in run_tango(REGISTER, first.tango_host).lower()
+        crash(pids(folder)["tango-db/mariadb"])
+        assert local.up(options) == first
+        local.down(folder)
+        assert local.up(Options(state_dir=folder)) == first
+        assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
+    finally:
+        local.down(folder, wipe=True)
+        state_dir.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("programs", "message"),
+    [
+        ({}, "the program `java` is not on the PATH"),
+        ({"java": 'echo openjdk version \\"11.0.2\\"'}, "expected version 17 or newer, got 'openjdk version"),
+        ({"java": 'echo openjdk version \\"21\\"'}, "the program `mvn` is not on the PATH"),
+        (
+            {"java": 'echo openjdk version \\"21\\"', "mvn": "echo no route to host; exit 1"},
+            "no route to host",
+        ),
+    ],
+    ids=["no java", "old java", "no mvn", "mvn fails"],
+)
+def test_a_missing_program_is_one_clear_message(
+    state_dir: Path, tmp_path: Path, programs: dict[str, str], message: str
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, script in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    env = {"PATH": str(folder), "XDG_CACHE_HOME": str(tmp_path / "cache"), "JAVA_HOME": ""}
+    code, out, err = ended(infra_command(state_dir, "up", **env))
+    assert (code, out) == (1, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert pids(state_dir) == {}
+
+
+def test_a_state_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "infra.json").write_text('{"services": 3}')
+    with pytest.raises(InfraError, match=r"infra\.json cannot be read: .*\$\.services"):
+        load(tmp_path)
+    code, _, err = ended(infra_command(tmp_path, "down"))
+    assert code == 1
+    assert "infra.json cannot be read" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic_prefix": "a b"}, "topic prefix 'a b' is wrong"),
+        ({"kafka_heap": "lots"}, "heap 'lots' is wrong"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_starts(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InfraError, match=message):
+        local.up(Options(state_dir=tmp_path, **options))
+    assert local.status(tmp_path) == ()

@@ -1,0 +1,164 @@
+"""From heap notifications to Tango events, through real processes, as a client sees it."""
+
+import itertools
+import math
+from collections import defaultdict
+
+import pytest
+import tango
+
+from tests.conftest import Deploy
+from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_totals, node_device
+from tests.support.events import Event, Subscriber
+from tests.support.topics import read_all
+from tests.support.waiting import until, until_equal
+from tests.support.windows import ROUGH, all_nodes_values, heaps_by_window, node_values
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+JITTER = 0.15
+"""How much nearer than `shortest` two events may arrive, as the network and the client allow [s]."""
+
+
+def attributes(device_class: str) -> set[str]:
+    return {attribute.name for attribute in ICD.classes[device_class].attributes}
+
+
+def class_of(device: str) -> str:
+    return {MASTER: "SdpMaster", BUS: "SdpBus"}.get(device, "SdpIngestNode")
+
+
+def check_windows(deployment: Deployment, events: dict[tuple[str, str], list[Event]]) -> int:
+    """Compare each event of a closed window with the raw records of that window; give their number."""
+    raw = heaps_by_window(read_all(deployment.bootstrap, deployment.topic("ingest.heaps")))
+    together: dict[int, list] = defaultdict(list)
+    for windows in raw.values():
+        for window, heaps in windows.items():
+            together[window] += heaps
+    checked = 0
+    for (device, name), found in events.items():
+        for event in found:
+            if device == BUS or event.quality not in ("VALID", "WARNING", "ALARM"):
+                continue
+            if device == MASTER:
+                heaps, values = together.get(int(event.time or 0), []), all_nodes_values
+            else:
+                heaps, values = raw[int(device[-4:])].get(int(event.time or 0), []), node_values
+            if not heaps or name not in (wanted := values(heaps)):
+                continue
+            where = f"{device}/{name} of window {int(event.time)}"
+            assert math.isclose(event.value, wanted[name], rel_tol=ROUGH.get(name, 1e-9), abs_tol=1e-12), where
+            # The time is that of the newest heap in the window, not of the event.
+            assert event.time == pytest.approx(max(heap["time"] for heap in heaps) / 1e6, abs=2e-6), where
+            checked += 1
+    return checked
+
+
+def check_pace(events: dict[tuple[str, str], list[Event]]) -> None:
+    """Two events of an attribute are at least the ICD's `shortest` apart, unless the quality changed."""
+    for (device, name), found in events.items():
+        if name in ("State", "Status"):
+            continue
+        device_class = ICD.classes[class_of(device)]
+        entry = next(attribute for attribute in device_class.attributes if attribute.name == name)
+        shortest = (entry.sampling or device_class.sampling).shortest
+        # The first event is Tango's answer to the subscription, not a push.
+        for before, event in itertools.pairwise(found[1:]):
+            if event.quality == before.quality:
+                gap = event.arrived - before.arrived
+                assert gap >= shortest - JITTER, f"{device}/{name}: {gap:.3f} s after the last one"
+
+
+def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
+    """A plain Tango client, subscribed through the database, gets the right values, times and qualities of all
+    attributes as change and as archive events, each at most once per `shortest`; INVALID follows within
+    `stale_after` + 1 s of the sender's end, recovery when it sends again; totals are what was sent."""
+    deployment = deploy(nodes=4, rack_size=2)
+    deployment.worker()
+    deployment.serve()
+    devices = [MASTER, BUS, *map(node_device, range(4))]
+    subscriber = Subscriber(deployment, devices)
+    report = deployment.simulate(
+        "--rate", 2000, "--seconds", 7, "--gaps", 0.002, "--duplicates", 0.002, "--scan-id", 7
+    ).finish()
+    until_equal(deployment.totals, expected_totals(report), 10.0, "totals are what was sent")
+
+    stale = ICD.classes["SdpIngestNode"].stale_after
+    last_append = max(m.timestamp()[1] for m in read_all(deployment.bootstrap, deployment.topic("ingest.heaps"))) / 1e3
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", stale + 3, "INVALID in silence")
+    until(lambda: deployment.quality(MASTER, "heapRate") == "INVALID", stale + 3, "INVALID in silence")
+
+    def silenced() -> bool:
+        found = subscriber.by_attribute()
+        return all(found[d, "heapRate"][-1].quality == "INVALID" for d in devices if d != BUS)
+
+    until(silenced, 3.0, "INVALID as an event")
+    for kind in ("change", "archive"):
+        events = subscriber.by_attribute(kind)
+        assert {key for key in events if key[1] not in ("State", "Status")} == {
+            (device, name) for device in devices for name in attributes(class_of(device))
+        }
+        assert check_windows(deployment, events) > 4 * 17 * 5 * 0.5
+        check_pace(events)
+        for device in devices:
+            if device == BUS:
+                continue
+            invalid = next(e for e in reversed(events[device, "heapRate"]) if e.quality == "INVALID")
+            assert stale - 0.5 <= invalid.arrived - last_append <= stale + 1.0
+            assert deployment.quality(device, "heapsTotal") == "VALID", "totals stay true in silence"
+    assert not [event.error for event in subscriber.events() if event.error]
+
+    second = deployment.simulate("--rate", 2000, "--seconds", 3, "--scan-id", 8, name="again").finish()
+    until(lambda: deployment.quality(MASTER, "heapRate") in ("VALID", "WARNING"), 5.0, "recovery")
+    until(lambda: deployment.read_one(node_device(3), "scanID") == 8, 5.0, "the new scan")
+    used = report.expected.used + second.expected.used
+    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, 5.0, "the total goes on")
+    assert deployment.read_one(MASTER, "heapsMissing") == 0, "a new scan begins a new sequence"
+
+
+def test_totals_of_a_bad_day(deploy: Deploy) -> None:
+    """Gaps, duplicates, disorder, late and refused records, a silent node and a wrong clock: every total of every
+    device is exactly what the sender's account says."""
+    deployment = deploy(nodes=4)
+    deployment.worker()
+    deployment.serve()
+    faults = "--gaps 0.003 --duplicates 0.003 --disorder 0.003 --late 0.003 --ahead 0.003 --garbage 0.01"
+    report = deployment.simulate(
+        "--rate", 8000, "--seconds", 4, *faults.split(), "--silence", "1:1:2", "--skew", "3:-60"
+    ).finish()
+    assert report.certain
+    assert all(report.fired.values()), report.fired
+    until_equal(deployment.totals, expected_totals(report), 15.0, "totals are what was sent")
+    reasons = report.expected.dead_lettered | report.expected.suppressed
+    found = {
+        line.split()[1]: int(line.split()[2])
+        for line in deployment.read_one(BUS, "deadLetterReasons")
+        if line.startswith("ingest.heaps ")
+    }
+    assert found == reasons
+    letters = read_all(deployment.bootstrap, deployment.topic("dead-letters"))
+    assert len(letters) == sum(report.expected.dead_lettered.values())
+
+
+def test_state_and_status_are_pushed(deploy: Deploy) -> None:
+    """State and Status come as change and archive events, with the value that a read gives."""
+    deployment = deploy(nodes=1)
+    deployment.serve()
+    subscriber = Subscriber(deployment, [BUS, node_device(0)])
+    until(lambda: deployment.proxy(BUS).state() == tango.DevState.ALARM, 5.0, "no worker is an alarm")
+    deployment.worker()
+    simulation = deployment.simulate("--rate", 200)
+    until(lambda: deployment.proxy(node_device(0)).state() == tango.DevState.ON, 15.0, "the node is heard")
+    until(lambda: deployment.proxy(BUS).state() == tango.DevState.ON, 5.0, "the worker is heard")
+    for kind in ("change", "archive"):
+
+        def pushed(kind: str = kind) -> bool:
+            events = subscriber.by_attribute(kind)
+            return all(
+                events[device, "State"][-1].value == "ON"
+                and events[device, "Status"][-1].value == deployment.proxy(device).status()
+                for device in (BUS, node_device(0))
+            )
+
+        until(pushed, 5.0, f"State and Status as {kind} events")
+    simulation.stop()

@@ -1,0 +1,171 @@
+"""The ingest simulator against a real broker: the report is what a reader finds."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader
+from facade.bus.kafka.topics import create_topics
+from facade.bus.port import BusHealth, Record
+from facade.codec.columns import ColumnDecoder
+from facade.config import Settings
+from facade.icd.load import load
+from facade.infra import local
+from facade.notifications.sequences import SeenNumbers
+from facade.simulate.report import Report, read_report
+
+pytestmark = pytest.mark.kafka
+
+ICD = load()
+TOPIC = "ingest.heaps"
+COMMAND = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "ingest"]
+EVERYTHING = (
+    "--gaps 0.001 --duplicates 0.001 --disorder 0.001 --late 0.001 --ahead 0.001 --garbage 0.005"
+    " --silence 1:0.5:1 --skew 3:-60"
+).split()
+
+
+def connect(infra: local.Endpoints, prefix: str) -> Connection:
+    connection = Connection(Settings(bootstrap=infra.bootstrap, prefix=prefix))
+    assert create_topics(connection, {TOPIC: ICD.topics[TOPIC]}) == []
+    return connection
+
+
+def simulate(connection: Connection, file: Path, options: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, "--nodes", "4", "--report", str(file), *options],
+        env={**os.environ, "KAFKA_BOOTSTRAP": connection.bootstrap, "SDP_TOPIC_PREFIX": connection.prefix},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def read_all(connection: Connection) -> list[Record]:
+    reader = KafkaReader(connection, {TOPIC: None}, start={}, health=BusHealth())
+    try:
+        return reader.read_to_end(30.0)
+    finally:
+        reader.close()
+
+
+def compare(records: list[Record], report: Report, *, exact_lateness: bool = True) -> None:
+    """Judge each record against the time at which the broker appended it, and count as the report does."""
+    assert len(records) == report.sent == report.queued == report.expected.consumed
+    table = ColumnDecoder("heap", ICD.messages["heap"]).decode([record.value for record in records])
+    refused = Counter(str(entry.reason) for entry in table.rejected)
+    assert {"tombstone": refused.pop("tombstone", 0)} == {"tombstone": 0, **report.expected.suppressed}
+    columns = table.columns
+    appended = np.array([record.timestamp_us for record in records])[table.index]
+    stranger = columns["node"] >= 4
+    ahead = (columns["time"] > appended + 5_000_000) & ~stranger
+    late = columns["time"] < appended - 10_000_000
+    refused.update({"unknown-node": int(stranger.sum()), "time-ahead": int(ahead.sum())})
+    assert +refused == report.expected.dead_lettered
+    for node, account in report.nodes.items():
+        mine = (columns["node"] == int(node)) & ~ahead
+        used = mine & ~late
+        seen = SeenNumbers(limit=10**9)
+        for seq in columns["seq"][mine].tolist():
+            seen.add([(seq, seq)], 1)
+        assert (account.missing, account.duplicates) == (seen.missing, seen.duplicates)
+        assert account.used + account.late == int(mine.sum())
+        if not exact_lateness:
+            continue
+        assert account.late == int((mine & late).sum())
+        for name, field in (("received", "received"), ("lost", "lost"), ("late_packets", "late")):
+            assert getattr(account, name) == int(columns[field][used].sum())
+    assert all(record.key is not None for record in records)
+
+
+@pytest.mark.parametrize("faults", [[], EVERYTHING], ids=["faultless", "everything"])
+def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path, faults: list[str]) -> None:
+    """Two seconds at 20,000 heaps/s, counted again from what a reader gets."""
+    connection = connect(infra, f"simulate-{'bad' if faults else 'good'}.")
+    file = tmp_path / "sent.json"
+    process = simulate(connection, file, ["--rate", "20000", "--seconds", "2", *faults])
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    report = read_report(file)
+    assert report.finished
+    assert report.certain
+    assert report.stopped_by == "seconds"
+    assert report.heaps == 40_000
+    if faults:
+        assert all(report.fired.values())
+    compare(read_all(connection), report)
+
+
+def test_sigterm_ends_with_an_exact_report(infra: local.Endpoints, tmp_path: Path) -> None:
+    """A stream without an end is stopped in the middle; the exit code is 0."""
+    connection = connect(infra, "simulate-term.")
+    file = tmp_path / "sent.json"
+    process = simulate(connection, file, ["--rate", "20000"])
+    wait_for(file)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    report = read_report(file)
+    assert (report.finished, report.stopped_by) == (True, "signal")
+    compare(read_all(connection), report)
+
+
+def test_nothing_is_lost_or_doubled_when_the_broker_dies(infra: local.Endpoints, tmp_path: Path) -> None:
+    """The broker is killed in the middle and comes back: what arrived is what the report says."""
+    connection = connect(infra, "simulate-killed.")
+    file = tmp_path / "sent.json"
+    process = simulate(
+        connection, file, ["--rate", "5000", "--count", "40000", "--duplicates", "0.01", "--gaps", "0.01"]
+    )
+    wait_for(file)
+    local.stop_service(infra.state_dir, "kafka", kill=True)
+    local.start_service(infra.state_dir, "kafka")
+    _, stderr = process.communicate(timeout=90)
+    assert process.returncode == 0, stderr
+    report = read_report(file)
+    assert report.heaps == 40_000
+    assert report.longest_wait > 0.5
+    compare(read_all(connection), report, exact_lateness=report.certain)
+
+
+def test_a_missing_topic_is_said_at_once(infra: local.Endpoints, tmp_path: Path) -> None:
+    """The exit code is 1, and the message says how to make the topic."""
+    connection = Connection(Settings(bootstrap=infra.bootstrap, prefix="simulate-absent."))
+    process = simulate(connection, tmp_path / "sent.json", ["--count", "10"])
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "topic simulate-absent.ingest.heaps does not exist" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_dead_broker_is_waited_for_until_the_signal(tmp_path: Path) -> None:
+    """With no broker at all the backlog is kept, and a signal ends the wait with exit code 1 and the truth."""
+    connection = Connection(Settings(bootstrap="127.0.0.1:1", prefix="simulate-dead."))
+    file = tmp_path / "sent.json"
+    process = simulate(connection, file, ["--rate", "1000"])
+    wait_for(file)
+    running = msgspec.to_builtins(read_report(file))
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1, stderr
+    report = read_report(file)
+    assert (running["sent"], running["backlog"]) == (0, running["queued"])
+    assert (report.sent, report.undelivered) == (0, report.queued)
+    assert "undelivered" in stderr

@@ -1,0 +1,318 @@
+"""The compiled decoder and the reference accept and refuse the same documents, whatever they are.
+
+Documents are made from each shipped schema, then damaged: as trees (wrong types, missing, unknown
+and repeated keys, numbers at and past every bound) and as bytes.
+"""
+
+import copy
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.json_schema import compile_message
+from facade.codec.reference import parse_reference, reference_validator
+from facade.icd.load import load
+
+Schema = dict[str, Any]
+
+EVERY_KEYWORD: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["schema", "small", "ratio"],
+    "properties": {
+        "schema": {"const": "every/1"},
+        "small": {"type": "integer", "minimum": -3, "maximum": 3},
+        "ratio": {"type": "number", "minimum": 0, "maximum": 9007199254740992},
+        "open_integer": {"type": "integer"},
+        "open_number": {"type": "number"},
+        "word": {"type": "string", "minLength": 1, "maxLength": 4, "pattern": "^[a-z]*$"},
+        "text": {"type": "string"},
+        "colour": {"enum": ["RED", "GREEN"]},
+        "ready": {"type": "boolean"},
+        "run": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "integer"}},
+        "tree": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "boolean"}}},
+        "free": {"type": "object"},
+    },
+}
+MESSAGES: dict[str, Schema] = {**load().messages, "every": EVERY_KEYWORD}
+DECODERS: dict[str, BatchDecoder[Any]] = {
+    name: BatchDecoder(compile_message(name, schema)) for name, schema in MESSAGES.items()
+}
+VALIDATORS = {name: reference_validator(schema) for name, schema in MESSAGES.items()}
+
+
+@dataclass
+class Leaf:
+    """A piece of JSON text, legal or not."""
+
+    text: str
+
+
+@dataclass
+class Node:
+    """An object whose keys may repeat, or (with None for keys) an array."""
+
+    kind: str
+    entries: list[tuple[str | None, Any]]
+
+
+def rendered(tree: Leaf | Node) -> str:
+    if isinstance(tree, Leaf):
+        return tree.text
+    if tree.kind == "array":
+        return "[" + ",".join(rendered(value) for _, value in tree.entries) + "]"
+    return "{" + ", ".join(f"{json.dumps(key)}: {rendered(value)}" for key, value in tree.entries) + "}"
+
+
+def leaf(value: Any) -> Leaf:
+    return Leaf(json.dumps(value, ensure_ascii=isinstance(value, str) and len(value) % 2 == 0))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+).map(leaf)
+JUNK = [
+    "null", "true", "false", "0", "-0", "-0.0", "1", "1.0", "1e2", "1E+2", "-1", "0.5", "1e-400", "1e400",
+    "-1e400", "NaN", "Infinity", "-Infinity", "nan", "01", "1.", ".5", "+1", "0x1", "1_000", "--1", "1e",
+    "9007199254740991", "9007199254740992", "9007199254740993", "9007199254740992.0", "2147483648",
+    "9223372036854775807", "9223372036854775808", "18446744073709551616", "-9223372036854775809",
+    "1" + "0" * 30, "1" + "0" * 400, "1" * 5000, "0." + "1" * 400, "1.7976931348623159e308",
+    "1.00000000000000000001", '""', '"x"', '"\\ud800"', '"\\udc00\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"',
+    '"\x00"', '"\n"', '"\x7f"', '"\\x"', '"', "'x'", '"heap/1"', '"heap/2"', '"every/1"', '"\\u0065very/1"',
+    "[]", "{}", "[1,]", "[[[1]]]", '{"a": {"a": 1}}', '{"a": 1, "a": 2}', '{"a": 0, "a": 1}', '{"a": "x", "a": 1}',
+    "[", "]", "{", "}", "", "nul", "// x", "\u00a01", "\ufeff1", "[" * 50 + "]" * 50,
+]  # fmt: skip
+
+
+@st.composite
+def valid(draw: st.DrawFn, schema: Schema) -> Leaf | Node:
+    """Make a document that the schema allows."""
+    if "const" in schema:
+        return leaf(schema["const"])
+    if "enum" in schema:
+        return leaf(draw(st.sampled_from(schema["enum"])))
+    match schema["type"]:
+        case "object" if "properties" in schema:
+            required = schema.get("required", [])
+            names = [name for name in schema["properties"] if name in required or draw(st.booleans())]
+            if draw(st.booleans()):
+                names.reverse()
+            return Node("object", [(name, draw(valid(schema["properties"][name]))) for name in names])
+        case "object":
+            values = valid(schema["additionalProperties"]) if "additionalProperties" in schema else ANYTHING
+            return Node("object", list(draw(st.dictionaries(TEXT, values, max_size=3)).items()))
+        case "array":
+            low, high = schema.get("minItems", 0), schema.get("maxItems", 3)
+            items = draw(st.lists(valid(schema["items"]), min_size=low, max_size=min(high, low + 2)))
+            return Node("array", [(None, item) for item in items])
+        case "string" if "pattern" in schema:
+            return leaf(draw(st.text("abc", min_size=1, max_size=4)))
+        case "string":
+            return leaf(draw(TEXT))
+        case "boolean":
+            return leaf(draw(st.booleans()))
+        case "integer":
+            return leaf(draw(st.integers(schema.get("minimum"), schema.get("maximum"))))
+    bounds = {"min_value": schema.get("minimum"), "max_value": schema.get("maximum")}
+    return leaf(draw(st.floats(**bounds, allow_nan=False, allow_infinity=False) | st.integers(**bounds)))
+
+
+def edges(schema: Schema) -> list[Leaf]:
+    """Give the values at and just past each bound that any part of a schema states."""
+    found = []
+    for keyword, value in schema.items():
+        if keyword in ("minimum", "maximum"):
+            found += [leaf(value + step) for step in (-1, 0, 1, -1e-9, 1e-9, 0.5)]
+        elif keyword in ("minLength", "maxLength"):
+            found += [leaf(letter * (value + step)) for letter in "a\U0001f600" for step in (0, 1)]
+        elif keyword in ("properties", "items", "additionalProperties") and isinstance(value, dict):
+            for part in value.values() if keyword == "properties" else [value]:
+                found += edges(part)
+    return found
+
+
+def full(schema: Schema) -> Leaf | Node:
+    """Make the legal document that has every optional property, and one entry in each list and map."""
+    if "const" in schema or "enum" in schema:
+        return leaf(schema.get("const") or schema["enum"][0])
+    match schema["type"]:
+        case "object" if "properties" in schema:
+            return Node("object", [(name, full(part)) for name, part in schema["properties"].items()])
+        case "object":
+            return Node("object", [("1", full(schema.get("additionalProperties", {"type": "boolean"})))])
+        case "array":
+            return Node("array", [(None, full(schema["items"])) for _ in range(schema.get("minItems", 1))])
+        case "string":
+            return leaf("a")
+        case "boolean":
+            return leaf(True)
+    return leaf(schema.get("minimum", 1))
+
+
+def positions(tree: Leaf | Node) -> list[tuple[Node, int]]:
+    """Give every entry of every object and array of a tree."""
+    if isinstance(tree, Leaf):
+        return []
+    found = [(tree, index) for index in range(len(tree.entries))]
+    return found + [position for _, value in tree.entries for position in positions(value)]
+
+
+@st.composite
+def damaged(draw: st.DrawFn, schema: Schema) -> str:
+    """Make a document that is legal but for a few wrong places."""
+    tree = copy.deepcopy(draw(valid(schema)))
+    values = st.one_of(st.sampled_from(JUNK).map(Leaf), st.sampled_from(edges(schema) or [Leaf("0")]), ANYTHING)
+    for _ in range(draw(st.integers(0, 2))):
+        places = positions(tree)
+        if not places:
+            break
+        node, index = draw(st.sampled_from(places))
+        key, value = node.entries[index]
+        match draw(st.sampled_from(["replace", "replace", "remove", "repeat", "unknown", "rename", "copy"])):
+            case "replace":
+                node.entries[index] = (key, draw(values))
+            case "remove":
+                del node.entries[index]
+            case "repeat":
+                node.entries.insert(draw(st.integers(0, len(node.entries))), (key, draw(values)))
+            case "unknown":
+                node.entries.insert(index, (None if key is None else draw(TEXT), draw(values)))
+            case "rename":
+                node.entries[index] = (None if key is None else draw(TEXT), value)
+            case "copy":
+                node.entries.append((key, copy.deepcopy(draw(st.sampled_from(places))[0].entries[0][1])))
+    return rendered(tree)
+
+
+def as_decoded(schema: Schema, value: Any) -> Any:
+    """Give a parsed document as the decoder must give it: a ``number`` is a double."""
+    if schema.get("type") == "number":
+        return float(value)
+    if isinstance(value, list):
+        return [as_decoded(schema.get("items", {}), item) for item in value]
+    if isinstance(value, dict):
+        below, rest = schema.get("properties", {}), schema.get("additionalProperties") or {}
+        return {key: as_decoded(below.get(key, rest), item) for key, item in value.items()}
+    return value
+
+
+def agree(name: str, data: bytes) -> bool:
+    """Assert that both say the same about a record, and give what they say."""
+    decoded = DECODERS[name].decode([data])
+    assert len(decoded.items) + len(decoded.rejected) == 1
+    try:
+        document = parse_reference(data)
+    except ValueError:
+        assert not decoded.items
+        return False
+    accepted = VALIDATORS[name].is_valid(document)
+    assert bool(decoded.items) is accepted, (accepted, decoded)
+    if accepted:
+        item = decoded.items[0]
+        wanted = as_decoded(MESSAGES[name], document)
+        assert msgspec.to_builtins(item) == wanted
+        assert DECODERS[name].decode([msgspec.json.encode(item)]).items == [item]
+    else:
+        assert decoded.rejected[0].reason in (Reason.SCHEMA, Reason.VERSION)
+    return accepted
+
+
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+MANY = settings(FEW, max_examples=150)
+per_message = pytest.mark.parametrize("name", MESSAGES)
+
+
+@per_message
+@FEW
+@given(data=st.data())
+def test_legal_documents_are_accepted_and_keep_their_values(name: str, data: st.DataObject) -> None:
+    """By both, and encoding them again changes nothing."""
+    assert agree(name, rendered(data.draw(valid(MESSAGES[name]))).encode())
+
+
+@per_message
+@MANY
+@given(data=st.data())
+def test_both_agree_about_damaged_documents(name: str, data: st.DataObject) -> None:
+    """Whatever is wrong, and wherever."""
+    agree(name, data.draw(damaged(MESSAGES[name])).encode())
+
+
+@per_message
+def test_both_agree_about_every_odd_value_in_every_place(name: str) -> None:
+    """Not by chance: each piece of junk, and each value next to a bound, instead of each part."""
+    schema = MESSAGES[name]
+    texts = [*JUNK, '"A"', '"a\\n"', '"BLUE"', *(value.text for value in edges(schema))]
+    for place in range(len(positions(full(schema)))):
+        tree = full(schema)
+        node, index = positions(tree)[place]
+        key, _ = node.entries[index]
+        for text in dict.fromkeys(texts):
+            node.entries[index] = (key, Leaf(text))
+            agree(name, rendered(tree).encode())
+
+
+@per_message
+@pytest.mark.parametrize("edit", ["remove", "repeat", "misspell"])
+def test_both_agree_about_each_key(name: str, edit: str) -> None:
+    """Each left out, given twice, and misspelt."""
+    assert agree(name, rendered(full(MESSAGES[name])).encode())
+    for place in range(len(positions(full(MESSAGES[name])))):
+        tree = full(MESSAGES[name])
+        node, index = positions(tree)[place]
+        key, value = node.entries[index]
+        if edit == "remove":
+            del node.entries[index]
+        elif edit == "repeat":
+            node.entries.append((key, value))
+        else:
+            node.entries[index] = (key and f"{key}x", value)
+        agree(name, rendered(tree).encode())
+
+
+@per_message
+@FEW
+@given(data=st.data())
+def test_both_agree_about_damaged_bytes(name: str, data: st.DataObject) -> None:
+    """Cut, changed and inserted bytes of a legal document."""
+    record = bytearray(rendered(data.draw(valid(MESSAGES[name]))).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(record)))
+        length = data.draw(st.integers(0, 4))
+        record[at : at + length] = data.draw(st.binary(max_size=4))
+    agree(name, bytes(record))
+
+
+@MANY
+@given(data=st.binary(max_size=200), name=st.sampled_from(list(MESSAGES)))
+def test_both_agree_about_any_bytes(data: bytes, name: str) -> None:
+    """Nothing that arrives raises."""
+    agree(name, data)
+
+
+@FEW
+@given(data=st.data())
+def test_a_batch_is_decoded_as_its_records_are(data: st.DataObject) -> None:
+    """Any mixture of good and bad ones, in any order."""
+    one = st.one_of(
+        st.none(), st.just(b""), st.binary(max_size=20), damaged(MESSAGES["state"]).map(str.encode),
+        valid(MESSAGES["state"]).map(rendered).map(str.encode),
+    )  # fmt: skip
+    values = data.draw(st.lists(one, max_size=12))
+    decoder = DECODERS["state"]
+    decoded = decoder.decode(values)
+    singles = [decoder.decode([value]) for value in values]
+    assert decoded.items == [item for single in singles for item in single.items]
+    assert [found.index for found in decoded.rejected] == [i for i, single in enumerate(singles) if single.rejected]
+    assert [found.reason for found in decoded.rejected] == [
+        found.reason for single in singles for found in single.rejected
+    ]

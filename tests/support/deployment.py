@@ -1,0 +1,334 @@
+"""A deployment of the whole facade as real processes, with a prefix and a Tango database of its own."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tango
+
+from facade.clock import SystemClock
+from facade.icd.load import load
+from facade.infra import local
+from facade.infra.ports import choose_port
+from facade.simulate.report import Report, read_report
+from tests.support import topics
+from tests.support.processes import Running
+from tests.support.waiting import until
+
+ICD = load()
+SIMULATE = [sys.executable, "-c", "from facade.cli.simulate import app; app()", "ingest"]
+MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
+
+_numbers = itertools.count()
+_TROUBLE = re.compile(r"Traceback|cycle failed|tick failed|internal error|DevFailed|Segmentation|core dumped")
+"""What no log may hold, whatever happens to the bus."""
+
+
+def node_device(node: int) -> str:
+    """Give the name of a node's device."""
+    return f"mid-sdp/ingest/{node:04d}"
+
+
+class Deployment:
+    """Starts processes of one deployment and reads its devices; use it in a `with` statement."""
+
+    def __init__(
+        self, infra: local.Endpoints, folder: Path, *, nodes: int = 4, rack_size: int = 50, tango_host: str = ""
+    ) -> None:
+        self.bootstrap = infra.bootstrap
+        self.state_dir = infra.state_dir
+        self.prefix = f"t{os.getpid()}-{next(_numbers)}."
+        self.nodes, self.rack_size = nodes, rack_size
+        self.folder = folder
+        self.processes: list[Running] = []
+        self.expect_trouble = False
+        """Set where a test provokes what is otherwise forbidden in a log."""
+        self.tango_host = tango_host
+        self._proxies: dict[str, tango.DeviceProxy] = {}
+
+    def __enter__(self) -> "Deployment":
+        if not self.tango_host:
+            self.tango_host = self._start_database()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+        texts = {process.log.name: process.text for process in self.processes}
+        for name, text in sorted(texts.items()):
+            print(f"--- {name}\n{text[-6000:]}")  # shown by pytest when the test has failed
+        topics.delete(self.bootstrap, self.prefix)
+        if not self.expect_trouble:
+            for name, text in texts.items():
+                found = _TROUBLE.search(text)
+                assert found is None, f"{name}: {text[max(0, found.start() - 300) : found.end() + 1500]}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
+        return {
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "KAFKA_BOOTSTRAP": self.bootstrap,
+            "TANGO_HOST": self.tango_host,
+            "SDP_TOPIC_PREFIX": self.prefix,
+            "SDP_INGEST_NODES": str(self.nodes),
+            "SDP_RACK_SIZE": str(self.rack_size),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    @property
+    def instances(self) -> list[str]:
+        return ["control", *(f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.rack_size + 1))]
+
+    def topic(self, name: str) -> str:
+        """Give a topic's name on the broker."""
+        return self.prefix + name
+
+    def create_topics(self) -> None:
+        self.command("topics", "create")
+
+    def register(self) -> None:
+        self.command("register")
+
+    def prepare(self) -> None:
+        """Make topics and devices."""
+        self.create_topics()
+        self.register()
+
+    def command(self, *arguments: str, **changes: str) -> str:
+        """Run one command of sdp-facade to its end and give what it printed."""
+        done = subprocess.run(
+            ["sdp-facade", *arguments],
+            env={**self.environment, **changes},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"sdp-facade {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self, name: str, argv: list[str], **changes: str) -> Running:
+        """Start a process that ends with the test at the latest."""
+        process = Running(name, argv, self.folder / f"{name}.log", {**self.environment, **changes})
+        self.processes.append(process)
+        return process
+
+    def worker(self, slot: str = "0", *, log: str = "", **changes: str) -> Running:
+        """Start an aggregate worker."""
+        return self.start(log or f"aggregate-{slot}", ["sdp-facade", "aggregate", "--slot", slot], **changes)
+
+    def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
+        """Start a device server, and wait until it answers."""
+        process = self.start(instance, ["SdpFacade", instance], **changes)
+        if ready:
+            self.await_server(process, instance)
+        return process
+
+    def await_server(self, process: Running, instance: str, within: float = 20.0) -> None:
+        """Wait until a device server answers."""
+        name = f"tango://{self.tango_host}/dserver/SdpFacade/{instance}"
+
+        def answers() -> bool:
+            assert process.running, f"{instance} ended: {process.tail()}"
+            try:
+                # A proxy of its own each time: one that has failed waits before it tries again.
+                return tango.DeviceProxy(name).ping() > 0
+            except tango.DevFailed:
+                return False
+
+        until(answers, within, f"the device server {instance} answers")
+
+    def serve(self) -> dict[str, Running]:
+        """Start all device servers."""
+        started = {instance: self.server(instance, ready=False) for instance in self.instances}
+        for instance, process in started.items():
+            self.await_server(process, instance)
+        return started
+
+    def simulate(self, *options: object, name: str = "simulate") -> "Simulation":
+        """Start the simulator."""
+        file = self.folder / f"{name}.json"
+        argv = [*SIMULATE, "--report", str(file), *map(str, options)]
+        return Simulation(self.start(name, argv), file)
+
+    def proxy(self, device: str) -> tango.DeviceProxy:
+        """Give a proxy; the same one each time."""
+        if device not in self._proxies:
+            self._proxies[device] = tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
+        return self._proxies[device]
+
+    def forget_proxies(self) -> None:
+        """Drop the proxies: one whose server was killed waits seconds before it tries again."""
+        self._proxies.clear()
+
+    def read(self, device: str, *names: str) -> dict[str, Any]:
+        """Give attribute values; None where the quality is ATTR_INVALID or the device does not answer."""
+        try:
+            found = self.proxy(device).read_attributes(list(names))
+        except tango.DevFailed:
+            self._proxies.pop(device, None)
+            return dict.fromkeys(names)
+        invalid = tango.AttrQuality.ATTR_INVALID
+        return {a.name: None if a.has_failed or a.quality == invalid else a.value for a in found}
+
+    def read_one(self, device: str, name: str) -> Any:
+        """Give the value of one attribute."""
+        return self.read(device, name)[name]
+
+    def quality(self, device: str, name: str) -> str:
+        """Give the quality of one attribute, without its prefix."""
+        return str(self.proxy(device).read_attribute(name).quality).removeprefix("ATTR_")
+
+    def account(self) -> dict[str, Any]:
+        """Give what SdpBus says of the heap notifications."""
+        figures = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
+        found = self.read(BUS, *(f"ingestHeaps{figure}" for figure in figures), "ingestSummaryBalance")
+        found |= {"ingestSummaryLag": self.read_one(BUS, "ingestSummaryLag")}
+        # A lag that nobody measures any more is INVALID; then nothing comes, hence nothing is behind.
+        return {name: value or 0 if name.endswith("Lag") else value for name, value in found.items()}
+
+    def totals(self) -> dict[str, Any]:
+        """Give all totals that devices show, by device and attribute."""
+        found: dict[str, Any] = self.account()
+        found |= {f"master/{n}": v for n, v in self.read(MASTER, *_MASTER_TOTALS).items()}
+        for node in range(self.nodes):
+            found |= {f"{node}/{n}": v for n, v in self.read(node_device(node), *_NODE_TOTALS).items()}
+        return found
+
+    def broker(self) -> "Broker":
+        """Give control over the broker."""
+        return Broker(self.state_dir)
+
+    def _start_database(self) -> str:
+        port = choose_port()
+        host = f"127.0.0.1:{port}"
+        self.tango_host = host
+        self.start(
+            "tango-db",
+            ["PyDatabaseds", "--host", "127.0.0.1", "--port", str(port), "2"],
+            PYTANGO_DATABASE_NAME=str(self.folder / "tango.db"),
+        )
+
+        def answers() -> bool:
+            try:
+                tango.Database("127.0.0.1", port).get_info()
+            except tango.DevFailed:
+                return False
+            return True
+
+        until(answers, 20.0, "the Tango database answers")
+        return host
+
+
+class Simulation:
+    """A simulator and its account."""
+
+    def __init__(self, process: Running, file: Path) -> None:
+        self.process = process
+        self._file = file
+
+    @property
+    def report(self) -> Report:
+        """What it has sent so far, at most a second old."""
+        return read_report(self._file)
+
+    def sends(self, records: int = 1, within: float = 20.0) -> None:
+        """Wait until so many records have arrived at the broker."""
+
+        def sent() -> bool:
+            if not self._file.exists():
+                return False
+            try:
+                return self.report.sent >= records
+            except (msgspec.DecodeError, FileNotFoundError):
+                return False
+
+        until(sent, within, f"{records} records sent")
+
+    def stop(self) -> Report:
+        """End it and give its exact account."""
+        assert self.process.terminate(20.0) == 0, self.process.tail()
+        return self.report
+
+    def finish(self, within: float = 60.0) -> Report:
+        """Wait for its end and give its exact account."""
+        assert self.process.exit_code(within) == 0, self.process.tail()
+        report = self.report
+        assert report.finished
+        assert report.sent == report.queued
+        return report
+
+
+class Broker:
+    """The Kafka broker of the test run."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    @property
+    def pid(self) -> int:
+        return next(line.pid for line in local.status(self._state_dir) if line.service == "kafka" and line.pid)
+
+    def kill(self) -> None:
+        local.stop_service(self._state_dir, "kafka", kill=True)
+
+    def start(self) -> None:
+        local.start_service(self._state_dir, "kafka")
+
+    @property
+    def is_up(self) -> bool:
+        return any(line.service == "kafka" and line.alive for line in local.status(self._state_dir))
+
+
+_NODE_TOTALS = (
+    "heapsTotal",
+    "heapsLate",
+    "heapsMissing",
+    "heapsDuplicated",
+    "packetsReceivedTotal",
+    "packetsLostTotal",
+    "packetsLateTotal",
+)
+_MASTER_TOTALS = ("heapsTotal", "heapsLate", "heapsMissing", "heapsDuplicated")
+
+
+def expected_totals(report: Report) -> dict[str, Any]:
+    """Give what `Deployment.totals` must give once everything has been read."""
+    expected, nodes = report.expected, report.nodes.values()
+    suppressed, refused = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
+    wanted: dict[str, Any] = {
+        "ingestHeapsConsumed": expected.consumed,
+        "ingestHeapsUsed": expected.used,
+        "ingestHeapsLate": expected.late,
+        "ingestHeapsSuppressed": suppressed,
+        "ingestHeapsDeadLettered": refused,
+        "ingestHeapsInFlight": 0,
+        "ingestHeapsBalance": 0,
+        "ingestHeapsLag": 0,
+        "ingestSummaryBalance": 0,
+        "ingestSummaryLag": 0,
+        "master/heapsTotal": expected.used,
+        "master/heapsLate": expected.late,
+        "master/heapsMissing": sum(node.missing for node in nodes),
+        "master/heapsDuplicated": sum(node.duplicates for node in nodes),
+    }
+    for number, node in report.nodes.items():
+        figures = (node.used, node.late, node.missing, node.duplicates, node.received, node.lost, node.late_packets)
+        wanted |= {f"{number}/{name}": value for name, value in zip(_NODE_TOTALS, figures, strict=True)}
+    return wanted
+
+
+def reasons(lines: Mapping[str, int] | tuple[str, ...] | None) -> dict[str, int]:
+    """Give SdpBus' deadLetterReasons as a dict by 'stream reason'."""
+    return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines or ()}
+
+
+CLOCK = SystemClock()

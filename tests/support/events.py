@@ -1,0 +1,53 @@
+"""What a subscriber wrote down."""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.deployment import Deployment
+from tests.support.processes import Running
+
+SCRIPT = Path(__file__).with_name("subscriber.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event as it came."""
+
+    arrived: float
+    kind: str
+    device: str
+    attribute: str
+    value: Any
+    quality: str | None
+    time: float | None
+    error: str | None
+
+
+class Subscriber:
+    """A client process that is subscribed to all attributes of some devices."""
+
+    def __init__(self, deployment: Deployment, devices: Sequence[str], name: str = "subscriber") -> None:
+        self._file = deployment.folder / f"{name}.jsonl"
+        self.process: Running = deployment.start(name, [sys.executable, str(SCRIPT), str(self._file), *devices])
+        self.process.says("subscribed", 30.0)
+
+    def events(self) -> Iterator[Event]:
+        """Give all events so far."""
+        if not self._file.exists():
+            return
+        for line in self._file.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield Event(*json.loads(line))
+
+    def by_attribute(self, kind: str = "change") -> dict[tuple[str, str], list[Event]]:
+        """Give the events of a kind by device and attribute, errors left out."""
+        found: dict[tuple[str, str], list[Event]] = defaultdict(list)
+        for event in self.events():
+            if event.kind == kind and event.error is None:
+                found[event.device, event.attribute].append(event)
+        return found

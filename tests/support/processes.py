@@ -1,0 +1,72 @@
+"""Processes under test: each with its own log, stopped by its own id, never left behind."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.support.waiting import until
+
+
+class Running:
+    """One process and its log (standard output and standard error together)."""
+
+    def __init__(self, name: str, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                list(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dict(environment)
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def text(self) -> str:
+        """What it has written so far; a successor with the same log goes on behind it."""
+        return self.log.read_text(errors="replace")
+
+    @property
+    def resident(self) -> int:
+        """Resident memory [bytes]."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self.running:
+            self._process.send_signal(signal.SIGCONT)
+        self._process.kill()
+        self._process.wait()
+
+    def terminate(self, within: float = 10.0) -> int:
+        """Ask it to end and give its exit code."""
+        self._process.terminate()
+        return self.exit_code(within)
+
+    def exit_code(self, within: float) -> int:
+        """Wait for its end."""
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs after {within:g} s; its log ends:\n{self.tail()}") from None
+
+    def says(self, text: str, within: float) -> None:
+        """Wait until its log holds a text."""
+        try:
+            until(lambda: text in self.text, within, f"{text!r} in the log of {self.name}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its log ends:\n{self.tail()}") from None
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.text.splitlines()[-lines:])

@@ -1,0 +1,51 @@
+"""A Tango client of its own: plain PyTango, nothing of ours; subscribes to everything and writes down what comes.
+
+Run as a program: ``python subscriber.py FILE DEVICE...`` with TANGO_HOST set. One JSON line per
+event: time of arrival, kind of event, device, attribute, value, quality, time of the data, error.
+"""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import tango
+
+KINDS = {"change": tango.EventType.CHANGE_EVENT, "archive": tango.EventType.ARCHIVE_EVENT}
+
+
+def main() -> None:
+    path, *devices = sys.argv[1:]
+    lock = threading.Lock()
+    with Path(path).open("w", buffering=1) as file:
+        proxies = [tango.DeviceProxy(device) for device in devices]
+        for device, proxy in zip(devices, proxies, strict=True):
+            for attribute in proxy.get_attribute_list():
+                for kind, event_type in KINDS.items():
+
+                    def on_event(event: Any, kind: str = kind, device: str = device, name: str = attribute) -> None:
+                        line = [time.time(), kind, device, name, *_content(event)]
+                        with lock:
+                            file.write(json.dumps(line) + "\n")
+
+                    proxy.subscribe_event(attribute, event_type, on_event)
+        print("subscribed", flush=True)
+        threading.Event().wait()
+
+
+def _content(event: Any) -> list[Any]:
+    if event.err:
+        return [None, None, None, event.errors[0].reason]
+    found = event.attr_value
+    value = found.value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    elif isinstance(value, tango.DevState):
+        value = str(value)
+    return [value, str(found.quality).removeprefix("ATTR_"), found.time.totime(), None]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The bus as somebody else sees it: plain confluent_kafka, nothing of ours."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+Header = tuple[str, bytes | None]
+
+
+def read_all(bootstrap: str, topic: str, within: float = 20.0) -> list[Message]:
+    """Give all committed records of a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests-read-all",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": 20_000_000,
+            "fetch.wait.max.ms": 10,  # else a topic that is always written to never seems to end
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=within).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        found: list[Message] = []
+        ended: set[int] = set()
+        deadline = time.monotonic() + within
+        while ended < set(partitions):
+            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {within:g} s"
+            for message in consumer.consume(10_000, 0.2):
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    ended.add(message.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def send(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    *,
+    headers: list[Header] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    partition: int = -1,
+) -> None:
+    """Write keys and values in order and wait until the broker has them."""
+    failures: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.max.bytes": 100_000_000,
+            **(settings or {}),
+        }
+    )
+    for key, value in records:
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition=partition,
+            headers=headers or [],
+            on_delivery=lambda error, _: failures.append(str(error)) if error else None,
+        )
+        producer.poll(0)
+    left = producer.flush(20.0)
+    assert not left, f"{left} records were not delivered to {topic}"
+    assert not failures, failures[:3]
+
+
+def assignments(bootstrap: str, group: str) -> dict[str, set[int]]:
+    """Give the partitions of each member of a consumer group, by its group.instance.id."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    description = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
+    return {
+        member.group_instance_id: {place.partition for place in member.assignment.topic_partitions}
+        for member in description.members
+    }
+
+
+def delete(bootstrap: str, prefix: str) -> None:
+    """Remove all topics whose names begin with the prefix."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = [name for name in admin.list_topics(timeout=5.0).topics if name.startswith(prefix)]
+    if names:
+        for future in admin.delete_topics(names).values():
+            future.result(10.0)

@@ -1,0 +1,41 @@
+"""Waiting for conditions, never for time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+def until(condition: Callable[[], Found], within: float, what: str, *, every: float = 0.05) -> Found:
+    """Give the first true value of `condition`; fail with `what`, and the last value seen, when there is none."""
+    deadline = time.monotonic() + within
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within:g} s: {what}; last seen: {found!r}")
+        time.sleep(every)
+
+
+def until_equal(get: Callable[[], Found], wanted: Found, within: float, what: str) -> None:
+    """Wait until `get` gives `wanted`; fail with both, side by side where they are dicts."""
+    seen: list[Found] = []
+
+    def same() -> bool:
+        seen[:] = [get()]
+        return seen[0] == wanted
+
+    try:
+        until(same, within, what)
+    except AssertionError:
+        raise AssertionError(f"not within {within:g} s: {what}: {difference(seen[0], wanted)}") from None
+
+
+def difference(found: object, wanted: object) -> str:
+    """Say where two values differ."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+        return "; ".join(f"{key}: found {found.get(key)!r}, wanted {wanted.get(key)!r}" for key in keys)
+    return f"found {found!r}, wanted {wanted!r}"

@@ -1,0 +1,131 @@
+"""Health, modes, accounts and settings: small pure rules, by tables."""
+
+import itertools
+
+import pytest
+
+from facade.config import Settings, load_settings
+from facade.control.accounts import RateMeter
+from facade.control.admin_mode import allowed
+from facade.control.health import Condition, judge_health
+from facade.counters import StreamAccount
+from facade.errors import ConfigError
+from facade.icd.load import load
+from facade.racks import Racks
+
+MODES = load().enums["AdminMode"]
+GOOD = Condition(
+    connected=True,
+    bus_error="",
+    workers_alive=2,
+    expected=frozenset(range(4)),
+    reporting=frozenset(range(4)),
+    unbalanced=(),
+    lagging=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "reason"),
+    [
+        ({}, "OK", None),
+        ({"connected": False, "bus_error": "gone"}, "UNKNOWN", "no Kafka broker reachable; last error: gone"),
+        ({"workers_alive": 0}, "FAILED", "no aggregate worker alive"),
+        ({"reporting": frozenset({0, 2, 3})}, "DEGRADED", "1 of 4 ingest nodes silent: 1"),
+        ({"reporting": frozenset()}, "DEGRADED", "4 of 4 ingest nodes silent: 0, 1, 2, 3"),
+        ({"unbalanced": ("ingest.heaps",)}, "FAILED", "account of ingest.heaps does not balance"),
+        ({"lagging": (("ingest.heaps", 5),)}, "DEGRADED", "ingest.heaps lags by 5 records"),
+        ({"workers_alive": 0, "reporting": frozenset()}, "FAILED", "no aggregate worker alive"),
+        ({"connected": False, "workers_alive": 0}, "UNKNOWN", "no Kafka broker"),
+    ],
+)
+def test_health_and_its_first_reason(change, state, reason):
+    found, reasons = judge_health(_with(change))
+    assert found == state
+    assert (reasons == ()) if reason is None else reasons[0].startswith(reason)
+
+
+def _with(change):
+    fields = {name: getattr(GOOD, name) for name in Condition.__dataclass_fields__}
+    return Condition(**{**fields, **change})
+
+
+def test_a_long_list_of_silent_nodes_stays_readable():
+    _, (reason,) = judge_health(_with({"expected": frozenset(range(1500)), "reporting": frozenset()}))
+    assert len(reason) < 150
+    assert reason.endswith("...")
+
+
+def test_admin_mode_moves_are_those_of_the_control_model():
+    """Free within {NOT_FITTED, RESERVED, OFFLINE} and {OFFLINE, ENGINEERING, ONLINE}; OFFLINE is the bridge."""
+    forbidden = {(a, b) for a, b in itertools.product(MODES, MODES) if not allowed(a, b)}
+    out, use = {"NOT_FITTED", "RESERVED"}, {"ENGINEERING", "ONLINE"}
+    assert forbidden == {*itertools.product(out, use), *itertools.product(use, out)}
+
+
+def test_a_rate_is_that_of_full_seconds():
+    meter = RateMeter()
+    for tenth in range(30):
+        meter.add(100_000_000 + tenth * 100_000, 50)
+    assert meter.rate(103.0) == 500.0
+    assert meter.rate(104.0) == 250.0, "it falls when nothing comes"
+    assert meter.rate(110.0) == 0.0
+
+
+def test_an_account_balances_and_says_by_how_much_it_does_not():
+    account = StreamAccount()
+    account.take(10, 15, 5, 20)
+    account.used, account.late = 2, 1
+    account.suppress("tombstone")
+    assert account.balance == 1
+    account.dead_letter("schema", "$.x: no")
+    assert account.balance == 0
+    entry = account.entry("0", "ingest.heaps", 3, 1)
+    assert (entry.offset_from, entry.offset_to, entry.high_watermark) == (10, 15, 20)
+    total = StreamAccount()
+    total.add(entry)
+    total.add(account)
+    assert (total.consumed, total.balance, total.reasons["schema"]) == (10, 0, 2)
+
+
+def test_racks_keep_neighbours_together():
+    racks = Racks(50, 4)
+    assert [racks.rack(n) for n in (0, 49, 50, 1499)] == [0, 0, 1, 29]
+    assert racks.partitions_of(range(50)) == [0]
+    assert racks.partitions_of(range(1500)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("environment", "complaint"),
+    [
+        ({"SDP_INGEST_NODES": "abc"}, "SDP_INGEST_NODES.*nodes"),
+        ({"SDP_INGEST_NODES": "0"}, "nodes: expected 1 to 10000, got 0"),
+        ({"SDP_RACK_SIZE": "-1"}, "rack_size: expected at least 1"),
+        ({"SDP_FACADE_CONFIG": "/does/not/exist"}, "cannot be read"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_origin(environment, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        load_settings(environment)
+
+
+def test_a_file_is_overridden_by_the_environment(tmp_path):
+    path = tmp_path / "sdp.toml"
+    path.write_text('bootstrap = "a:1"\nnodes = 7\n[kafka]\n"sasl.password" = "hunter2"\n')
+    settings = load_settings({"SDP_FACADE_CONFIG": str(path), "KAFKA_BOOTSTRAP": "b:2"})
+    assert (settings.bootstrap, settings.nodes) == ("b:2", 7)
+    assert settings.kafka == {"sasl.password": "hunter2"}
+
+
+@pytest.mark.parametrize("content", ["nodes =", "node = 3\n", "nodes = 'x'"])
+def test_a_wrong_file_is_named(tmp_path, content):
+    path = tmp_path / "sdp.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"sdp\.toml"):
+        load_settings({"SDP_FACADE_CONFIG": str(path)})
+
+
+def test_secrets_are_in_no_text():
+    """Design rule 14."""
+    settings = Settings(kafka={"sasl.password": "hunter2"})
+    assert "hunter2" not in f"{settings!r} {settings}"

@@ -1,0 +1,153 @@
+"""The Tango classes derived from the ICD, each in a process of its own, without database and bus."""
+
+import threading
+import time
+
+import pytest
+import tango
+from tango.test_context import DeviceTestContext
+
+from devices.base import FacadeDevice, device_class
+from devices.classes import device_classes
+from devices.mapping import to_tango
+from facade.errors import IcdError
+from facade.icd.load import load
+from facade.icd.units import unit_of
+from facade.reading import Quality, Reading
+
+ICD = load()
+NAMES = sorted(ICD.classes)
+SAMPLES = {"DevDouble": 1.5, "DevLong": 3, "DevLong64": 2**40, "DevULong64": 3, "DevString": "text", "DevBoolean": True}
+QUALITIES = {Quality.VALID: "ATTR_VALID", Quality.WARNING: "ATTR_WARNING", Quality.ALARM: "ATTR_ALARM"}
+
+pytestmark = pytest.mark.forked  # one Tango server per process
+
+
+def context(name: str) -> DeviceTestContext:
+    (made,) = [c for c in device_classes(ICD) if c.__name__ == name]
+    return DeviceTestContext(made, process=False, timeout=10)
+
+
+def sample(entry):
+    value = ICD.enums[entry.enum][1] if entry.enum else SAMPLES[entry.type]
+    return (value, value) if entry.length else value
+
+
+def device(proxy) -> FacadeDevice:
+    return FacadeDevice.present[proxy.dev_name().lower()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_attribute_is_what_the_icd_says(name):
+    """Name, type, shape, unit, label, description, format, access, limits and enum labels."""
+    with context(name) as proxy:
+        wanted = {entry.name: entry for entry in ICD.classes[name].attributes}
+        assert set(proxy.get_attribute_list()) == {*wanted, "State", "Status"}
+        for attribute, entry in wanted.items():
+            config = proxy.get_attribute_config(attribute)
+            assert (config.label, config.description) == (entry.label, entry.description)
+            assert config.unit == unit_of(ICD, entry)
+            assert str(tango.CmdArgType.values[config.data_type]) == entry.type
+            assert config.max_dim_x == max(entry.length, 1)
+            assert config.writable == getattr(tango.AttrWriteType, entry.access)
+            assert list(config.enum_labels) == list(ICD.enums[entry.enum] if entry.enum else ())
+            assert not entry.format or config.format == entry.format
+            for limit in ("min_alarm", "min_warning", "max_warning", "max_alarm"):
+                value = getattr(entry.limits, limit) if entry.limits else None
+                shown = getattr(config.alarms, limit)
+                assert shown == "Not specified" if value is None else float(shown) == value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(name):
+    with context(name) as proxy:
+        assert proxy.state() == tango.DevState.UNKNOWN
+        assert "Nothing was heard" in proxy.status()
+        for entry in ICD.classes[name].attributes:
+            reading = proxy.read_attribute(entry.name)
+            assert reading.quality == tango.AttrQuality.ATTR_INVALID
+            assert reading.value is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
+    """Change and archive events for every attribute, State and Status included; never INVALID by accident."""
+    with context(name) as proxy:
+        target = device(proxy)
+        at = 1_700_000_000.25
+        events, enough = [], threading.Event()
+        entries = [*ICD.classes[name].attributes]
+
+        def on_event(event):
+            assert not event.err, event.errors
+            events.append((event.event, event.attr_value.name.lower(), event.attr_value))
+            if len(events) >= 2 * 2 * (len(entries) + 2):
+                enough.set()
+
+        for attribute in [*(e.name for e in entries), "State", "Status"]:
+            for kind in (tango.EventType.CHANGE_EVENT, tango.EventType.ARCHIVE_EVENT):
+                proxy.subscribe_event(attribute, kind, on_event)
+        deadline = time.monotonic() + 5
+        while len(events) < 2 * (len(entries) + 2) and time.monotonic() < deadline:
+            enough.wait(0.01)
+        for entry in entries:
+            reading = Reading(sample(entry), at)
+            target.show(entry.name, reading)
+            target.push(entry.name, reading)
+        for attribute, value in (("State", "ON"), ("Status", "fine")):
+            target.show(attribute, Reading(value, at))
+            target.push(attribute, Reading(value, at))
+        assert enough.wait(10), f"{len(events)} events"
+        for kind in ("change", "archive"):
+            newest = {attribute: value for event, attribute, value in events if event.startswith(kind)}
+            for entry in entries:
+                expected = to_tango(ICD, entry, Reading(sample(entry), at))[0]
+                for got in (newest[entry.name.lower()], proxy.read_attribute(entry.name)):
+                    assert (list(got.value) if entry.length else got.value) == expected
+                    assert got.time.totime() == pytest.approx(at, abs=1e-5)
+            assert newest["state"].value == tango.DevState.ON
+            assert newest["status"].value == "fine"
+
+
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_the_quality_is_the_one_of_the_reading(quality):
+    with context("SdpMaster") as proxy:
+        device(proxy).show("heapRate", Reading(2.0, 1.0, quality))
+        assert str(proxy.read_attribute("heapRate").quality) == QUALITIES[quality]
+
+
+def test_an_init_command_forgets_nothing():
+    with context("SdpMaster") as proxy:
+        device(proxy).show("heapRate", Reading(2.0, 1.0))
+        proxy.Init()
+        assert proxy.heapRate == 2.0
+
+
+def test_a_mode_cannot_be_set_before_the_bus_was_reached():
+    with context("SdpMaster") as proxy, pytest.raises(tango.DevFailed, match="bus was not reached yet"):
+        proxy.adminMode = 1
+
+
+def test_a_handler_without_an_entry_stops_the_server():
+    class SdpBus(FacadeDevice):
+        def write_colour(self, value):
+            """Not in the ICD."""
+
+    with pytest.raises(IcdError, match=r"SdpBus\.toml.*write_colour"):
+        device_class(ICD, SdpBus)
+
+
+def test_an_entry_without_a_handler_stops_the_server():
+    class SdpMaster(FacadeDevice):
+        pass
+
+    with pytest.raises(IcdError, match=r"SdpMaster\.toml.*write_adminMode"):
+        device_class(ICD, SdpMaster)
+
+
+def test_a_class_that_the_icd_does_not_know_stops_the_server():
+    class SdpColour(FacadeDevice):
+        pass
+
+    with pytest.raises(IcdError, match="SdpColour is not in the ICD"):
+        device_class(ICD, SdpColour)

@@ -1,0 +1,329 @@
+"""Loading: every wrong edit of a good interface is refused with its file and key."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from facade.errors import IcdError
+from facade.icd.load import inspect, load
+from facade.icd.model import Attribute, Icd, Source
+from facade.icd.units import UNITS, unit_of
+
+GOOD = {
+    "icd/icd.toml": 'version = "1.2.3"\n',
+    "icd/enums.toml": '[enums]\nColour = ["RED", "GREEN"]\n',
+    "icd/topics.toml": """
+[topics."heaps"]
+description = "Heaps."
+message = "heap"
+key = "node"
+partitions = 2
+cleanup = "delete"
+retention = 3600.0
+qos = "bulk"
+
+[topics."heaps".window]
+length = 1.0
+lateness = 10.0
+ahead = 5.0
+hold = 0.25
+time = "time"
+group = "node"
+sequence = "seq"
+epoch = "scan_id"
+""",
+    "icd/Node.toml": """
+name = "Node"
+description = "A node."
+device = "a/b/{node:04d}"
+instance = "ingest-{rack:02d}"
+sampling = { shortest = 1.0, longest = 10.0 }
+stale_after = 3.0
+
+[[attributes]]
+name = "heapRate"
+type = "DevDouble"
+label = "Rate"
+description = "Heaps per second."
+source = { topic = "heaps", rule = "rate" }
+sampling = { shortest = 0.5 }
+limits = { max_alarm = 9.0 }
+
+[[attributes]]
+name = "colour"
+type = "DevEnum"
+enum = "Colour"
+label = "Colour"
+description = "Its colour."
+access = "READ_WRITE"
+""",
+    "messages/heap.schema.json": """{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "$id": "https://example.org/heap/1",
+  "description": "A heap.", "type": "object", "additionalProperties": false,
+  "required": ["schema", "node", "scan_id", "seq", "time"],
+  "properties": {
+    "schema": {"const": "heap/1", "description": "Version."},
+    "node": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Node."},
+    "scan_id": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Scan."},
+    "seq": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Number."},
+    "time": {"type": "integer", "minimum": 0, "maximum": 9, "x-unit": "us", "description": "Time."}
+  }
+}""",
+}
+
+NODE, TOPICS, HEAP = "icd/Node.toml", "icd/topics.toml", "messages/heap.schema.json"
+
+# file, text that is there, text instead, what the message must contain
+WRONG = [
+    (NODE, "shortest = 0.5", "shortest = -1", "attributes[heapRate].sampling.shortest: expected number > 0, got -1"),
+    (
+        NODE,
+        "shortest = 0.5",
+        "shortest = nan",
+        "attributes[heapRate].sampling.shortest: expected a finite number, got nan",
+    ),
+    (NODE, "shortest = 0.5", 'shortest = "x"', "attributes[heapRate].sampling.shortest: expected number, got 'x'"),
+    (
+        NODE,
+        "shortest = 0.5",
+        "shortes = 0.5",
+        "attributes[heapRate].sampling.shortes: expected one of the keys shortest, longest",
+    ),
+    (NODE, 'rule = "rate"', 'rule = "avrage"', "attributes[heapRate].source.rule: expected one of 'count', 'rate'"),
+    (NODE, 'rule = "rate"', 'rule = "avrage"', "got 'avrage'"),
+    (NODE, 'label = "Rate"\n', "", "attributes[heapRate].label: expected text, got no such key"),
+    (NODE, 'label = "Rate"', "label = 3", "attributes[heapRate].label: expected text, got 3"),
+    (NODE, 'name = "colour"', "nam = 1", "attributes[1].name: expected text, got no such key"),
+    (NODE, "max_alarm = 9.0", "max_alarm = true", "attributes[heapRate].limits.max_alarm: expected number, got True"),
+    (
+        NODE,
+        "stale_after = 3.0",
+        "stale_after = 2024-01-01",
+        "Node.toml: stale_after: expected number, got datetime.date",
+    ),
+    (
+        NODE,
+        "sampling = { shortest = 1.0, longest = 10.0 }",
+        "sampling = 1",
+        "Node.toml: sampling: expected a table, got 1",
+    ),
+    (NODE, 'name = "Node"', 'name = "Nod"', "Node.toml: name: expected the file's own name 'Node', got 'Nod'"),
+    (
+        NODE,
+        'description = "A node."',
+        "description = ",
+        "Node.toml: expected TOML, got a syntax error: Invalid value (at line 3",
+    ),
+    (
+        NODE,
+        'topic = "heaps"',
+        'topic = "heap"',
+        "attributes[heapRate].source.topic: expected one of ['heaps'], got 'heap'",
+    ),
+    ("icd/icd.toml", '"1.2.3"', '"1.2"', "icd.toml: version: expected MAJOR.MINOR.PATCH, got '1.2'"),
+    ("icd/icd.toml", "version", "versions", "icd.toml: version: expected text, got no such key"),
+    ("icd/enums.toml", '"GREEN"', "7", "enums.toml: enums[Colour]: expected a list of text, got ['RED', 7]"),
+    (TOPICS, "partitions = 2", "partitions = 2.5", "topics.toml: topics[heaps].partitions: expected integer, got 2.5"),
+    (TOPICS, "length = 1.0", "length = []", "topics.toml: topics[heaps].window.length: expected number, got []"),
+    (
+        TOPICS,
+        'sequence = "seq"',
+        'sequence = "sq"',
+        "topics.toml: topics[heaps].window.sequence: expected a required integer field",
+    ),
+    (
+        TOPICS,
+        '"delete"',
+        '"forget"',
+        "topics.toml: topics[heaps].cleanup: expected one of 'delete', 'compact', got 'forget'",
+    ),
+    (HEAP, '"Time."}', '"Time."', "heap.schema.json: expected JSON, got: "),
+    (HEAP, '"description": "A heap."', '"type": "object"', "the key 'type' more than once"),
+    (HEAP, '"minimum": 0', '"minimum": NaN', "heap.schema.json: expected JSON, got: NaN"),
+    (HEAP, '"Scan."', '"Scan.", "x-unit": "ms"', "heap.schema.json: properties.scan_id.x-unit: expected one of"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write the good interface."""
+    for name, text in GOOD.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def edit(folder: Path, name: str, old: str, new: str) -> None:
+    path = folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_good_interface_loads(folder: Path) -> None:
+    """What the files say is in the result, with the defaults of the model."""
+    icd = load(folder)
+    assert icd.version == "1.2.3"
+    assert [one.name for one in icd.classes["Node"].attributes] == ["heapRate", "colour"]
+    assert icd.classes["Node"].attributes[0].sampling is not None
+    assert icd.classes["Node"].attributes[0].sampling.longest == 10.0
+    assert icd.topics["heaps"].window is not None
+    assert icd.topics["heaps"].window.quantile_error == 0.01
+    assert icd.messages["heap"]["properties"]["node"]["maximum"] == 9
+    assert icd.enums == {"Colour": ("RED", "GREEN")}
+    assert inspect(folder, thorough=True)[1] == []
+
+
+@pytest.mark.parametrize(("name", "old", "new", "expected"), WRONG)
+def test_a_wrong_edit_is_refused_with_file_and_key(folder: Path, name: str, old: str, new: str, expected: str) -> None:
+    """The message names file and key, what was expected and what is there."""
+    edit(folder, name, old, new)
+    with pytest.raises(IcdError) as caught:
+        load(folder)
+    assert expected in str(caught.value)
+    assert all(line.startswith(Path(name).name) for line in str(caught.value).splitlines())
+
+
+def test_several_mistakes_are_reported_together(folder: Path) -> None:
+    """One line for each, over all files and within one entry."""
+    edit(folder, "icd/Node.toml", 'label = "Rate"', "label = 3")
+    edit(folder, "icd/Node.toml", "shortest = 0.5", 'shortest = "x"')
+    edit(folder, "icd/Node.toml", 'enum = "Colour"', "enum = false")
+    edit(folder, "icd/topics.toml", "partitions = 2", 'partitions = "2"')
+    with pytest.raises(IcdError) as caught:
+        load(folder)
+    keys = [line.split(": ")[1] for line in str(caught.value).splitlines()]
+    assert sorted(keys) == [
+        "attributes[colour].enum",
+        "attributes[heapRate].label",
+        "attributes[heapRate].sampling.shortest",
+        "topics[heaps].partitions",
+    ]
+
+
+def test_several_findings_are_reported_together(folder: Path) -> None:
+    """The cross checks do not stop at the first finding either."""
+    edit(folder, "icd/Node.toml", '"Heaps per second."', '"Heaps per second"')
+    edit(folder, "icd/topics.toml", "partitions = 2", "partitions = 0")
+    with pytest.raises(IcdError) as caught:
+        load(folder)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["icd.toml", "enums.toml", "topics.toml"])
+def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
+    """The files that every interface has must be there."""
+    (folder / "icd" / name).unlink()
+    with pytest.raises(IcdError, match=f"{name}: expected a file in .*, got none"):
+        load(folder)
+
+
+def test_a_missing_folder_is_refused(folder: Path) -> None:
+    """Another folder by mistake is not an empty interface."""
+    shutil.rmtree(folder / "icd")
+    with pytest.raises(IcdError, match=r"icd\.toml: expected a file"):
+        load(folder)
+
+
+@pytest.mark.parametrize(("name", "text"), [("icd/Node.toml", b"\xff"), ("messages/heap.schema.json", b"\xff")])
+def test_bytes_that_are_no_text_are_refused(folder: Path, name: str, text: bytes) -> None:
+    """A file in another encoding is named."""
+    (folder / name).write_bytes(text)
+    with pytest.raises(IcdError, match=r"(Node\.toml|heap\.schema\.json): expected UTF-8 text"):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "[" * 100_000])
+def test_a_schema_that_is_no_object_is_refused(folder: Path, text: str) -> None:
+    """Any JSON but an object, also absurd JSON."""
+    (folder / "messages/heap.schema.json").write_text(text)
+    with pytest.raises(IcdError, match=r"heap\.schema\.json: expected (a JSON object|JSON)"):
+        load(folder)
+
+
+JUNK = ["null", "3", '"x"', "[]", "[3]", "{}", '{"a": 3}', "true"]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize(
+    ("old", "key"),
+    [
+        ('"object"', "type"),
+        ('["schema", "node", "scan_id", "seq", "time"]', "required"),
+        ('{"const": "heap/1", "description": "Version."}', "properties.schema"),
+        ('"heap/1", "description": "Version."', "properties.schema.const"),
+        ('{"type": "integer", "minimum": 0, "maximum": 9, "description": "Node."}', "properties.node"),
+        ('"us"', "properties.time.x-unit"),
+    ],
+)
+def test_a_schema_of_any_shape_is_refused_and_never_crashes(folder: Path, old: str, key: str, junk: str) -> None:
+    """The checks look into schemas that nobody has validated yet."""
+    rest = ', "description": "Version."' if key.endswith("const") else ""
+    edit(folder, "messages/heap.schema.json", old, junk + rest)
+    icd, findings = inspect(folder, thorough=True)
+    assert icd is not None
+    assert findings
+
+
+def attribute(**more: object) -> Attribute:
+    fields = {"name": "a", "type": "DevDouble", "label": "A", "description": "A."}
+    return msgspec.convert({**fields, **more}, Attribute)
+
+
+@pytest.mark.parametrize("rule", ["mean", "min", "max", "last", "std", "quantile", "sum"])
+def test_the_unit_is_that_of_the_field(folder: Path, rule: str) -> None:
+    """For rules that give a value of the field's kind."""
+    assert unit_of(load(folder), attribute(source={"topic": "heaps", "field": "time", "rule": rule})) == "us"
+
+
+@pytest.mark.parametrize(
+    ("more", "unit"),
+    [
+        ({"source": {"topic": "heaps", "field": "time", "rule": "rate"}}, "us/s"),
+        ({"source": {"topic": "heaps", "field": "node", "rule": "rate"}}, "1/s"),
+        ({"source": {"topic": "heaps", "field": "time", "rule": "fraction", "of": ["time"]}}, ""),
+        ({"source": {"topic": "heaps", "field": "node", "rule": "mean"}}, ""),
+        ({"source": {"topic": "heaps", "rule": "rate"}}, "records/s"),
+        ({"source": {"topic": "heaps", "rule": "gaps"}}, "records"),
+        ({"source": {"topic": "heaps", "rule": "late"}}, "records"),
+        ({"source": {"topic": "heaps", "rule": "count"}, "unit": "heaps"}, "heaps"),
+        ({"account": {"stream": "heaps", "figure": "rate"}}, "records/s"),
+        ({"account": {"stream": "heaps", "figure": "lag"}}, "records"),
+        ({"unit": "nodes"}, "nodes"),
+        ({}, ""),
+    ],
+)
+def test_the_unit_follows_from_the_rule(folder: Path, more: dict[str, object], unit: str) -> None:
+    """And an explicit unit wins where there is no field."""
+    assert unit_of(load(folder), attribute(**more)) == unit
+    assert unit in UNITS or unit == "us/s"
+
+
+def test_a_unit_beside_a_field_is_an_error(folder: Path) -> None:
+    """It would say the same thing twice, and one day differently."""
+    source = {"topic": "heaps", "field": "time", "rule": "mean"}
+    with pytest.raises(IcdError, match=r"attributes\[a\]\.unit: expected none"):
+        unit_of(load(folder), attribute(source=source, unit="s"))
+
+
+def test_loading_does_not_import_the_json_schema_library() -> None:
+    """Device servers start quickly."""
+    import subprocess
+    import sys
+
+    code = "import sys; from facade.icd.load import load; load(); sys.exit('jsonschema' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_types_are_what_the_model_says(folder: Path) -> None:
+    """The result is made of frozen structs."""
+    icd = load(folder)
+    assert isinstance(icd, Icd)
+    source = icd.classes["Node"].attributes[0].source
+    assert source == Source(topic="heaps", rule="rate")
+    with pytest.raises(AttributeError):
+        source.topic = "other"  # type: ignore[misc, union-attr]

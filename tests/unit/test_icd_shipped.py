@@ -1,0 +1,395 @@
+"""The shipped interface is clean, and each check can fail."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from facade.cli.icd import app
+from facade.codec.json_schema import compile_message
+from facade.icd.check import CHECKS, THOROUGH_CHECKS, check
+from facade.icd.load import inspect, load
+from facade.icd.model import AccountSource, Attribute, Icd, Limits, Sampling
+from facade.icd.units import UNITS, unit_of
+
+Edit = Callable[[Icd], Icd]
+NODE = "SdpIngestNode"
+ALL = {one.__name__: one for one in CHECKS + THOROUGH_CHECKS}
+
+
+@pytest.fixture(scope="module")
+def icd() -> Icd:
+    """Load what is shipped."""
+    return load()
+
+
+def attribute(name: str, owner: str = NODE, /, **changes: Any) -> Edit:
+    """Change keys of one attribute; those of its source by ``source_`` and the key."""
+
+    def edit(icd: Icd) -> Icd:
+        was = icd.classes[owner]
+        assert name in [one.name for one in was.attributes]
+        attributes = tuple(changed(one, changes) if one.name == name else one for one in was.attributes)
+        classes = {**icd.classes, owner: msgspec.structs.replace(was, attributes=attributes)}
+        return msgspec.structs.replace(icd, classes=classes)
+
+    return edit
+
+
+def changed(one: Attribute, changes: dict[str, Any]) -> Attribute:
+    plain = {key: value for key, value in changes.items() if not key.startswith("source_")}
+    of_source = {key.removeprefix("source_"): value for key, value in changes.items() if key not in plain}
+    if of_source:
+        plain["source"] = msgspec.structs.replace(one.source, **of_source)
+    return msgspec.structs.replace(one, **plain)
+
+
+def device_class(name: str = NODE, /, **changes: Any) -> Edit:
+    def edit(icd: Icd) -> Icd:
+        classes = {**icd.classes, name: msgspec.structs.replace(icd.classes[name], **changes)}
+        return msgspec.structs.replace(icd, classes=classes)
+
+    return edit
+
+
+def topic(name: str, /, **changes: Any) -> Edit:
+    """Change keys of one topic; those of its window by ``window_`` and the key."""
+
+    def edit(icd: Icd) -> Icd:
+        was = icd.topics[name]
+        plain = {key: value for key, value in changes.items() if not key.startswith("window_")}
+        window = {key.removeprefix("window_"): value for key, value in changes.items() if key not in plain}
+        if window:
+            plain["window"] = msgspec.structs.replace(was.window, **window)
+        return msgspec.structs.replace(icd, topics={**icd.topics, name: msgspec.structs.replace(was, **plain)})
+
+    return edit
+
+
+def message(path: str, value: Any, name: str = "heap") -> Edit:
+    """Set a value deep in a schema; None removes the key."""
+
+    def edit(icd: Icd) -> Icd:
+        schema = copy.deepcopy(icd.messages[name])
+        *parents, last = path.split("/")
+        part = schema
+        for step in parents:
+            part = part[step]
+        if value is None:
+            del part[last]
+        else:
+            part[last] = value
+        return msgspec.structs.replace(icd, messages={**icd.messages, name: schema})
+
+    return edit
+
+
+def whole(**changes: Any) -> Edit:
+    return lambda icd: msgspec.structs.replace(icd, **changes)
+
+
+def renamed_topic(icd: Icd) -> Icd:
+    return msgspec.structs.replace(icd, topics={**icd.topics, "a b": icd.topics["state"]})
+
+
+WIDE = Sampling(shortest=5.0, longest=10.0)
+
+ACCOUNT = AccountSource(stream="state", figure="lag")
+
+
+def at(name: str, key: str, owner: str = NODE) -> str:
+    """Give the place of a key of an attribute, as a finding names it."""
+    return f"{owner}.toml: attributes[{name}].{key}"
+
+
+# check, edit, where it must point
+FAILING: list[tuple[str, Edit, str]] = [
+    ("version_is_semantic", whole(version="one"), "icd.toml: version"),
+    ("enums_have_labels", whole(enums={"A": ("X", "X")}), "enums.toml: enums[A]"),
+    ("enums_have_labels", whole(enums={"A": ()}), "enums.toml: enums[A]"),
+    ("class_texts_are_complete", device_class(name="lower"), "lower.toml: name"),
+    ("class_texts_are_complete", device_class(description="No stop"), f"{NODE}.toml: description"),
+    ("device_patterns_are_names", device_class(device="a/b"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a/b/{rack}"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a/b/{node.real}"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a/b/{node:s}"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a/b/{}"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a//{node}"), f"{NODE}.toml: device"),
+    ("instance_patterns_are_names", device_class(instance="x/{rack}"), f"{NODE}.toml: instance"),
+    ("instance_patterns_are_names", device_class(instance="x-{node}"), f"{NODE}.toml: instance"),
+    ("device_patterns_are_unique", device_class(device="MID-sdp/bus/0"), f"{NODE}.toml: device"),
+    ("numbers_are_finite", device_class(stale_after=float("inf")), f"{NODE}.toml: stale_after"),
+    (
+        "numbers_are_finite",
+        attribute("heapRate", limits=Limits(max_alarm=float("nan"))),
+        at("heapRate", "limits.max_alarm"),
+    ),
+    (
+        "numbers_are_finite",
+        topic("ingest.heaps", window_hold=float("inf")),
+        "topics.toml: topics[ingest.heaps].window.hold",
+    ),
+    ("names_are_lower_camel_case", attribute("heapRate", name="heap_rate"), at("heap_rate", "name")),
+    ("names_are_lower_camel_case", attribute("heapRate", name="HeapRate"), at("HeapRate", "name")),
+    ("names_are_not_tangos", attribute("heapRate", name="state"), at("state", "name")),
+    ("names_are_not_tangos", attribute("heapRate", name="status"), at("status", "name")),
+    ("names_are_unique", attribute("heapRate", name="latencymean"), at("latencyMean", "name")),
+    ("labels_are_unique", attribute("heapRate", label="latency, MEAN"), at("latencyMean", "label")),
+    ("texts_are_complete", attribute("heapRate", label=" "), at("heapRate", "label")),
+    ("texts_are_complete", attribute("heapRate", description=""), at("heapRate", "description")),
+    ("enums_exist", attribute("adminMode", "SdpMaster", enum="Adm"), at("adminMode", "enum", "SdpMaster")),
+    ("enums_exist", attribute("adminMode", "SdpMaster", enum=None), at("adminMode", "enum", "SdpMaster")),
+    ("enums_exist", attribute("heapRate", enum="AdminMode"), at("heapRate", "enum")),
+    ("lengths_are_positive", attribute("heapRate", length=-1), at("heapRate", "length")),
+    ("units_are_known", attribute("heapRate", unit="furlong"), at("heapRate", "unit")),
+    (
+        "limits_are_for_numbers",
+        attribute("connected", "SdpBus", limits=Limits(max_alarm=1)),
+        at("connected", "limits", "SdpBus"),
+    ),
+    (
+        "limits_are_for_numbers",
+        attribute("nodesSilent", "SdpMaster", limits=Limits(max_alarm=1)),
+        at("nodesSilent", "limits", "SdpMaster"),
+    ),
+    (
+        "limits_are_for_numbers",
+        attribute("heapsTotal", limits=Limits(max_alarm=1.5)),
+        at("heapsTotal", "limits.max_alarm"),
+    ),
+    (
+        "limits_are_ordered",
+        attribute("heapRate", limits=Limits(max_warning=2, max_alarm=1)),
+        at("heapRate", "limits.max_alarm"),
+    ),
+    (
+        "limits_are_ordered",
+        attribute("heapRate", limits=Limits(min_alarm=1, max_alarm=1)),
+        at("heapRate", "limits.max_alarm"),
+    ),
+    (
+        "limits_are_ordered",
+        attribute("heapRate", limits=Limits(min_alarm=1, min_warning=0)),
+        at("heapRate", "limits.min_warning"),
+    ),
+    ("sampling_is_possible", device_class(sampling=Sampling(shortest=0)), f"{NODE}.toml: sampling.shortest"),
+    (
+        "sampling_is_possible",
+        attribute("heapRate", sampling=Sampling(shortest=-1)),
+        at("heapRate", "sampling.shortest"),
+    ),
+    ("sampling_is_possible", attribute("heapRate", sampling=Sampling(longest=0.5)), at("heapRate", "sampling.longest")),
+    (
+        "sampling_is_possible",
+        attribute("heapRate", sampling=Sampling(absolute=-1)),
+        at("heapRate", "sampling.absolute"),
+    ),
+    (
+        "sampling_is_possible",
+        attribute("heapRate", sampling=Sampling(relative=-1)),
+        at("heapRate", "sampling.relative"),
+    ),
+    ("staleness_outlasts_sampling", device_class(stale_after=0.5), f"{NODE}.toml: stale_after"),
+    ("staleness_outlasts_sampling", attribute("heapRate", stale_after=-1.0), at("heapRate", "stale_after")),
+    ("staleness_outlasts_sampling", attribute("heapRate", sampling=WIDE), at("heapRate", "stale_after")),
+    ("one_source_at_most", attribute("heapRate", account=ACCOUNT), at("heapRate", "account")),
+    ("only_provided_values_are_written", attribute("heapRate", access="READ_WRITE"), at("heapRate", "access")),
+    ("sourced_values_are_scalars", attribute("heapRate", length=3), at("heapRate", "length")),
+    ("topics_exist", attribute("heapRate", source_topic="heaps"), at("heapRate", "source.topic")),
+    (
+        "topics_exist",
+        attribute("ingestHeapsLag", "SdpBus", account=AccountSource(stream="x", figure="lag")),
+        at("ingestHeapsLag", "account.stream", "SdpBus"),
+    ),
+    ("windows_exist", attribute("heapRate", source_topic="state"), at("heapRate", "source.topic")),
+    ("windows_exist", attribute("heapsMissing", source_topic="state"), at("heapsMissing", "source.topic")),
+    ("fields_are_given_where_needed", attribute("latencyMean", source_field=None), at("latencyMean", "source.field")),
+    ("fields_are_given_where_needed", attribute("heapsTotal", source_field="lost"), at("heapsTotal", "source.field")),
+    ("fields_exist", attribute("latencyMean", source_field="latncy"), at("latencyMean", "source.field")),
+    ("fields_exist", attribute("packetLossFraction", source_of=("lost", "x")), at("packetLossFraction", "source.of")),
+    ("fields_exist", attribute("scanID", source_topic="dead-letters"), at("scanID", "source.field")),
+    ("fields_are_numeric", attribute("latencyMean", source_field="schema"), at("latencyMean", "source.field")),
+    (
+        "fields_are_numeric",
+        attribute("packetLossFraction", source_of=("lost", "schema")),
+        at("packetLossFraction", "source.of"),
+    ),
+    ("quantiles_have_a_probability", attribute("latencyP99", source_q=None), at("latencyP99", "source.q")),
+    ("quantiles_have_a_probability", attribute("latencyP99", source_q=1.0), at("latencyP99", "source.q")),
+    ("quantiles_have_a_probability", attribute("latencyMean", source_q=0.5), at("latencyMean", "source.q")),
+    (
+        "fractions_have_a_whole",
+        attribute("packetLossFraction", source_of=("received", "late")),
+        at("packetLossFraction", "source.of"),
+    ),
+    (
+        "fractions_have_a_whole",
+        attribute("packetLossFraction", source_of=("lost", "latency")),
+        at("packetLossFraction", "source.of"),
+    ),
+    ("fractions_have_a_whole", attribute("latencyMean", source_of=("latency",)), at("latencyMean", "source.of")),
+    ("totals_add_up", attribute("latencyMean", source_over="total"), at("latencyMean", "source.over")),
+    ("units_follow_from_fields", attribute("latencyMean", unit="s"), at("latencyMean", "unit")),
+    ("types_fit", attribute("heapsTotal", type="DevLong"), at("heapsTotal", "type")),
+    ("types_fit", attribute("packetsLost", type="DevDouble"), at("packetsLost", "type")),
+    ("types_fit", attribute("latencyMean", type="DevLong64"), at("latencyMean", "type")),
+    ("types_fit", attribute("scanID", type="DevLong"), at("scanID", "type")),
+    ("types_fit", attribute("scanID", source_field="schema"), at("scanID", "type")),
+    ("types_fit", attribute("ingestHeapsLag", "SdpBus", type="DevLong"), at("ingestHeapsLag", "type", "SdpBus")),
+    ("topic_names_are_legal", renamed_topic, "topics.toml: topics[a b]"),
+    ("topic_names_are_legal", topic("state", description="No stop"), "topics.toml: topics[state].description"),
+    ("topic_messages_exist", topic("state", message="stat"), "topics.toml: topics[state].message"),
+    ("retention_fits_cleanup", topic("state", retention=1.0), "topics.toml: topics[state].retention"),
+    ("retention_fits_cleanup", topic("ingest.heaps", retention=None), "topics.toml: topics[ingest.heaps].retention"),
+    ("dead_letters_take_anything", topic("state", max_bytes=16_777_216), "topics.toml: topics[state].max_bytes"),
+    ("topic_sizes_are_positive", topic("state", partitions=0), "topics.toml: topics[state].partitions"),
+    ("topic_sizes_are_positive", topic("state", max_bytes=0), "topics.toml: topics[state].max_bytes"),
+    (
+        "topic_config_does_not_overrule",
+        topic("state", config={"retention.ms": "1"}),
+        "topics.toml: topics[state].config[retention.ms]",
+    ),
+    (
+        "window_numbers_are_possible",
+        topic("ingest.heaps", window_length=0.0),
+        "topics.toml: topics[ingest.heaps].window.length",
+    ),
+    (
+        "window_numbers_are_possible",
+        topic("ingest.heaps", window_length=float("inf")),
+        "topics.toml: topics[ingest.heaps].window.length",
+    ),
+    (
+        "window_numbers_are_possible",
+        topic("ingest.heaps", window_hold=-1.0),
+        "topics.toml: topics[ingest.heaps].window.hold",
+    ),
+    (
+        "window_numbers_are_possible",
+        topic("ingest.heaps", window_quantile_error=1.0),
+        "topics.toml: topics[ingest.heaps].window.quantile_error",
+    ),
+    (
+        "window_fields_are_integers",
+        topic("ingest.heaps", window_sequence="latency"),
+        "topics.toml: topics[ingest.heaps].window.sequence",
+    ),
+    (
+        "window_fields_are_integers",
+        topic("ingest.heaps", window_epoch="scan"),
+        "topics.toml: topics[ingest.heaps].window.epoch",
+    ),
+    ("window_fields_are_integers", topic("ingest.heaps", message=None), "topics.toml: topics[ingest.heaps].message"),
+    (
+        "window_time_is_in_microseconds",
+        topic("ingest.heaps", window_time="seq"),
+        "topics.toml: topics[ingest.heaps].window.time",
+    ),
+    ("messages_are_closed_objects", message("type", "array"), "heap.schema.json: type"),
+    ("messages_are_closed_objects", message("properties", []), "heap.schema.json: properties"),
+    ("messages_are_closed_objects", message("additionalProperties", None), "heap.schema.json: additionalProperties"),
+    (
+        "messages_name_their_version",
+        message("properties/schema/const", "heap"),
+        "heap.schema.json: properties.schema.const",
+    ),
+    ("messages_name_their_version", message("required", []), "heap.schema.json: required"),
+    ("messages_name_their_version", message("$id", "x/heap/2"), "heap.schema.json: $id"),
+    ("required_properties_exist", message("required", ["schema", "x"]), "heap.schema.json: required"),
+    (
+        "properties_are_described",
+        message("properties/node/description", None),
+        "heap.schema.json: properties.node.description",
+    ),
+    ("properties_are_described", message("description", " "), "heap.schema.json: description"),
+    (
+        "properties_are_described",
+        message("properties/partials/items/properties/count/description", None, "ingest-summary"),
+        "ingest-summary.schema.json: properties.partials.items.properties.count.description",
+    ),
+    ("numbers_are_bounded", message("properties/node/maximum", None), "heap.schema.json: properties.node.maximum"),
+    (
+        "numbers_are_bounded",
+        message("properties/latency/minimum", None),
+        "heap.schema.json: properties.latency.minimum",
+    ),
+    (
+        "numbers_are_bounded",
+        message("properties/reasons/additionalProperties/maximum", None, "stream-account"),
+        "stream-account.schema.json: properties.reasons.additionalProperties.maximum",
+    ),
+    ("bounds_are_ordered", message("properties/node/maximum", -1), "heap.schema.json: properties.node.maximum"),
+    (
+        "field_units_are_known",
+        message("properties/latency/x-unit", "ms"),
+        "heap.schema.json: properties.latency.x-unit",
+    ),
+    ("field_units_are_known", message("properties/schema/x-unit", "s"), "heap.schema.json: properties.schema.x-unit"),
+    ("schemas_are_legal", message("properties/node/minimum", "0"), "heap.schema.json: properties.node.minimum"),
+]
+
+
+def test_the_shipped_interface_is_clean() -> None:
+    """Also by the slow checks."""
+    assert inspect(thorough=True)[1] == []
+
+
+def test_every_shipped_message_compiles(icd: Icd) -> None:
+    """So that no service finds out at its start."""
+    for name, schema in icd.messages.items():
+        assert compile_message(name, schema).__struct_fields__ == tuple(schema["properties"])
+
+
+def test_every_shipped_unit_is_known(icd: Icd) -> None:
+    """The units that follow from field and rule are of the list, too."""
+    for one in icd.classes.values():
+        for attribute in one.attributes:
+            assert unit_of(icd, attribute) in UNITS
+
+
+@pytest.mark.parametrize(("name", "edit", "where"), FAILING)
+def test_a_check_fires(icd: Icd, name: str, edit: Edit, where: str) -> None:
+    """It names the file and the key, and is silent about the interface as shipped."""
+    assert list(ALL[name](icd)) == []
+    edited = edit(icd)
+    assert where in [f"{found.file}: {found.key}" for found in ALL[name](edited)]
+    assert set(ALL[name](edited)) <= set(check(edited, thorough=True))
+
+
+def test_every_check_is_seen_to_fire() -> None:
+    """A check without an example here could be one that never fires."""
+    assert {name for name, *_ in FAILING} == set(ALL)
+
+
+def test_the_command_reports_a_clean_interface() -> None:
+    """``icd check`` counts what there is and succeeds."""
+    result = CliRunner().invoke(app, ["check"])
+    assert result.exit_code == 0
+    assert "no findings" in result.stdout
+    assert "ingest.heaps" in result.stdout
+
+
+def test_the_command_reports_findings(tmp_path: Any) -> None:
+    """``icd check`` prints each finding and fails."""
+    result = CliRunner().invoke(app, ["check", "--folder", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "topics.toml: expected a file" in result.output
+    assert "3 finding(s)" in result.output
+
+
+def test_the_command_shows_every_attribute(icd: Icd) -> None:
+    """``icd show`` has a row for each, whatever the case of the name."""
+    for name, one in icd.classes.items():
+        result = CliRunner().invoke(app, ["show", name.lower()])
+        assert result.exit_code == 0
+        assert all(attribute.name in result.stdout for attribute in one.attributes)
+
+
+def test_the_command_names_the_classes_that_there_are() -> None:
+    """``icd show`` of something else says what it knows."""
+    result = CliRunner().invoke(app, ["show", "SdpNode"])
+    assert result.exit_code == 2
+    assert "SdpIngestNode" in result.output

@@ -1,0 +1,173 @@
+"""Locks, things that are installed once, ports, and the question whether Kafka answers."""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from facade.errors import InfraError
+from facade.infra import debian, kafka, tools
+from facade.infra.ports import HOST, choose_port, is_free
+from facade.infra.state import InfraState, ServiceName, ServiceState, load, save
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "sdp-facade"
+
+
+@contextmanager
+def server(answer: bytes) -> Iterator[int]:
+    """Answer one request on one connection with these bytes."""
+    with socket.create_server((HOST, choose_port())) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(10)
+
+
+def metadata(correlation: int, port: int) -> bytes:
+    host, cluster = HOST.encode(), b"abc"
+    body = struct.pack(">iii", correlation, 1, 1) + struct.pack(">h", len(host)) + host
+    body += struct.pack(">ih", port, -1) + struct.pack(">h", len(cluster)) + cluster + struct.pack(">ii", 1, 0)
+    return struct.pack(">i", len(body)) + body
+
+
+def test_kafka_names_its_brokers_and_its_cluster() -> None:
+    with server(metadata(0x5D9, 4711)) as port:
+        assert kafka.ask_metadata(port) == kafka.Metadata(((HOST, 4711),), "abc")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", metadata(1, 4711), metadata(0x5D9, 4711)[:20], b"\0\0\0\4\0\0\5\xd9"],
+    ids=["nothing", "HTTP", "wrong correlation", "cut off", "too short"],
+)
+def test_what_is_not_kafka_does_not_pass_for_it(answer: bytes) -> None:
+    with server(answer) as port:
+        assert kafka.ask_metadata(port) is None
+
+
+def test_nobody_listens() -> None:
+    assert kafka.ask_metadata(choose_port()) is None
+
+
+def test_a_port_in_use_is_not_free_and_a_chosen_one_is() -> None:
+    with socket.create_server((HOST, choose_port())) as listener:
+        assert not is_free(listener.getsockname()[1])
+    port = choose_port()
+    assert is_free(port)
+    assert port < 32_768, "in the range of outgoing connections"
+
+
+def test_something_is_installed_once_and_whole_or_not_at_all(cache: Path) -> None:
+    calls = []
+
+    def fails(folder: Path) -> None:
+        (folder / "half").touch()
+        raise InfraError("no network")
+
+    def works(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "whole").touch()
+
+    with pytest.raises(InfraError, match="no network"):
+        tools.installed_once("thing", fails, print)
+    assert [path.name for path in cache.iterdir()] == ["thing.lock"]
+
+    threads = [threading.Thread(target=tools.installed_once, args=("thing", works, print)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(calls) == 1
+    assert [path.name for path in (cache / "thing").iterdir()] == ["whole"]
+    assert sorted(path.name for path in cache.iterdir()) == ["thing", "thing.lock"]
+
+
+def test_a_lock_is_held_by_one_also_when_its_file_is_removed_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    waits, has_it = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with tools.locked(path, on_wait=waits.set):
+            has_it.set()
+            assert path.exists()
+
+    with tools.locked(path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waits.wait(10)
+        assert not has_it.is_set()
+        path.unlink()
+        path.parent.rmdir()
+    thread.join(10)
+    assert has_it.is_set()
+
+
+def test_a_failing_program_is_quoted_without_stack_frames() -> None:
+    with pytest.raises(InfraError, match=r"brewing failed: expected exit code 0, got 4 from .*\n    no beans$"):
+        tools.run(["sh", "-c", r"printf 'no beans\n\tat Grinder.java:7\n'; exit 4"], what="brewing")
+    with pytest.raises(InfraError, match=r"brewing failed: .*no-such"):
+        tools.run(["/no-such"], what="brewing")
+    assert tools.run(["cat"], what="echo", text="said") == "said"
+
+
+def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert load(tmp_path) == InfraState()
+    state = InfraState(topic_prefix="x.").with_service(ServiceName.KAFKA, ServiceState(port=1, since=2.5))
+    save(tmp_path, state)
+    assert load(tmp_path) == state
+    assert json.loads((tmp_path / "infra.json").read_text())["services"]["kafka"]["port"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["infra.json"]
+
+
+def test_packages_are_chosen_by_what_apt_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = (
+        "new:\n  Installed: (none)\n  Candidate: 2.0\n  Version table:\n     2.0 500\n"
+        "old:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n"
+        "plain:\n  Installed: 1\n  Candidate: 1\n"
+    )
+    (tmp_path / "apt-cache").write_text(f"#!/bin/sh\ncat <<'END'\n{policy}END\n")
+    (tmp_path / "apt-cache").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    listed = "# why\nold | new  # which\n\nplain\n"
+    assert debian._choose(debian._parse(listed), print) == ["new", "plain"]
+    with pytest.raises(InfraError, match=r"apt has no package old \| older .*apt-get update"):
+        debian._choose(debian._parse("old | older\nplain"), print)
+
+
+@pytest.mark.parametrize(
+    ("output", "is_good"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', True),
+        ('openjdk version "25" 2025-09-16', True),
+        ('java version "1.8.0_401"', False),
+        ("something else", False),
+    ],
+)
+def test_java_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, is_good: bool) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{output}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if is_good:
+        assert kafka.find_java() == str(java)
+    else:
+        with pytest.raises(InfraError, match="expected version 17 or newer, got "):
+            kafka.find_java()

@@ -1,0 +1,306 @@
+"""The pump and the publisher on a log in memory: restarts, bad records, an absent broker, pacing."""
+
+import itertools
+import json
+import threading
+
+import jsonschema
+import pytest
+
+from facade.bus.memory import MemoryBroker, MemoryBus, MemoryTransactionalLog
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.control.admin_mode import to_record
+from facade.errors import BusError, ConfigError
+from facade.icd.load import load
+from facade.notifications.worker import Worker
+from facade.reading import Quality, Reading
+from facade.service.assembly import assemble, node_number
+from facade.service.publisher import Publisher
+from tests.support.heaps import BASE_US, encoded, heap
+
+ICD = load()
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+SETTINGS = Settings(nodes=2)
+NODES = {"SdpIngestNode": ["mid-sdp/ingest/0000", "mid-sdp/ingest/0001"]}
+CONTROL = {"SdpMaster": ["mid-sdp/control/0"], "SdpBus": ["mid-sdp/bus/0"]}
+NODE, MASTER, BUS = "mid-sdp/ingest/0000", "mid-sdp/control/0", "mid-sdp/bus/0"
+
+
+class Sink:
+    """Keeps what is shown and pushed."""
+
+    def __init__(self) -> None:
+        self.shown: dict[tuple[str, str], Reading] = {}
+        self.pushed: list[tuple[str, str, Reading]] = []
+
+    def show(self, device, attribute, reading):
+        self.shown[device, attribute] = reading
+
+    def push(self, device, attribute, reading):
+        self.pushed.append((device, attribute, reading))
+
+
+class Deployment:
+    """Workers, brokers and device servers in one process, under one clock that tests move."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        log = MemoryTransactionalLog(self.broker, "ingest.heaps", group="aggregate")
+        self.worker = Worker(log, ICD, SETTINGS, slot="0", clock=self.clock)
+        self.seq = itertools.count()
+
+    def server(self, devices, instance):
+        bus, sink = MemoryBus(self.broker), Sink()
+        service = assemble(
+            ICD, SETTINGS, devices, sink, bus, instance=instance, clock=self.clock, versions={"versionId": "1"}
+        )
+        return service, sink, bus
+
+    def send(self, rate=10, seconds=1.0, servers=()):
+        """Send heaps of both nodes as time goes by, and let everybody work."""
+        for _ in range(round(seconds * rate)):
+            at, seq = self.clock.now() - BASE_US / 1e6 + 0.03, next(self.seq)
+            for node in (0, 1):
+                value = encoded(heap(node=node, seq=seq, at=at))[0]
+                self.broker.append(Record(topic="ingest.heaps", key=b"%d" % node, value=value, partition=node))
+            self.idle(1 / rate, servers)
+
+    def idle(self, seconds, servers=()):
+        until = self.clock.now() + seconds - 1e-6
+        while self.clock.now() < until:
+            self.worker.step()
+            for pump, reader in servers:
+                pump.cycle(reader)
+            self.clock.sleep(0.01)
+
+
+def opened(service):
+    return service.pump, service.pump._open()
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    return Deployment()
+
+
+def test_heaps_become_readings_and_events(deployment):
+    service, sink, _ = deployment.server(NODES, "ingest-00")
+    server = opened(service)
+    deployment.send(seconds=4, servers=[server])
+    assert sink.shown[NODE, "heapRate"].value == 10.0
+    times = [r.time for d, a, r in sink.pushed if (d, a) == (NODE, "heapsTotal")]
+    assert len(times) >= 2
+    assert all(b - a > 0.7 for a, b in itertools.pairwise(times))
+    assert sink.shown[NODE, "State"].value == "ON"
+    deployment.idle(5, servers=[server])
+    assert sink.shown[NODE, "heapRate"].quality is Quality.INVALID
+    assert sink.shown[NODE, "heapsTotal"] == Reading(40, sink.shown[NODE, "heapsTotal"].time)
+    assert sink.shown[NODE, "State"].value == "STANDBY"
+
+
+def test_a_killed_server_goes_on_where_its_snapshot_says(deployment):
+    """Design rule 4, at every distance between the snapshot and the kill."""
+    for lived in (0.3, 1.0, 1.5, 2.6):
+        service, _, _ = deployment.server(NODES, "ingest-00")
+        deployment.send(seconds=lived, servers=[opened(service)])  # and dropped without a word: kill -9
+    deployment.send(seconds=1)  # while nobody listens
+    service, sink, _ = deployment.server(NODES, "ingest-00")
+    server = opened(service)
+    deployment.idle(4, servers=[server])
+    sent = next(deployment.seq)
+    assert sink.shown[NODE, "heapsTotal"].value == sent
+    assert sink.shown[NODE, "heapsMissing"].value == 0
+    account = service.pump.accounts["ingest.summary"]
+    assert account.balance == 0
+    assert account.consumed == len(deployment.broker.read("ingest.summary"))
+
+
+def test_what_was_shown_is_shown_again_after_a_restart(deployment):
+    service, _, _ = deployment.server(NODES, "ingest-00")
+    deployment.send(seconds=3, servers=[opened(service)])
+    service, sink, _ = deployment.server(NODES, "ingest-00")
+    opened(service)
+    assert sink.shown[NODE, "heapRate"].value == 10.0
+
+
+def test_snapshots_obey_their_published_schema(deployment):
+    services = [deployment.server(NODES, "ingest-00")[0], deployment.server(CONTROL, "control")[0]]
+    deployment.send(seconds=2, servers=[opened(service) for service in services])
+    records = deployment.broker.read("snapshots")
+    assert len(records) >= 3
+    for record in records:
+        jsonschema.validate(json.loads(record.value), ICD.messages["snapshot"])
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{", b"null", b"[" * 100_000, b'{"schema":"snapshot/1"}', b'{"schema":"snapshot/9"}', b"\xff"]
+)
+def test_a_broken_snapshot_is_no_reason_not_to_start(deployment, value):
+    service, _, _ = deployment.server(NODES, "ingest-00")
+    deployment.send(seconds=2, servers=[opened(service)])
+    key = b"ingest-00/ingest.summary"
+    deployment.broker.append(Record(topic="snapshots", key=key, value=value))
+    service, sink, bus = deployment.server(NODES, "ingest-00")
+    deployment.idle(3, servers=[opened(service)])
+    assert sink.shown[NODE, "heapsTotal"].value == 20
+    assert "not usable" in bus.health.last_error
+
+
+def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment):
+    service, _, _ = deployment.server(NODES, "ingest-00")
+    deployment.send(seconds=2, servers=[opened(service)])
+    newest = json.loads(deployment.broker.read("snapshots")[-1].value) | {"ledger": {"nodes": {"0": {"count": "x"}}}}
+    key = b"ingest-00/ingest.summary"
+    deployment.broker.append(Record(topic="snapshots", key=key, value=json.dumps(newest).encode()))
+    service, sink, _ = deployment.server(NODES, "ingest-00")
+    deployment.idle(3, servers=[opened(service)])
+    assert sink.shown[NODE, "heapsTotal"].value == 20
+
+
+@pytest.mark.parametrize("topic", ["ingest.summary", "accounts", "snapshots", "state"])
+@pytest.mark.parametrize("value", [b"", b"junk", b"[]", b'{"schema":"x/1"}', b"[" * 100_000, b"\xff\xfe"])
+def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deployment, topic, value):
+    """Design rule 1 for the device server's own consumers."""
+    deployment.broker.append(Record(topic=topic, key=b"k", value=value, partition=0))
+    service, sink, _ = deployment.server(CONTROL, "control")
+    server = opened(service)
+    deployment.send(seconds=3, servers=[server])
+    deployment.idle(3, servers=[server])
+    assert sink.shown[MASTER, "heapsTotal"].value == 60
+    letters = [r for r in deployment.broker.read("dead-letters") if dict(r.headers)["dl.topic"].decode() == topic]
+    assert [letter.value for letter in letters] == [value]
+    assert service.pump.accounts[topic].dead_lettered == 1
+    assert service.pump.accounts[topic].balance == 0
+
+
+def test_control_shows_health_accounts_and_their_balance(deployment):
+    ingest, _, _ = deployment.server(NODES, "ingest-00")
+    control, sink, bus = deployment.server(CONTROL, "control")
+    servers = [opened(ingest), opened(control)]
+    deployment.send(seconds=6, servers=servers)
+    assert sink.shown[MASTER, "healthState"].value == "OK"
+    assert sink.shown[MASTER, "nodesReporting"].value == 2
+    assert sink.shown[MASTER, "heapRate"].value == 20.0
+    assert sink.shown[BUS, "ingestHeapsConsumed"].value == 120
+    assert sink.shown[BUS, "ingestHeapsRate"].value == pytest.approx(20, abs=2)
+    for stream in ("ingestHeaps", "ingestSummary"):
+        assert sink.shown[BUS, f"{stream}Balance"].value == 0
+    assert sink.shown[BUS, "State"].value == "ON"
+    bus.health.connected = False
+    deployment.idle(0.5, servers=servers)
+    assert sink.shown[MASTER, "healthState"].value == "UNKNOWN"
+    assert sink.shown[BUS, "State"].value == "ALARM"
+    assert "no Kafka broker" in sink.shown[BUS, "Status"].value
+
+
+def test_a_dead_worker_is_seen_within_the_staleness_limit(deployment):
+    control, sink, _ = deployment.server(CONTROL, "control")
+    server = opened(control)
+    deployment.send(seconds=3, servers=[server])
+    deployment.worker.step = lambda: None  # as killed
+    deployment.idle(5.2, servers=[server])
+    assert sink.shown[BUS, "workersAlive"].value == 0
+    assert sink.shown[MASTER, "healthState"].value == "FAILED"
+    assert "no aggregate worker" in sink.shown[MASTER, "healthInfo"].value[0]
+
+
+def test_admin_mode_comes_from_the_bus_and_disables(deployment):
+    record = to_record(MASTER, "OFFLINE", now=deployment.clock.now(), origin="test")
+    jsonschema.validate(json.loads(record.value), ICD.messages["state"])
+    deployment.broker.append(record)
+    control, sink, _ = deployment.server(CONTROL, "control")
+    deployment.idle(0.2, servers=[opened(control)])
+    assert sink.shown[MASTER, "adminMode"].value == "OFFLINE"
+    assert sink.shown[MASTER, "State"].value == "DISABLE"
+
+
+def test_the_thread_waits_for_an_absent_broker_and_then_works(deployment):
+    service, sink, bus = deployment.server(CONTROL, "control")
+    bus.away, bus.waits = True, True
+    stop = threading.Event()
+    rounds = itertools.count()
+    sleep = deployment.clock.sleep
+
+    def counted(seconds):
+        sleep(seconds)
+        match next(rounds):
+            case 50:
+                assert "plays dead" in bus.health.last_error
+                bus.away = False
+            case 200:
+                stop.set()
+
+    deployment.clock.sleep = counted
+    service.pump.run(stop)
+    assert service.pump.restored
+    assert sink.shown[MASTER, "nodesExpected"].value == 2
+
+
+def test_a_mistake_in_a_flow_does_not_end_the_thread(deployment, caplog):
+    service, _, bus = deployment.server(CONTROL, "control")
+    bus.waits = True
+    stop = threading.Event()
+    calls = itertools.count()
+
+    def broken(now):
+        if next(calls) > 3:
+            stop.set()
+        raise RuntimeError("ours")
+
+    service.pump._panels[0].readings = broken
+    service.pump.run(stop)
+    assert "internal error" in bus.health.last_error
+    assert "RuntimeError: ours" in caplog.text
+
+
+def test_events_are_paced_and_only_the_newest_waits():
+    """Rule 8: a burst of many attributes leaves spread over time; nothing piles up."""
+    clock, sink = ManualClock(0.0), Sink()
+    devices = {f"mid-sdp/ingest/{n:04d}": "SdpIngestNode" for n in range(1000)}
+    publisher = Publisher(ICD, devices, sink, clock)
+    for value in (1.0, 2.0):
+        for device in devices:
+            publisher.offer(device, "heapRate", Reading(value, 0.0))
+            publisher.offer(device, "heapRate", Reading(value, 0.0, Quality.INVALID))
+    publisher.tick()
+    assert len(sink.pushed) == 400
+    assert publisher.coalesced == 3000
+    for _ in range(10):
+        clock.sleep(0.01)
+        before = len(sink.pushed)
+        publisher.tick()
+        assert len(sink.pushed) - before <= 101
+    assert {(d, r.value, r.quality) for d, _, r in sink.pushed} == {(d, 2.0, Quality.INVALID) for d in devices}
+
+
+def test_a_newer_value_keeps_the_place_in_the_queue():
+    """Else values that change faster than the queue drains would never leave."""
+    clock, sink = ManualClock(0.0), Sink()
+    devices = {f"mid-sdp/ingest/{n:04d}": "SdpIngestNode" for n in range(1500)}
+    publisher = Publisher(ICD, devices, sink, clock)
+    for value in range(40):  # all change every 10 ms, and 100 may leave in that time
+        for device in devices:
+            publisher.offer(device, "heapRate", Reading(float(value), 0.0, list(Quality)[value % 4]))
+        publisher.tick()
+        clock.sleep(0.01)
+    counts = {device: sum(d == device for d, _, _ in sink.pushed) for device in devices}
+    assert min(counts.values()) >= max(counts.values()) - 1
+
+
+@pytest.mark.parametrize(
+    ("device", "complaint"),
+    [("mid-sdp/ingest/x", "expected a node number"), ("mid-sdp/ingest/0002", "not part of this deployment")],
+)
+def test_a_device_that_is_no_node_of_the_deployment_is_refused(device, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        node_number(device, SETTINGS)
+
+
+def test_send_durably_says_that_the_broker_is_away(deployment):
+    service, _, bus = deployment.server(CONTROL, "control")
+    bus.away = True
+    with pytest.raises(BusError):
+        service.send_durably(to_record(MASTER, "OFFLINE", now=0.0, origin="test"), 0.4)

@@ -1,0 +1,244 @@
+"""The simulated ingest stream: realistic, repeatable, and exactly accounted for."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import msgspec
+import numpy as np
+import pytest
+
+from facade.codec.columns import ColumnDecoder
+from facade.errors import ConfigError
+from facade.icd.load import load
+from facade.notifications.plan import plan
+from facade.notifications.reduce import AppendTimes, reduce
+from facade.notifications.sequences import SeenNumbers
+from facade.simulate.faults import Faults, Limits, Scenario, Silence, Skew
+from facade.simulate.garbage import GARBAGE, Garbage
+from facade.simulate.heaps import Batch, HeapStream
+
+ICD = load()
+SCHEMA = ICD.messages["heap"]
+NOW_US = 1_800_000_000_000_000
+TIME = re.compile(rb'"time":\d+')
+VALID = (
+    b'{"schema":"heap/1","node":1,"scan_id":7,"seq":5,"time":1800000000000000,"channel_start":0,"channel_count":16384,'
+    b'"received":511,"lost":1,"late":0,"flagged_fraction":0.0123,"latency":0.002134}'
+)
+PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
+FAULTS = {
+    "none": Faults(),
+    "gaps": Faults(gaps=0.05),
+    "duplicates": Faults(duplicates=0.05),
+    "disorder": Faults(disorder=0.2),
+    "late": Faults(late=0.03),
+    "ahead": Faults(ahead=0.03),
+    "garbage": Faults(garbage=0.1),
+    "silence": Faults(silences=(Silence(1, 0.5, 2.0), Silence(2, 0.0, 1.0))),
+    "skew": Faults(skews=(Skew(0, 3.0), Skew(1, -30.0), Skew(2, 60.0))),
+    "everything": Faults(
+        gaps=0.02,
+        duplicates=0.03,
+        disorder=0.1,
+        late=0.02,
+        ahead=0.02,
+        garbage=0.05,
+        silences=(Silence(1, 0.5, 2.0),),
+        skews=(Skew(0, 3.0), Skew(2, -60.0)),
+    ),
+    "certain": Faults(gaps=1.0, duplicates=1.0, disorder=1.0, late=0.5, ahead=0.5, garbage=1.0),
+}
+
+
+def cut(scenario: Scenario, heaps: int, size: int = 97) -> tuple[HeapStream, list[Batch]]:
+    """Take so many heaps in batches of an awkward size."""
+    stream = HeapStream(scenario)
+    return stream, [
+        stream.take(min(size, heaps - done), NOW_US + round(1e6 * (done + size) / scenario.rate))
+        for done in range(0, heaps, size)
+    ]
+
+
+def values(batches: list[Batch]) -> list[bytes | None]:
+    return [value for batch in batches for value in batch.values]
+
+
+def recount(batches: list[Batch], scenario: Scenario) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Count in the plainest way what a reader must make of the records when it gets each batch at once."""
+    total: dict[str, Any] = {"used": 0, "late": 0, "suppressed": Counter(), "dead_lettered": Counter(), "consumed": 0}
+    nodes: dict[str, Counter[str]] = {str(n): Counter() for n in range(scenario.nodes)}
+    seen: dict[str, SeenNumbers] = {str(n): SeenNumbers(limit=10**9) for n in range(scenario.nodes)}
+    numbers: dict[str, set[int]] = {str(n): set() for n in range(scenario.nodes)}
+    decoder = ColumnDecoder("heap", SCHEMA)
+    for i, batch in enumerate(batches):
+        now_us = NOW_US + round(1e6 * (i + 1) * 97 / scenario.rate)
+        for key, value in zip(batch.keys, batch.values, strict=True):
+            total["consumed"] += 1
+            if rejected := decoder.decode([value]).rejected:
+                kind = "suppressed" if value is None else "dead_lettered"
+                total[kind][str(rejected[0].reason)] += 1
+                continue
+            assert value is not None
+            heap = msgspec.json.decode(value)
+            if heap["node"] >= scenario.nodes:
+                total["dead_lettered"]["unknown-node"] += 1
+                continue
+            assert key == b"%d" % heap["node"]
+            if heap["time"] > now_us + 5_000_000:
+                total["dead_lettered"]["time-ahead"] += 1
+                continue
+            node = key.decode()
+            seen[node].add([(heap["seq"], heap["seq"])], 1)
+            numbers[node].add(heap["seq"])
+            if heap["time"] < now_us - 10_000_000:
+                total["late"] += 1
+                nodes[node]["late"] += 1
+                continue
+            total["used"] += 1
+            nodes[node].update(used=1, received=heap["received"], lost=heap["lost"], late_packets=heap["late"])
+    accounts = {
+        node: {
+            **{name: counts[name] for name in ("used", "late", "received", "lost", "late_packets")},
+            "missing": seen[node].missing,
+            "duplicates": seen[node].duplicates,
+            "lowest_seq": min(numbers[node], default=None),
+            "highest_seq": max(numbers[node], default=None),
+        }
+        for node, counts in nodes.items()
+    }
+    return total, accounts
+
+
+def test_every_record_of_a_faultless_stream_is_valid() -> None:
+    """Each record passes the reference validator, and the numbers have no holes."""
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    _, batches = cut(PLAIN, 3000)
+    heaps = [msgspec.json.decode(value) for value in values(batches) if value is not None]
+    for heap in heaps:
+        validator.validate(heap)
+    assert len(heaps) == 3000
+    assert all(heap["received"] + heap["lost"] + heap["late"] == 512 for heap in heaps)
+    for node in range(3):
+        mine = [heap for heap in heaps if heap["node"] == node]
+        assert [heap["seq"] for heap in mine] == list(range(1000))
+        assert np.all(np.diff([heap["time"] for heap in mine]) >= 0)
+    assert len({heap["channel_start"] for heap in heaps}) == 3
+
+
+def test_values_are_realistic() -> None:
+    """Losses are rare and come in bursts, latencies are about 2 ms, fractions differ between nodes."""
+    decoder = ColumnDecoder("heap", SCHEMA)
+    _, batches = cut(replace(PLAIN, nodes=4, rate=100_000.0, seed=1), 600_000, 20_000)
+    columns = decoder.decode(values(batches)).columns
+    lossy = columns["lost"] > 0
+    assert 0 < np.mean(lossy) < 0.01
+    ordered = lossy[np.argsort(columns["node"], kind="stable")]
+    assert np.mean(ordered[1:][ordered[:-1]]) > 0.5
+    assert 0 < np.mean(columns["late"] > 0) < 0.001
+    assert np.median(columns["latency"]) == pytest.approx(0.002, rel=0.05)
+    means = [columns["flagged_fraction"][columns["node"] == node].mean() for node in range(4)]
+    assert max(means) - min(means) > 0.001
+
+
+@pytest.mark.parametrize("name", ["none", "everything"])
+def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
+    """However a stream is cut, only the time stamps differ; another seed gives another stream."""
+    scenario = replace(PLAIN, faults=FAULTS[name])
+
+    def timeless(scenario: Scenario, size: int) -> list[bytes | None]:
+        # Without zero bytes, as one kind of garbage is in UTF-16.
+        return [value and TIME.sub(b"", value.replace(b"\0", b"")) for value in values(cut(scenario, 12_000, size)[1])]
+
+    assert timeless(scenario, 97) == timeless(scenario, 5000)
+    assert timeless(scenario, 97) != timeless(replace(scenario, seed=6), 97)
+
+
+def test_a_fault_leaves_the_values_alone() -> None:
+    """Duplicates switched on add records, and change none of the others."""
+    _, plain = cut(PLAIN, 3000)
+    _, doubled = cut(replace(PLAIN, faults=Faults(duplicates=0.1)), 3000)
+    assert list(dict.fromkeys(values(doubled))) == values(plain)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("nodes", [3, 40])
+def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
+    """What the account says, for each fault alone and for all together, is what the bytes hold."""
+    scenario = replace(PLAIN, nodes=nodes, rate=1000.0, faults=FAULTS[name])
+    stream, batches = cut(scenario, 9 * 97 * 3)
+    total, nodes_found = recount(batches, scenario)
+    assert msgspec.to_builtins(stream.account.expected()) == total
+    assert msgspec.to_builtins(stream.account.nodes()) == nodes_found
+    fired = {fault for fault, count in stream.account.fired.items() if count}
+    wanted = {"none": set(), "skew": {"late", "ahead"}, "everything": {*stream.account.fired}}.get(name, {name})
+    if name == "certain":
+        wanted = {*stream.account.fired} - {"silence"}
+    assert fired == wanted
+
+
+def test_garbage_has_no_sequence_number_of_its_own() -> None:
+    """A stream full of garbage has no holes, and each kind comes equally often."""
+    stream, _ = cut(replace(PLAIN, faults=Faults(garbage=0.5)), 3000)
+    assert {account.missing for account in stream.account.nodes().values()} == {0}
+    assert set(stream.account.garbage) == {kind.name for kind in GARBAGE}
+    assert max(stream.account.garbage.values()) - min(stream.account.garbage.values()) <= 1
+
+
+@pytest.mark.parametrize("kind", GARBAGE, ids=lambda kind: kind.name)
+def test_each_kind_of_garbage_meets_its_fate(kind: Garbage) -> None:
+    """The codec, or the reduction, gives the reason that the table states, and spares the neighbours."""
+    table = ColumnDecoder("heap", SCHEMA).decode([VALID, kind.make(VALID), VALID])
+    if kind.judge == "codec":
+        assert [(entry.index, entry.reason) for entry in table.rejected] == [(1, kind.reason)]
+        assert table.index.tolist() == [0, 2]
+    else:
+        assert not table.rejected
+        known = np.array([True, True, False])
+        appended = AppendTimes(NOW_US, NOW_US, lambda row: NOW_US)
+        reduced = reduce(table.columns, plan(ICD, "ingest.heaps"), appended, known)
+        assert [(entry.index, entry.reason) for entry in reduced.refused] == [(1, kind.reason)]
+        assert reduced.used == 2
+    assert (kind.outcome == "suppressed") == (kind.make(VALID) is None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"nodes": 0}, "nodes: expected numbers from 0"),
+        ({"nodes": 10_000}, "plays the stranger"),
+        ({"rate": 0.0}, "rate: expected more than 0"),
+        ({"rate": float("nan")}, "rate: expected more than 0"),
+        ({"scan_id": 0}, "scan id"),
+        ({"faults": Faults(gaps=1.5)}, "gaps: expected a probability"),
+        ({"faults": Faults(late=0.6, ahead=0.6)}, "late \\+ ahead"),
+        ({"faults": Faults(late=0.1, late_seconds=10.5)}, "too near to a limit"),
+        ({"faults": Faults(skews=(Skew(1, 5.2),))}, "skew of node 1: .* too near to a limit"),
+        ({"faults": Faults(skews=(Skew(1, float("nan")),))}, "at most ten years"),
+        ({"faults": Faults(silences=(Silence(3, 0, 1),))}, "expected a node from 0 to 2, got 3"),
+    ],
+)
+def test_a_senseless_scenario_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    """The message says what is wrong."""
+    with pytest.raises(ConfigError, match=complaint):
+        HeapStream(replace(PLAIN, **changes))
+
+
+def test_faults_are_read_from_text() -> None:
+    """The forms of the command line, right and wrong."""
+    assert Silence.parse("2:10:25.5") == Silence(2, 10.0, 25.5)
+    assert Skew.parse("1:-30") == Skew(1, -30.0)
+    for text in ("2:10", "a:1:2", "1:5:5", "1:-1:5"):
+        with pytest.raises(ConfigError, match="silence: expected"):
+            Silence.parse(text)
+    with pytest.raises(ConfigError, match="skew: expected"):
+        Skew.parse("1")
+
+
+def test_limits_judge_by_the_time_of_arrival() -> None:
+    """A wait makes a record older."""
+    limits = Limits(lateness=10.0, ahead=5.0)
+    assert [limits.outcome(shift).name for shift in (-11.0, 0.0, 6.0)] == ["LATE", "USED", "AHEAD"]
+    assert [limits.outcome(shift, 11.0).name for shift in (0.0, 6.0, 17.0)] == ["LATE", "USED", "AHEAD"]

@@ -1,0 +1,178 @@
+"""The simulator's sender: keeps its rate, waits for the broker, and reports what was confirmed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from facade.clock import ManualClock
+from facade.simulate.faults import Faults, Scenario, Silence, Skew
+from facade.simulate.heaps import HeapStream
+from facade.simulate.ingest import IngestSimulator, Stop
+from facade.simulate.pacing import Pacer
+from facade.simulate.report import Report, read_report, write_report
+
+PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
+EVERYTHING = Faults(
+    gaps=0.02,
+    duplicates=0.03,
+    disorder=0.1,
+    late=0.02,
+    ahead=0.02,
+    garbage=0.05,
+    silences=(Silence(1, 0.1, 0.2),),
+    skews=(Skew(2, -60.0),),
+)
+
+
+@pytest.mark.parametrize("rate", [0.5, 10.0, 90.0, 1000.0, 127_200.0])
+def test_a_steady_stream_keeps_its_rate(rate: float) -> None:
+    """After any time the number given is the rate times the time, in batches of at most 20 ms of data."""
+    clock = ManualClock()
+    pacer, begin, given = Pacer(rate, clock), clock.monotonic(), 0
+    while clock.monotonic() - begin < 20:
+        count = pacer.take()
+        assert count <= max(1, rate * 0.02)
+        given += count
+        assert given <= (clock.monotonic() - begin) * rate + 0.1
+    assert given == pytest.approx(20 * rate, abs=max(1, rate * 0.02))
+    assert pacer.slipped == 0
+
+
+def test_what_fell_behind_is_caught_up_gently() -> None:
+    """After half a second lost the rate is doubled for about half a second; nothing is left out."""
+    clock = ManualClock()
+    pacer, begin = Pacer(10_000.0, clock), clock.monotonic()
+    given = sum(pacer.take() for _ in range(10))
+    clock.sleep(0.5)
+    for _ in range(30):
+        given += pacer.take()
+    assert given < 10_000 * 0.7
+    given += sum(pacer.take() for _ in range(100))
+    assert given == pytest.approx((clock.monotonic() - begin) * 10_000, abs=100)
+    assert pacer.slipped == 0
+
+
+def test_a_long_stop_moves_the_stream_on() -> None:
+    """More than a second behind, the rest is left out and reported."""
+    clock = ManualClock()
+    pacer = Pacer(1000.0, clock)
+    clock.sleep(61.0)
+    given = sum(pacer.take() for _ in range(500))
+    assert pacer.slipped == pytest.approx(60.0, abs=0.1)
+    assert given == pytest.approx(1000 * (1 + 5), rel=0.05)
+
+
+class Shelf:
+    """An outlet that keeps everything, and confirms it while the broker is up."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.sent: list[bytes | None] = []
+        self.queued = 0
+        self.failed = 0
+        self.confirmed = 0
+        self.away: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def backlog(self) -> int:
+        return self.queued - self.confirmed - self.failed
+
+    @property
+    def delivered(self) -> int:
+        return self.confirmed
+
+    def send_many(self, topic: str, keys: list[bytes], values: list[bytes | None]) -> None:
+        assert topic == "ingest.heaps"
+        assert len(keys) == len(values)
+        self.sent += values
+        self.queued += len(values)
+
+    def poll(self, timeout: float = 0.0) -> None:
+        self.clock.sleep(timeout)
+        if not self.away[0] <= self.clock.monotonic() < self.away[1]:
+            self.confirmed = self.queued - self.failed
+
+    def flush(self, timeout: float) -> bool:
+        self.poll()
+        if self.backlog:
+            self.clock.sleep(timeout)
+        return not self.backlog
+
+    def abandon(self) -> None:
+        self.failed += self.backlog
+
+
+def simulate(clock: ManualClock, shelf: Shelf, scenario: Scenario = PLAIN) -> tuple[IngestSimulator, list[Report]]:
+    reports: list[Report] = []
+    simulator = IngestSimulator(
+        HeapStream(scenario), shelf, clock=clock, topic_name="test.ingest.heaps", each_second=reports.append
+    )
+    return simulator, reports
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def shelf(clock: ManualClock) -> Shelf:
+    return Shelf(clock)
+
+
+@pytest.mark.parametrize(
+    ("stop", "heaps", "by"),
+    [(Stop(heaps=1234), 1234, "count"), (Stop(seconds=2.5), 2500, "seconds"), (Stop(heaps=0), 0, "count")],
+)
+def test_a_run_sends_what_was_asked_for(clock: ManualClock, shelf: Shelf, stop: Stop, heaps: int, by: str) -> None:
+    """Exactly so many heaps, at the rate asked for, all confirmed."""
+    simulator, reports = simulate(clock, shelf)
+    report = simulator.run(stop)
+    assert (report.heaps, report.queued, report.sent, report.undelivered) == (heaps, heaps, heaps, 0)
+    assert len(shelf.sent) == heaps
+    assert (report.finished, report.stopped_by, report.certain) == (True, by, True)
+    assert report.elapsed == pytest.approx(heaps / 1000, abs=0.03)
+    assert reports[-1] == report
+    assert len(reports) == int(report.elapsed) + 1
+    assert not any(earlier.finished for earlier in reports[:-1])
+    assert report.expected.consumed == heaps
+
+
+def test_a_signal_stops_and_flushes(clock: ManualClock, shelf: Shelf) -> None:
+    """The report then covers what was sent until then."""
+    simulator, reports = simulate(clock, shelf)
+    simulator._each_second = lambda report: (reports.append(report), simulator.stop())
+    report = simulator.run(Stop())
+    assert report.stopped_by == "signal"
+    assert report.sent == len(shelf.sent) == report.expected.consumed > 900
+
+
+def test_a_broker_that_is_away_is_waited_for(clock: ManualClock, shelf: Shelf) -> None:
+    """Nothing is lost; the report says that waits were so long that late records cannot be foretold."""
+    shelf.away = (clock.monotonic() + 1, clock.monotonic() + 16)
+    simulator, reports = simulate(clock, shelf)
+    report = simulator.run(Stop(heaps=5000))
+    assert (report.sent, report.undelivered) == (5000, 0)
+    assert max(earlier.backlog for earlier in reports) > 3000
+    assert report.longest_wait == pytest.approx(15, abs=0.3)
+    assert not report.certain
+
+
+def test_what_was_not_delivered_is_said(clock: ManualClock, shelf: Shelf) -> None:
+    """After a signal a broker that stays away is not waited for in vain."""
+    shelf.away = (clock.monotonic() + 0.5, 1e18)
+    simulator, reports = simulate(clock, shelf)
+    simulator._each_second = lambda report: (reports.append(report), simulator.stop())
+    report = simulator.run(Stop())
+    assert report.undelivered == report.queued - report.sent > 0
+    assert clock.monotonic() - 1_800_000_000 < 12
+
+
+def test_a_report_survives_the_file(clock: ManualClock, shelf: Shelf, tmp_path: Path) -> None:
+    """What is read is what was written, and nothing else is left in the folder."""
+    simulator, _ = simulate(clock, shelf, replace(PLAIN, faults=EVERYTHING))
+    report = simulator.run(Stop(heaps=500))
+    write_report(report, tmp_path / "sent.json")
+    assert read_report(tmp_path / "sent.json") == report
+    assert [path.name for path in tmp_path.iterdir()] == ["sent.json"]

@@ -1,0 +1,123 @@
+"""How a worker slot takes what the group and the broker tell it, with a client that says what the test wants."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import KafkaError
+
+from facade.bus.kafka import transactions
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import Aborted, BusHealth, Fenced
+from facade.clock import ManualClock
+from facade.config import Settings
+
+FENCED = KafkaError(KafkaError._FATAL, "fenced by other consumer with same group.instance.id")
+
+
+class Event:
+    """A message that is an error."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self._error = error
+
+    def error(self) -> KafkaError:
+        return self._error
+
+
+class Client:
+    """Plays a consumer; `script` is what it gives next, and whether its partitions are taken away meanwhile."""
+
+    made: ClassVar[int] = 0
+    script: ClassVar[list[tuple[list[Event], bool]]] = []
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        type(self).made += 1
+        self._on_revoke: Callable[..., None] = lambda *_: None
+
+    def subscribe(self, topics: list[str], on_revoke: Callable[..., None], on_lost: Callable[..., None]) -> None:
+        self._on_revoke = on_revoke
+
+    def consume(self, limit: int, timeout: float) -> list[Event]:
+        events, revoked = self.script.pop(0) if self.script else ([], False)
+        if revoked:
+            self._on_revoke(self, [])
+        return events
+
+    def assignment(self) -> list[object]:
+        return []
+
+    def close(self) -> None:
+        self._on_revoke(self, [])
+
+
+class Transactions:
+    """Plays a producer."""
+
+    made: int = 0
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        type(self).made += 1
+
+    def init_transactions(self, timeout: float) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    monkeypatch.setattr(transactions, "Consumer", Client)
+    monkeypatch.setattr(transactions, "Producer", Transactions)
+    Client.made, Client.script, Transactions.made = 0, [], 0
+    return ManualClock()
+
+
+def slot(clock: ManualClock, health: BusHealth) -> KafkaTransactionalLog:
+    connection = Connection(Settings(prefix="t."), clock=clock)
+    return KafkaTransactionalLog(connection, "ingest.heaps", group="aggregate", slot="0", health=health)
+
+
+def test_a_fatal_event_is_heard_though_partitions_are_taken_away(clock: ManualClock) -> None:
+    """Both come together when a session ends; the event comes only once, and a consumer that has had it is dead."""
+    log = slot(clock, BusHealth())
+    Client.script = [([Event(FENCED)], True)]
+    with pytest.raises(Fenced, match=r"another process has taken slot t\.aggregate-0"):
+        log.take(10, 0.0)
+
+
+def test_a_slot_that_is_taken_stops_the_worker(clock: ManualClock) -> None:
+    """With no outage of the broker behind it, being fenced means that another process has the slot."""
+    log = slot(clock, BusHealth())
+    Client.script = [([Event(FENCED)], False)]
+    with pytest.raises(Fenced):
+        log.take(10, 0.0)
+    assert Client.made == 1
+
+
+def test_after_an_outage_a_worker_joins_anew_once(clock: ManualClock) -> None:
+    """Being fenced right after the broker was away may be about the worker's own old session; a second time is not."""
+    health = BusHealth()
+    log = slot(clock, health)
+    clock.sleep(60.0)
+    health.down_at = clock.monotonic()
+    clock.sleep(8.0)
+    Client.script = [([Event(FENCED)], True)]
+    with pytest.raises(Aborted, match="joins its group anew"):
+        log.take(10, 0.0)
+    assert Client.made == 2
+    assert log.take(10, 0.0) == []
+    Client.script = [([Event(FENCED)], False)]
+    with pytest.raises(Fenced):
+        log.take(10, 0.0)
+
+
+def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:
+    """Minutes after an outage nothing is left of the old session."""
+    health = BusHealth()
+    log = slot(clock, health)
+    clock.sleep(60.0)
+    health.down_at = clock.monotonic()
+    clock.sleep(120.0)
+    Client.script = [([Event(FENCED)], False)]
+    with pytest.raises(Fenced):
+        log.take(10, 0.0)

@@ -1,0 +1,167 @@
+"""What the live view shows of recorded events; no server, no terminal."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from devices.events import Event, Record
+from devices.view import BUS, MASTER, NODE, SHOWN, Scene, cell, draw, render, rows_in, summary
+from facade.icd.load import load
+from facade.reading import Quality
+
+NOW = 1_800_000_000.0
+ICD = load()
+VALUES: Mapping[str, Mapping[str, Any]] = {
+    NODE: {
+        "State": "ON",
+        "heapRate": 31_800.0,
+        "packetLossFraction": 0.00123,
+        "flaggedFractionMean": 0.0456,
+        "latencyP50": 0.0021,
+        "latencyP99": 0.0987,
+        "heapsMissing": 17,
+        "heapsDuplicated": 5,
+        "heapsTotal": 1_234_567,
+    },
+    MASTER: {
+        "State": "ON",
+        "healthState": 1,
+        "healthInfo": ("1 of 4 ingest nodes silent: 2",),
+        "nodesReporting": 3,
+        "nodesExpected": 4,
+        "heapRate": 95_400.0,
+    },
+    BUS: {
+        "State": "ON",
+        "ingestHeapsRate": 95_321.0,
+        "ingestHeapsUsed": 7_654_321,
+        "ingestHeapsLag": 642,
+        "ingestHeapsLate": 29,
+        "workersAlive": 2,
+        "ingestHeapsDeadLettered": 961,
+        "connected": True,
+        "ingestHeapsBalance": 0,
+        "deadLetterReasons": ("ingest.heaps schema 310", "ingest.summary other 1"),
+        "lastError": "2027-01-15T08:00:00+00:00 ingest.heaps: schema: $.seq: too small",
+    },
+}
+
+
+def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> Record:
+    event = Event(value=value, quality=quality, time=NOW - age - 0.3, received=NOW - age)
+    return Record(newest=event, events=(event,), count=1)
+
+
+def scene(nodes: int = 4, quality: Quality = Quality.VALID, **changed: Any) -> Scene:
+    devices = {
+        NODE: [f"mid-sdp/ingest/{number:04d}" for number in range(nodes)],
+        MASTER: ["mid-sdp/control/0"],
+        BUS: ["mid-sdp/bus/0"],
+    }
+    records = {
+        device: {
+            name: record(changed.get(name, value), quality if name in changed or not changed else Quality.VALID)
+            for name, value in VALUES[device_class].items()
+        }
+        for device_class, names in devices.items()
+        for device in names
+    }
+    return Scene(
+        tango_host="tango.example:10000",
+        devices=devices,
+        records=records,
+        now=NOW,
+        health_labels=ICD.enums["HealthState"],
+    )
+
+
+def shown(view: Scene, *, colour: bool = False, rows: int = 40, height: int = 30) -> str:
+    console = Console(
+        width=100,
+        height=height,
+        file=io.StringIO(),
+        force_terminal=colour,
+        color_system="truecolor" if colour else None,
+    )
+    with console.capture() as capture:
+        console.print(render(view, rows))
+    return capture.get()
+
+
+def test_the_attributes_that_it_needs_are_in_the_icd() -> None:
+    for name, attributes in SHOWN.items():
+        known = {attribute.name for attribute in ICD.classes[name].attributes} | {"State"}
+        assert set(attributes) <= known
+        assert set(attributes) == set(VALUES[name])
+
+
+def test_all_values_are_shown_within_a_small_terminal() -> None:
+    text = shown(scene())
+    lines = text.splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 100
+    for value in ("31,800", "0.123%", "4.56%", "2.1", "98.7", "17", "5", "1,234,567", "0.7", "1.8"):
+        assert value in text
+    for value in ("DEGRADED", "3 of 4", "95,400 heaps/s", "tango.example:10000", "1 of 4 ingest nodes silent: 2"):
+        assert value in text
+    for value in ("95,321", "7,654,321", "642", "961", "schema 310", "$.seq: too small"):
+        assert value in text
+    assert [line.split()[0] for line in lines if line.startswith("00")] == ["0000", "0001", "0002", "0003"]
+    assert "…" not in text
+
+
+@pytest.mark.parametrize(
+    ("quality", "codes"),
+    [(Quality.WARNING, "\x1b[33m"), (Quality.ALARM, "\x1b[1;31m"), (Quality.INVALID, "\x1b[2;9m"), (Quality.VALID, "")],
+)
+def test_quality_is_seen(quality: Quality, codes: str) -> None:
+    """INVALID: the last value, dim and struck out."""
+    text = shown(scene(quality=quality, heapRate=777.0), colour=True)
+    found = [line for line in text.splitlines() if "0002" in line]
+    assert len(found) == 1
+    assert (f" {codes}777\x1b[0m " if codes else " 777 ") in found[0]
+
+
+def test_invalid_without_any_value_is_a_dash() -> None:
+    assert cell(record(None, Quality.INVALID), str).plain == "-"
+    assert cell(Record(errors=1, last_error="nobody answers"), str).plain == "-"
+
+
+def test_nothing_heard_at_all_is_no_error() -> None:
+    view = scene()
+    silent = Scene(
+        tango_host=view.tango_host, devices=view.devices, records={}, now=NOW, health_labels=view.health_labels
+    )
+    assert "nothing is heard of SdpMaster" in shown(silent)
+    assert "0003   -" in shown(silent)
+    assert "nodes -/-" in summary(silent)
+    nobody = Scene(tango_host="", devices={}, records={}, now=NOW, health_labels=view.health_labels)
+    assert "SDP" in shown(nobody)
+
+
+def test_many_nodes_are_cut_and_counted() -> None:
+    text = shown(scene(nodes=1500), rows=rows_in(30))
+    assert len(text.splitlines()) <= 30
+    assert f"and {1500 - rows_in(30)} more" in text
+    assert "and 1460 more" in shown(scene(nodes=1500), rows=rows_in(2000))
+    assert rows_in(10) >= 4
+
+
+def test_one_plain_line_says_it_all() -> None:
+    line = summary(scene())
+    assert "\n" not in line
+    for value in ("08:00:00 UTC", "ON DEGRADED", "nodes 3/4", "95,400 heaps/s", "lag 642", "dead letters 961"):
+        assert value in line
+
+
+def test_the_picture_fetches_nothing(tmp_path: Path) -> None:
+    """No font from elsewhere: the documentation must work without a network."""
+    file = tmp_path / "images" / "watch.svg"
+    draw(scene(), file)
+    picture = file.read_text()
+    assert "1,234,567" in picture
+    assert "url(http" not in picture

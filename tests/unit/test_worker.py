@@ -1,0 +1,203 @@
+"""The worker on a log in memory: every record in exactly one place, whatever goes wrong around it."""
+
+import json
+import random
+from collections import Counter, defaultdict
+
+import jsonschema
+import msgspec
+import pytest
+
+from facade.bus.dead_letters import dead_letter, original
+from facade.bus.memory import MemoryBroker, MemoryTransactionalLog
+from facade.bus.port import Aborted, Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.counters import AccountEntry
+from facade.icd.load import load
+from facade.notifications.partial import Summary
+from facade.notifications.worker import Pace, Worker
+from facade.simulate.garbage import GARBAGE
+from tests.support.heaps import BASE_US, encoded, heap
+
+ICD = load()
+NOW = BASE_US / 1e6 + 1.0
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+NODES = 4
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+def broker(clock: ManualClock) -> MemoryBroker:
+    return MemoryBroker(clock, PARTITIONS)
+
+
+def worker(broker, fault=lambda: None, **pace) -> Worker:
+    log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
+    return Worker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, pace=Pace(**pace))
+
+
+def send(broker, *values, node=0):
+    for value in values:
+        broker.append(Record(topic="ingest.heaps", key=str(node).encode(), value=value, partition=node % 2))
+
+
+def work(broker, worker, seconds=1.0):
+    until = broker.clock.monotonic() + seconds
+    while broker.clock.monotonic() < until:
+        worker.step()
+        broker.clock.sleep(0.01)
+
+
+def totals(broker):
+    entries = [msgspec.json.decode(r.value, type=AccountEntry) for r in broker.read("accounts")]
+    found = Counter()
+    for entry in entries:
+        for name in ("consumed", "used", "late", "suppressed", "dead_lettered"):
+            found[name] += getattr(entry, name)
+        found.update({f"reason {reason}": count for reason, count in entry.reasons.items()})
+    return found
+
+
+def summaries(broker):
+    return [msgspec.json.decode(r.value, type=Summary) for r in broker.read("ingest.summary")]
+
+
+def used_by_node(broker):
+    counts = Counter()
+    for summary in summaries(broker):
+        counts[summary.node] += sum(p.count for p in summary.partials if not p.late)
+    return counts
+
+
+def test_what_is_written_obeys_the_published_schemas(broker):
+    """The wire forms in Python and the JSON Schemas that other languages use are the same."""
+    send(broker, *encoded(*(heap(seq=i, at=i / 10) for i in range(20))), b"junk", None)
+    work(broker, worker(broker))
+    for topic, schema in (("ingest.summary", "ingest-summary"), ("accounts", "stream-account")):
+        records = broker.read(topic)
+        assert records
+        for record in records:
+            jsonschema.validate(json.loads(record.value), ICD.messages[schema])
+
+
+@pytest.mark.parametrize("kind", GARBAGE, ids=lambda kind: kind.name)
+def test_a_bad_record_is_a_counted_result_and_hides_no_neighbour(broker, kind):
+    """Design rule 1, for every kind of malformed record, first, last and in the middle."""
+    good = encoded(*(heap(seq=i) for i in range(4)))
+    bad = kind.make(encoded(heap(seq=99))[0])
+    send(broker, bad, good[0], good[1], bad, bad, good[2], good[3], bad)
+    work(broker, worker(broker))
+    found = totals(broker)
+    assert found["used"] == 4
+    outcome = kind.outcome.replace("-", "_")
+    assert (found["consumed"], found[outcome], found[f"reason {kind.reason}"]) == (8, 4, 4)
+    letters = broker.read("dead-letters")
+    if outcome == "suppressed":
+        assert letters == []
+        return
+    assert [letter.value for letter in letters] == [bad] * 4
+    assert [original(letter).offset for letter in letters] == [0, 3, 4, 7]
+    headers = dict(letters[0].headers)
+    assert headers["dl.topic"] == b"ingest.heaps"
+    assert headers["dl.reason"].decode() == kind.reason
+    assert headers["dl.path"].startswith(b"$")
+    assert headers["dl.detail"]
+
+
+def test_a_dead_letter_gives_the_original_back():
+    record = Record(
+        topic="ingest.heaps", key=b"k", value=b"\x00v", headers=(("traceparent", b"t"),), partition=1, offset=5,
+        timestamp_us=9,
+    )  # fmt: skip
+    assert original(dead_letter(record, reason="schema", path="$.x", detail="no", by="0")) == record
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_transactions_that_fail_at_random_lose_and_double_nothing(broker, seed):
+    """Design rule 3: partials and offsets are one; an aborted transaction leaves no trace."""
+    dice = random.Random(seed)
+    failed = []
+
+    def fault():
+        if dice.random() < 0.4:
+            failed.append(1)
+            raise Aborted("played")
+
+    sent = defaultdict(int)
+    one = worker(broker, fault, retry=0.01)
+    for i in range(400):
+        node = dice.randrange(NODES)
+        send(broker, *encoded(heap(node=node, seq=sent[node])), node=node)
+        sent[node] += 1
+        if i % 10 == 0:
+            one.step()
+            broker.clock.sleep(0.05)
+        if dice.random() < 0.02:
+            one = worker(broker, fault, retry=0.01)  # as after kill -9: nothing in memory survives
+    work(broker, one, 20.0)
+    assert failed, "the fault never fired"
+    assert used_by_node(broker) == Counter(sent)
+    found = totals(broker)
+    assert found["consumed"] == found["used"] == 400
+
+
+def test_a_planned_stop_commits_what_was_taken(broker):
+    send(broker, *encoded(heap(seq=0), heap(seq=1)))
+    one = worker(broker, interval=100.0)
+    one.step()
+    assert broker.read("ingest.summary") == []
+    one.finish()
+    assert totals(broker)["used"] == 2
+
+
+def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
+    work(broker, worker(broker), 5.05)
+    entries = [msgspec.json.decode(r.value, type=AccountEntry) for r in broker.read("accounts")]
+    assert 4 <= len(entries) <= 5
+    assert {entry.partition for entry in entries} == {-1}
+
+
+def test_while_behind_transactions_are_longer(broker):
+    """Throughput counts then, not latency: fewer commits for the same records."""
+    send(broker, *encoded(*(heap(seq=i) for i in range(300))))
+    commits = []
+    one = worker(broker, lambda: commits.append(1), batch=10, behind=50, interval=0.05, behind_interval=0.5)
+    work(broker, one, 0.4)
+    assert not commits
+    work(broker, one, 1.0)
+    assert totals(broker)["used"] == 300
+
+
+def test_partials_of_one_rack_are_on_one_partition(broker):
+    log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")
+    one = Worker(log, ICD, Settings(nodes=8, rack_size=2), slot="0", clock=broker.clock)
+    send(broker, *encoded(*(heap(node=n) for n in range(8))))
+    work(broker, one)
+    placed = defaultdict(set)
+    for record in broker.read("ingest.summary"):
+        placed[record.partition].add(int(record.key))
+    assert placed == {0: {0, 1}, 1: {2, 3}, 2: {4, 5}, 3: {6, 7}}
+
+
+def test_the_account_of_the_process_balances_at_every_step(broker):
+    send(broker, *encoded(*(heap(seq=i) for i in range(50))), b"x", None, *encoded(heap(node=77)))
+    one = worker(broker, batch=7)
+    for _ in range(30):
+        one.step()
+        assert one.account.balance == 0
+    assert one.account.consumed == 53
+
+
+def test_dead_letters_in_memory_are_bounded(broker):
+    """Records that are kept whole make their transaction end early."""
+    send(broker, *[b"x" * 1000] * 50)
+    one = worker(broker, batch=5, limit_bytes=10_000, interval=100.0)
+    for _ in range(10):
+        one.step()
+        assert one.account.in_flight <= 10
+    assert one.account.dead_lettered == 50
