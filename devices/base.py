@@ -30,6 +30,19 @@ class FacadeDevice(Device):
     before_end: ClassVar[Callable[[], None] | None] = None
     """Called when the server is told to end, before Tango deletes its devices."""
 
+    @classmethod
+    def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
+        """Make the Tango commands of a device class of the ICD, by name.
+
+        Raises
+        ------
+        IcdError
+            The class takes no commands, and the ICD has some for it.
+        """
+        if entry.commands or entry.queries:
+            raise IcdError(f"{entry.name}.toml: commands: expected none, as {cls.__name__} in devices/ takes none")
+        return {}
+
     def init_device(self) -> None:
         """Prepare for pushing; what was known before an Init stays."""
         super().init_device()
@@ -124,13 +137,16 @@ def device_class(icd: Icd, base: type[FacadeDevice]) -> type[FacadeDevice]:
     for attribute in entry.attributes:
         namespace[attribute.name] = tango_attribute(icd, attribute)
         namespace[f"read_{attribute.name}"] = _reader(attribute.name)
+    namespace |= base.tango_commands(entry)
     made: type[FacadeDevice] = DeviceMeta(entry.name, (base,), namespace)
     return made
 
 
 def _check_handlers(entry: DeviceClass, base: type[FacadeDevice]) -> None:
     wanted = {f"write_{attribute.name}" for attribute in entry.attributes if attribute.access == "READ_WRITE"}
-    found = {name for name in vars(base) if name.startswith("write_")}
+    wanted |= {f"query_{query.name}" for query in entry.queries}
+    own = (one for one in base.__mro__ if issubclass(one, FacadeDevice))
+    found = {name for one in own for name in vars(one) if name.startswith(("write_", "query_"))}
     if wanted != found:
         missing, extra = sorted(wanted - found), sorted(found - wanted)
         raise IcdError(f"{entry.name}.toml: handlers in devices/: missing {missing}, without an entry {extra}")

@@ -20,6 +20,9 @@ _DONE = (0, 2)
 
 def devices_of(device_class: DeviceClass, settings: Settings, racks: Racks) -> dict[str, list[str]]:
     """Give the device names of a class by device-server instance."""
+    if "{subarray" in device_class.device:
+        numbers = range(1, settings.subarrays + 1)
+        return {device_class.instance: [device_class.device.format(subarray=number) for number in numbers]}
     if "{node" not in device_class.device:
         return {device_class.instance: [device_class.device]}
     names: dict[str, list[str]] = {}

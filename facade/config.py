@@ -18,11 +18,15 @@ ENVIRONMENT = {
     "SDP_TOPIC_PREFIX": "prefix",
     "SDP_INGEST_NODES": "nodes",
     "SDP_RACK_SIZE": "rack_size",
+    "SDP_SUBARRAYS": "subarrays",
 }
 """Environment variable to setting; a variable wins over the file."""
 
 FILE_VARIABLE = "SDP_FACADE_CONFIG"
 """Names the settings file."""
+
+MOST_SUBARRAYS = 16
+"""Subarrays of an SKA telescope."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Ingest nodes of the deployment; they are numbered from 0."""
     rack_size: int = 50
     """Ingest nodes that share one device-server instance."""
+    subarrays: int = 2
+    """Subarrays of the deployment; they are numbered from 1."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 
@@ -75,4 +81,6 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise ConfigError(f"settings ({origin}): nodes: expected 1 to 10000, got {settings.nodes}")
     if settings.rack_size < 1:
         raise ConfigError(f"settings ({origin}): rack_size: expected at least 1, got {settings.rack_size}")
+    if not 1 <= settings.subarrays <= MOST_SUBARRAYS:
+        raise ConfigError(f"settings ({origin}): subarrays: expected 1 to {MOST_SUBARRAYS}, got {settings.subarrays}")
     return settings

@@ -23,3 +23,34 @@ class BusError(FacadeError):
 
 class InfraError(FacadeError):
     """A local service could not be installed, started or stopped."""
+
+
+class NotSent(BusError):
+    """A record is surely not on the bus, and will not be; the message says why."""
+
+
+class OutcomeUnknown(BusError):
+    """A record may be on the bus, or still come there; the message says what is known."""
+
+
+class CommandRefused(FacadeError):
+    """A command was not taken, and nothing was changed.
+
+    Parameters
+    ----------
+    reason
+        Tango's word for the kind of refusal (``API_CommandNotAllowed``, ``API_CommandFailed``).
+    text
+        What was expected, and what was found.
+    origin
+        Who refused.
+    """
+
+    def __init__(self, reason: str, text: str, origin: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.origin = origin
+
+
+class ArgumentError(FacadeError):
+    """The argument of a command is wrong; the message says which key, what was expected and what came."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from facade.bus.port import Aborted, BusHealth, Record, Run
 from facade.clock import Clock
-from facade.errors import BusError
+from facade.errors import BusError, NotSent, OutcomeUnknown
 
 
 @dataclass(slots=True)
@@ -117,6 +117,50 @@ class MemoryTransactionalLog:
         }
 
 
+class MemoryGroupMember:
+    """A member of a group, with all partitions until told otherwise; see `facade.bus.port.GroupMember`."""
+
+    def __init__(self, broker: MemoryBroker, topic: str, *, group: str) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._group = group
+        self._positions: dict[int, int] = {}
+        self._changes = 0
+        self.assignment: Mapping[int, int] = {}
+        self._next: frozenset[int] | None = frozenset(range(broker.partitions[topic]))
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """Play the group's coordinator; takes effect with the next `take`."""
+        self._next = frozenset(partitions)
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Give the next records; never waits, so that only the test moves its clock."""
+        if self._next is not None:
+            self._changes += 1
+            self.assignment = {p: self.assignment.get(p, self._changes) for p in self._next}
+            self._positions = {p: self._positions.get(p, self._committed(p)) for p in self._next}
+            self._next = None
+        records: list[Record] = []
+        for partition, at in self._positions.items():
+            found = self._broker.logs.get((self._topic, partition), [])[at : at + limit - len(records)]
+            self._positions[partition] = at + len(found)
+            records += found
+        return records
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit, for partitions that are assigned only."""
+        if strange := set(offsets) - set(self.assignment):
+            raise BusError(f"partitions {sorted(strange)} are not this member's")
+        for partition, offset in offsets.items():
+            self._broker.committed[self._group, self._topic, partition] = offset
+
+    def close(self) -> None:
+        """Leave."""
+
+    def _committed(self, partition: int) -> int:
+        return self._broker.committed.get((self._group, self._topic, partition), 0)
+
+
 class MemoryReader:
     """Reads from given places on; see `facade.bus.port.Reader`."""
 
@@ -167,6 +211,10 @@ class MemoryBus:
         self.health = BusHealth(connected=True)
         self.away = False
         """Set to play a broker that does not answer."""
+        self.deaf = False
+        """Set to play a broker that a command does not reach, without its sender learning of it."""
+        self.mute = False
+        """Set to play a broker that takes a command, and whose confirmation does not arrive."""
         self.waits = False
         """Set to let readers wait for records, by the clock; otherwise only the test moves it."""
 
@@ -186,6 +234,10 @@ class MemoryBus:
         """Give the writer."""
         return self
 
+    def sender(self) -> "MemorySender":
+        """Give what puts commands on the bus."""
+        return MemorySender(self._broker, self)
+
     def send(self, record: Record) -> None:
         """Write a record; a failure is counted."""
         if self.away:
@@ -204,3 +256,28 @@ class MemoryBus:
     def _require(self) -> None:
         if self.away:
             raise BusError("the broker in memory plays dead")
+
+
+class MemorySender:
+    """Puts single commands on the log; see `facade.commands.gateway.Sender`."""
+
+    def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
+        self._broker = broker
+        self._bus = bus
+
+    def send(self, record: Record, timeout: float) -> None:
+        """Write a record."""
+        if self._bus.away:
+            raise NotSent("the broker in memory plays dead")
+        if self._bus.deaf:
+            raise OutcomeUnknown("the broker in memory plays deaf")
+        self._broker.append(record)
+        if self._bus.mute:
+            raise OutcomeUnknown("the broker in memory plays mute")
+
+    def post(self, record: Record) -> None:
+        """Write a record; a failure is counted."""
+        self._bus.send(record)
+
+    def close(self, timeout: float) -> None:
+        """Have nothing queued."""

@@ -4,7 +4,7 @@ Names of topics are those of the ICD here; the deployment's prefix is put on and
 the implementations, once, at the edge.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -95,6 +95,42 @@ class TransactionalLog(Protocol):
 
     def close(self) -> None:
         """Leave without committing what was taken."""
+
+
+class GroupMember(Protocol):
+    """One member of a consumer group of one topic, which says itself what it is done with."""
+
+    @property
+    def assignment(self) -> Mapping[int, int]:
+        """Give the partitions that this member answers for, as of the last `take`.
+
+        The number with each is another one every time that the partition comes back: in between it may
+        have been another member's.
+        """
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Give the next records, at most `limit`, waiting at most `timeout` [s] for the first.
+
+        A partition that is newly assigned begins where the group has committed, so records may come
+        again that this member has taken before.
+
+        Raises
+        ------
+        Fenced
+            Another process has taken this member's name.
+        """
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Say durably, by partition, before which offset everything is done; may be called from any thread.
+
+        Raises
+        ------
+        BusError
+            It is not known to be committed.
+        """
+
+    def close(self) -> None:
+        """Leave."""
 
 
 class Writer(Protocol):

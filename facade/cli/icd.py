@@ -18,7 +18,7 @@ app = typer.Typer(name="icd", help="Check the interface (ICD) and show it.", no_
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", help="Folder with icd/ and messages/.", show_default="the shipped schemas"),
+    typer.Option("--folder", help="Folder with icd/, messages/ and commands/.", show_default="the shipped schemas"),
 ]
 
 _PIPE_WIDTH = 180
@@ -66,7 +66,7 @@ def show_command(
     name: Annotated[str, typer.Argument(metavar="CLASS", help="Device class, such as SdpMaster.")],
     folder: Folder = None,
 ) -> None:
-    """Show the attributes of one device class."""
+    """Show the attributes and commands of one device class."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         icd = load(folder)
@@ -77,7 +77,12 @@ def show_command(
     if name.casefold() not in known:
         errors.print(f"expected one of {', '.join(icd.classes)}, got {name!r}", markup=False)
         raise typer.Exit(2)
-    _console().print(_attribute_table(icd, icd.classes[known[name.casefold()]]))
+    device_class = icd.classes[known[name.casefold()]]
+    _console().print(_attribute_table(icd, device_class))
+    if device_class.commands:
+        _console().print(_command_table(icd, device_class))
+    if device_class.queries:
+        _console().print(_query_table(device_class))
 
 
 def source_in_words(attribute: Attribute) -> str:
@@ -86,7 +91,9 @@ def source_in_words(attribute: Attribute) -> str:
         return _records_in_words(attribute.source)
     if isinstance(attribute.account, AccountSource):
         return f"{attribute.account.figure.replace('_', ' ')} of the account of {attribute.account.stream}"
-    return "set by clients" if attribute.access == "READ_WRITE" else "provided by the device class"
+    if attribute.access == "READ_WRITE":
+        return "set by clients"
+    return "reported by controllers" if attribute.reported else "provided by the device class"
 
 
 def _records_in_words(source: Source) -> str:
@@ -128,6 +135,39 @@ def _attribute_table(icd: Icd, device_class: DeviceClass) -> Table:
     return table
 
 
+def _command_table(icd: Icd, device_class: DeviceClass) -> Table:
+    table = Table(title=f"{device_class.name}: commands, executed by controllers")
+    headings = ("name", "argument", "allowed in", "leads to", "begins within", "deadline", "ceiling", "repeatable")
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
+    for one in device_class.commands:
+        table.add_row(
+            f"{one.name} (overtakes)" if one.overtakes else one.name,
+            f"{one.argument} {', '.join(icd.arguments[one.argument])}" if one.argument else "none",
+            "; ".join(filter(None, (" ".join(one.state), " ".join(one.obs_state)))),
+            f"{one.reports} {' -> '.join(filter(None, (one.transitional, ' or '.join(one.targets))))}",
+            f"{one.start_within:g} s",
+            f"{one.deadline:g} s",
+            f"{one.ceiling:g} s",
+            "yes" if one.repeatable else "no",
+        )
+    return table
+
+
+def _query_table(device_class: DeviceClass) -> Table:
+    table = Table(title=f"{device_class.name}: commands that the device answers itself")
+    for heading in ("name", "argument", "result", "description"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
+    for one in device_class.queries:
+        table.add_row(
+            one.name,
+            ": ".join(filter(None, (one.argument, one.argument_description))),
+            f"{one.result}: {one.result_description}",
+            one.description,
+        )
+    return table
+
+
 def _uncompilable(icd: Icd) -> list[Finding]:
     """Find the messages that no decoder can be made for."""
     findings = []
@@ -144,6 +184,10 @@ def _print_summary(icd: Icd) -> None:
     table.add_row("classes", str(len(icd.classes)), ", ".join(icd.classes))
     attributes = {name: len(one.attributes) for name, one in icd.classes.items()}
     table.add_row("attributes", str(sum(attributes.values())), ", ".join(map(str, attributes.values())))
+    commands = {name: len(one.commands) + len(one.queries) for name, one in icd.classes.items()}
+    table.add_row("commands", str(sum(commands.values())), ", ".join(map(str, commands.values())))
+    arguments = [f"{family} {' '.join(versions)}" for family, versions in icd.arguments.items()]
+    table.add_row("arguments", str(sum(map(len, icd.arguments.values()))), ", ".join(arguments))
     table.add_row("topics", str(len(icd.topics)), ", ".join(icd.topics))
     table.add_row("messages", str(len(icd.messages)), ", ".join(icd.messages))
     _console().print(table)

@@ -18,6 +18,7 @@ from rich.markup import escape
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
+from facade.cli.simulate_controller import EPILOG, controller
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
@@ -150,6 +151,9 @@ def ingest(
         limits=_limits(),
     )
     _run(settings, scenario, Stop(heaps=count, seconds=seconds), report, clock)
+
+
+app.command(epilog=EPILOG)(controller)
 
 
 def _run(settings: Settings, scenario: Scenario, stop: Stop, file: Path | None, clock: Clock) -> None:

@@ -24,6 +24,9 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "number": frozenset({"minimum", "maximum"}),
     "boolean": frozenset(),
 }
+_ANYTHING = ["object", "array", "string", "number", "boolean"]
+"""The types that together leave out nothing but null; a schema without a type is refused, being perhaps a slip."""
+_OBJECT_OR_NULL = ["object", "null"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _INT64 = 2**63
 
@@ -77,6 +80,11 @@ def _compile(schema: object, place: _Place) -> Any:
         if choice in schema:
             return _literal(schema, choice, place)
     kind = schema.get("type")
+    if kind == _ANYTHING:
+        _refuse_unknown(schema, {"type"}, place)
+        return dict[str, Any] | list[Any] | str | int | float | bool
+    if kind == _OBJECT_OR_NULL:
+        return _compile({**schema, "type": "object"}, place) | None
     if not isinstance(kind, str) or kind not in _KEYWORDS:
         raise place.error(f"type: expected one of {sorted(_KEYWORDS)}, got {kind!r:.80}")
     _refuse_unknown(schema, _KEYWORDS[kind] | {"type"}, place)
@@ -175,6 +183,10 @@ def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
         if not _NAME.fullmatch(name) or iskeyword(name):
             raise place.error(f"properties.{name}: expected a lower_case name that Python can use")
         wanted = _compile(part, place.below("properties", name))
+        if name not in required and part.get("type") == _OBJECT_OR_NULL:
+            raise place.error(
+                f"properties.{name}.type: expected no null for an optional property, which None leaves out"
+            )
         # The default is not validated, so None needs no place in the type, and null stays refused.
         fields.append((name, wanted) if name in required else (name, wanted, None))
     # Messages are trees without cycles: the garbage collector need not know of millions of them.

@@ -18,6 +18,8 @@ class Condition:
     """Ingest nodes of the deployment."""
     reporting: frozenset[int]
     """Ingest nodes with heaps in the newest window."""
+    silent_controllers: tuple[str, ...]
+    """What is to be said of controllers that should not be silent."""
     unbalanced: tuple[str, ...]
     """Streams whose account does not balance."""
     lagging: tuple[tuple[str, int], ...]
@@ -37,6 +39,7 @@ def judge_health(condition: Condition) -> tuple[str, tuple[str, ...]]:
     silent = condition.expected - condition.reporting
     if silent:
         degraded.append(f"{len(silent)} of {len(condition.expected)} ingest nodes silent: {_in_words(silent)}")
+    degraded += condition.silent_controllers
     degraded += [f"{name} lags by {lag} records" for name, lag in condition.lagging]
     if failed:
         return FAILED, (*failed, *degraded)

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from facade.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.admin_mode import DISABLED
 from facade.bus.port import BusHealth
 from facade.control.accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
-from facade.control.admin_mode import DISABLED, AdminModes
 from facade.control.health import FAILED, Condition, judge_health
+from facade.device_state import STATE, DeviceStates
 from facade.flow import DeviceReading
 from facade.icd.model import AccountSource, Attribute, DeviceClass, Figure
 from facade.reading import Quality, Reading, Value, judge
@@ -20,9 +22,11 @@ class Sources:
     health: BusHealth
     workers: WorkerAccounts
     readers: ReaderAccounts
-    modes: AdminModes
-    modes_known: Callable[[], bool]
-    """Whether the modes that were set before the start have been read."""
+    states: DeviceStates
+    states_known: Callable[[], bool]
+    """Whether the settings that were made before the start have been read."""
+    silences: Callable[[float], list[str]]
+    """Says which controllers are silent at a time [Unix s]."""
     expected: frozenset[int]
     """Ingest nodes of the deployment."""
     reporting: Callable[[], frozenset[int]]
@@ -47,6 +51,10 @@ class MasterPanel:
         self._versions = versions
         self._shown: dict[str, Reading] = {}
 
+    def state(self, now: float) -> str:
+        """Give the Tango State."""
+        return str(self._values(now)["State"])
+
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give what SdpMaster provides itself."""
         for name, value in self._values(now).items():
@@ -59,8 +67,8 @@ class MasterPanel:
         sources = self._sources
         reporting = sources.reporting()
         state, reasons = judge_health(self._condition(now, reporting))
-        mode = sources.modes.modes[self._device] if sources.modes_known() else ""
-        device_state = "DISABLE" if mode in DISABLED else "ALARM" if state == FAILED else "ON" if mode else "UNKNOWN"
+        mode = sources.states.label(self._device, ADMIN_MODE) if sources.states_known() else ""
+        device_state = self._state(mode, state)
         return {
             "healthState": state,
             "healthInfo": reasons,
@@ -78,6 +86,14 @@ class MasterPanel:
             ),
         }
 
+    def _state(self, mode: str, health: str) -> str:
+        if not mode:
+            return "UNKNOWN"
+        if mode in DISABLED:
+            return "DISABLE"
+        commanded = self._sources.states.label(self._device, STATE, "ON")
+        return "ALARM" if commanded == "ON" and health == FAILED else commanded
+
     def _condition(self, now: float, reporting: frozenset[int]) -> Condition:
         sources, streams = self._sources, self._sources.streams()
         return Condition(
@@ -86,6 +102,7 @@ class MasterPanel:
             workers_alive=sources.workers_alive(now, self._bus_class.stale_after),
             expected=sources.expected,
             reporting=reporting,
+            silent_controllers=tuple(sources.silences(now)),
             unbalanced=tuple(name for name, stream in streams.items() if stream.account.balance),
             lagging=tuple(
                 (stream, streams[stream].lag)

@@ -101,17 +101,17 @@ def limits_are_ordered(icd: Icd) -> Iterator[Finding]:
 
 
 def sampling_is_possible(icd: Icd) -> Iterator[Finding]:
-    """Require 0 < shortest <= longest, and deadbands that are not negative."""
+    """Require 0 <= shortest <= longest and 0 < longest, and deadbands that are not negative."""
     for owner in icd.classes.values():
         tables = [("sampling", owner.sampling)]
         own = (one for one in owner.attributes if one.sampling)
         tables += [(f"attributes[{one.name}].sampling", one.sampling or owner.sampling) for one in own]
         for key, sampling in tables:
             file = f"{owner.name}.toml"
-            if not sampling.shortest > 0:
-                yield Finding(file, f"{key}.shortest", f"expected number > 0, got {sampling.shortest:g}")
-            elif not sampling.longest >= sampling.shortest:
-                what = f"expected number >= shortest = {sampling.shortest:g}, got {sampling.longest:g}"
+            if not sampling.shortest >= 0:
+                yield Finding(file, f"{key}.shortest", f"expected number >= 0, got {sampling.shortest:g}")
+            elif not (sampling.longest >= sampling.shortest and sampling.longest > 0):
+                what = f"expected number > 0 and >= shortest = {sampling.shortest:g}, got {sampling.longest:g}"
                 yield Finding(file, f"{key}.longest", what)
             for name in ("absolute", "relative"):
                 value = getattr(sampling, name)

@@ -40,9 +40,10 @@ def class_texts_are_complete(icd: Icd) -> Iterator[Finding]:
 
 
 def device_patterns_are_names(icd: Icd) -> Iterator[Finding]:
-    """Require three parts and no other placeholder than ``{node}``."""
+    """Require three parts and no other placeholder than one of ``{node}`` and ``{subarray}``."""
     for one in icd.classes.values():
-        problem = _pattern_problem(one.device, "node", parts=3)
+        placeholder = "subarray" if "{subarray" in one.device else "node"
+        problem = _pattern_problem(one.device, placeholder, parts=3)
         if problem:
             yield _finding(one, "device", problem)
 
@@ -114,6 +115,6 @@ def _numbers(table: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, flo
             yield f"{prefix}{key}", value
         elif isinstance(value, msgspec.Struct):
             yield from _numbers(value, f"{prefix}{key}.")
-        elif key == "attributes":
-            for attribute in value:
-                yield from _numbers(attribute, f"{prefix}{key}[{attribute.name}].")
+        elif key in ("attributes", "commands"):
+            for entry in value:
+                yield from _numbers(entry, f"{prefix}{key}[{entry.name}].")

@@ -34,7 +34,7 @@ def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd 
     Parameters
     ----------
     folder
-        Where ``icd/`` and ``messages/`` are; None: the shipped ones.
+        Where ``icd/``, ``messages/`` and ``commands/`` are; None: the shipped ones.
     thorough
         Also run the checks that are too slow for the start of a server.
     """

@@ -87,7 +87,7 @@ class Attribute(_Table, frozen=True, kw_only=True):
     description: str
     source: Source | None = None
     account: AccountSource | None = None
-    """Neither of both: the device class provides the value itself, under the attribute's name."""
+    """Neither of both, nor `reported`: the device class provides the value itself, under the attribute's name."""
     unit: str | None = None
     """Only for attributes without a field; otherwise it follows from the field and the rule."""
     format: str = ""
@@ -104,6 +104,52 @@ class Attribute(_Table, frozen=True, kw_only=True):
     stale_after: float | None = None
     """Silence after which the value is ATTR_INVALID [s]; None: the class's; 0: never."""
     limits: Limits | None = None
+    reported: bool = False
+    """Whether its value is the newest one on topic ``state`` under the attribute's name."""
+    initial: str | None = None
+    """Only with `reported`: the value until anything was reported, as text."""
+
+
+class Command(_Table, frozen=True, kw_only=True):
+    """One command that a device takes from TM and a controller executes."""
+
+    name: str
+    description: str
+    argument: str | None = None
+    """Family of JSON Schemas under ``schemas/commands``; None: the command takes nothing."""
+    state: tuple[str, ...]
+    """Tango states in which it is allowed."""
+    obs_state: tuple[str, ...] = ()
+    """Values of obsState in which it is allowed; none: any, or the class has no obsState."""
+    reports: Literal["obsState", "State"] = "obsState"
+    """The attribute whose fresh report shows that it took effect."""
+    transitional: str | None = None
+    """What `reports` shows until the controller reports one of `targets`, or a fault."""
+    targets: tuple[str, ...]
+    """Values of `reports` that end it, the expected one first."""
+    commanded: str | None = None
+    """commandedObsState after it; None: the first of `targets` where `reports` is obsState, else unchanged."""
+    repeatable: bool
+    """Whether executing it a second time, after a crash, does no harm."""
+    start_within: float
+    """A controller must not begin later than this after the call [s]."""
+    deadline: float
+    """The outcome is expected within this [s]; reported progress extends it."""
+    ceiling: float
+    """Time after which nobody waits any more, whatever is reported [s]."""
+    overtakes: bool = False
+    """Whether it is allowed while another command is under way, which it cancels, with all that is queued."""
+
+
+class Query(_Table, frozen=True, kw_only=True):
+    """One command that the device answers itself."""
+
+    name: str
+    description: str
+    argument: Literal["DevVoid", "DevString", "DevLong"]
+    argument_description: str = ""
+    result: Literal["DevString"]
+    result_description: str
 
 
 class DeviceClass(_Table, frozen=True, kw_only=True):
@@ -112,12 +158,14 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     name: str
     description: str
     device: str
-    """Device name; ``{node:04d}`` stands for the number of the ingest node."""
+    """Device name; ``{node:04d}`` stands for the number of the ingest node, ``{subarray:02d}`` for the subarray's."""
     instance: str
     """Device-server instance that serves it; ``{rack:02d}`` stands for the rack."""
     sampling: Sampling
     stale_after: float
     attributes: tuple[Attribute, ...]
+    commands: tuple[Command, ...] = ()
+    queries: tuple[Query, ...] = ()
 
 
 class Window(_Table, frozen=True, kw_only=True):
@@ -174,3 +222,5 @@ class Icd(_Table, frozen=True, kw_only=True):
     """JSON Schemas by message name."""
     enums: dict[str, tuple[str, ...]]
     """Labels by enum name; a label's position is its value."""
+    arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
+    """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""

@@ -5,6 +5,7 @@ all files that need a hand.
 """
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from facade.icd.finding import Finding
 from facade.icd.model import DeviceClass, Icd, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
+_ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
 
 File = TypeVar("File", bound=msgspec.Struct)
 
@@ -40,7 +42,7 @@ _COMMON: dict[str, type[msgspec.Struct]] = {
 
 
 def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
-    """Read ``icd/*.toml`` and ``messages/*.schema.json`` below a folder.
+    """Read ``icd/*.toml``, ``messages/*.schema.json`` and ``commands/*.schema.json`` below a folder.
 
     Returns
     -------
@@ -52,9 +54,17 @@ def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
     topics = _table(folder / "icd" / "topics.toml", _TopicsFile, findings)
     classes = _classes(folder / "icd", findings)
     messages = _messages(folder / "messages", findings)
+    arguments = _arguments(folder / "commands", findings)
     if findings or version is None or enums is None or topics is None:
         return None, findings
-    return Icd(version=version.version, classes=classes, topics=topics.topics, messages=messages, enums=enums.enums), []
+    return Icd(
+        version=version.version,
+        classes=classes,
+        topics=topics.topics,
+        messages=messages,
+        enums=enums.enums,
+        arguments=arguments,
+    ), []
 
 
 def _classes(folder: Path, findings: list[Finding]) -> dict[str, DeviceClass]:
@@ -79,6 +89,25 @@ def _messages(folder: Path, findings: list[Finding]) -> dict[str, dict[str, Any]
         if schema is not None:
             found[path.name.removesuffix(_SCHEMA_SUFFIX)] = schema
     return found
+
+
+def _arguments(folder: Path, findings: list[Finding]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Read the schemas of command arguments, each family's versions in their order."""
+    found: list[tuple[str, tuple[int, ...], str, dict[str, Any]]] = []
+    for path in sorted(folder.glob(f"*{_SCHEMA_SUFFIX}")):
+        name = _ARGUMENT_FILE.fullmatch(path.name)
+        if name is None:
+            what = f"expected a name of the form family-MAJOR.MINOR{_SCHEMA_SUFFIX}, got {path.name!r}"
+            findings.append(Finding(path.name, "", what))
+            continue
+        schema = _json(path, findings)
+        if schema is not None:
+            version = name["version"]
+            found.append((name["family"], tuple(map(int, version.split("."))), version, schema))
+    arguments: dict[str, dict[str, dict[str, Any]]] = {}
+    for family, _, version, schema in sorted(found, key=lambda one: one[:2]):
+        arguments.setdefault(family, {})[version] = schema
+    return arguments
 
 
 def _table(path: Path, wanted: type[File], findings: list[Finding]) -> File | None:

@@ -1,24 +1,53 @@
 """Puts together what a device server needs for the devices that the Tango database gives it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.commands.arguments import Arguments
+from facade.commands.flows import Components, flows
+from facade.commands.gateway import Gateway, Sender
+from facade.commands.lease import Lease
+from facade.commands.messages import ACKS, COMMANDS
+from facade.commands.panel import CommandPanel, CommandSources, SubarrayPanel, silences
+from facade.commands.rules import OBS_STATE
+from facade.commands.tracker import Tracker
+from facade.commands.upkeep import Post, Upkeep
 from facade.config import Settings
 from facade.control.accounts import ReaderAccounts, WorkerAccounts
-from facade.control.admin_mode import AdminModes
 from facade.control.panels import BusPanel, MasterPanel, Sources
+from facade.device_state import TOPIC as STATES
+from facade.device_state import DeviceStates
 from facade.errors import ConfigError
 from facade.flow import Flow, Panel
 from facade.icd.model import Icd
 from facade.notifications.flow import AllNodesFlow, NodesFlow
-from facade.notifications.plan import Plan, plan
+from facade.notifications.plan import plan
 from facade.racks import Racks
+from facade.service import pump as pumping
 from facade.service.publisher import EventSink, Publisher
-from facade.service.pump import Bus, Pump
+from facade.service.pump import Pump, Rhythm
 
-INGEST_NODE, MASTER, BUS = "SdpIngestNode", "SdpMaster", "SdpBus"
+INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
+_DERIVED = frozenset({OBS_STATE})
+"""Reported attributes that are shown together with what is under way."""
+
+
+class CommandSender(Sender, Post, Protocol):
+    """Puts commands on the bus."""
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is queued, at most `timeout` [s]."""
+
+
+class Bus(pumping.Bus, Protocol):
+    """Opens the bus for one device server."""
+
+    def sender(self) -> CommandSender:
+        """Open what puts commands on the bus, apart from all other traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +57,9 @@ class Service:
     pump: Pump
     publisher: Publisher
     bus: Bus
-    modes: AdminModes | None
-    """Present where a device has an adminMode."""
+    states: DeviceStates
+    gateway: Gateway | None
+    """Present where a device has commands."""
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record; see `facade.bus.port.Writer`."""
@@ -61,52 +91,130 @@ def assemble(
     ConfigError
         A device name does not say which node it is, or the node is not part of the deployment.
     """
-    heaps = plan(icd, "ingest.heaps")
-    racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
-    flows: list[Flow] = []
-    panels: list[Panel] = []
-    modes = None
-    if nodes := devices.get(INGEST_NODE):
-        by_number = {node_number(device, settings): device for device in nodes}
-        flows.append(NodesFlow(icd.classes[INGEST_NODE], heaps, by_number, racks))
-    if devices.get(MASTER) or devices.get(BUS):
-        modes = AdminModes(devices.get(MASTER, ()), icd.enums["AdminMode"])
-        flows += _control(icd, settings, devices, heaps, modes, bus, versions, panels, lambda: pump.has_read("state"))
-    classes = {device: name for name, names in devices.items() for device in names}
-    publisher = Publisher(icd, classes, sink, clock)
-    pump = Pump(bus, flows, panels, publisher, instance=instance, clock=clock)
-    return Service(pump, publisher, bus, modes)
-
-
-def _control(
-    icd: Icd,
-    settings: Settings,
-    devices: Mapping[str, Sequence[str]],
-    heaps: Plan,
-    modes: AdminModes,
-    bus: Bus,
-    versions: Mapping[str, str],
-    panels: list[Panel],
-    modes_known: Callable[[], bool],
-) -> list[Flow]:
-    """Make the flows of the control instance and add its panels."""
-    workers, readers = WorkerAccounts(), ReaderAccounts()
-    master = next(iter(devices.get(MASTER, ())), "")
-    everything = AllNodesFlow(icd.classes[MASTER], heaps, range(settings.nodes), master)
-    sources = Sources(
-        health=bus.health,
-        workers=workers,
-        readers=readers,
-        modes=modes,
-        modes_known=modes_known,
-        expected=frozenset(range(settings.nodes)),
-        reporting=lambda: everything.reporting,
+    made = _Parts(icd, settings, devices, bus, instance, clock, versions)
+    publisher = Publisher(icd, made.classes, sink, clock)
+    pump = Pump(
+        bus,
+        made.flows,
+        made.panels,
+        publisher,
+        instance=instance,
+        clock=clock,
+        rhythm=Rhythm(eager=SUBARRAY in devices),
+        upkeep=made.upkeep,
     )
-    panels += [BusPanel(device, icd.classes[BUS], sources) for device in devices.get(BUS, ())]
-    if not master:
-        return [workers, readers]
-    panels.append(MasterPanel(master, icd.classes[BUS], sources, versions))
-    return [everything, workers, readers, modes]
+    made.pumps.append(pump)
+    return Service(pump, publisher, bus, made.states, made.gateway)
+
+
+class _Parts:
+    """The flows and panels of one device server, wired to each other."""
+
+    def __init__(
+        self,
+        icd: Icd,
+        settings: Settings,
+        devices: Mapping[str, Sequence[str]],
+        bus: Bus,
+        instance: str,
+        clock: Clock,
+        versions: Mapping[str, str],
+    ) -> None:
+        self.flows: list[Flow] = []
+        self.panels: list[Panel] = []
+        self.upkeep: Upkeep | None = None
+        self.gateway: Gateway | None = None
+        self.pumps: list[Pump] = []
+        """The one pump, once it is there: whoever asks what has been read asks later."""
+        self.classes = {device: name for name, names in devices.items() for device in names}
+        self._icd, self._bus, self._clock = icd, bus, clock
+        self._heaps = plan(icd, "ingest.heaps")
+        self.states = DeviceStates(icd, self.classes, derived=_DERIVED)
+        self._components = Components()
+        if nodes := devices.get(INGEST_NODE):
+            by_number = {node_number(device, settings): device for device in nodes}
+            racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
+            self.flows.append(NodesFlow(icd.classes[INGEST_NODE], self._heaps, by_number, racks))
+        if commanded := [device for device, name in self.classes.items() if icd.classes[name].commands]:
+            self._add_commands(commanded, instance, versions.get("versionId", ""))
+        if devices.get(MASTER) or devices.get(BUS):
+            self._add_control(settings, devices, versions)
+
+    def _has_read(self, *topics: str) -> bool:
+        return bool(self.pumps) and all(self.pumps[0].has_read(topic) for topic in topics)
+
+    def _add_commands(self, devices: Sequence[str], instance: str, version: str) -> None:
+        icd, clock, sender = self._icd, self._clock, self._bus.sender()
+        incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
+        tracker, lease = Tracker(devices), Lease(instance, incarnation)
+        sources = CommandSources(
+            tracker=tracker,
+            states=self.states,
+            components=self._components,
+            lease=lease,
+            health=self._bus.health,
+            known=lambda: self._has_read(STATES, COMMANDS, ACKS),
+            clock=clock,
+        )
+        self.flows += [self.states, *flows(tracker, lease, self._components, clock)]
+        subarrays = {}
+        for device in devices:
+            device_class = icd.classes[self.classes[device]]
+            self.panels.append(CommandPanel(device, device_class, tracker))
+            if device_class.name == SUBARRAY:
+                subarrays[device] = SubarrayPanel(device, device_class, sources, version)
+                self.panels.append(subarrays[device])
+        self.gateway = Gateway(
+            classes={device: icd.classes[self.classes[device]] for device in devices},
+            arguments=Arguments(icd),
+            states=self.states,
+            device_state=lambda device: subarrays[device].state() if device in subarrays else self._master_state(),
+            tracker=tracker,
+            lease=lease,
+            sender=sender,
+            ready=sources.known,
+            origin=instance,
+            clock=clock,
+        )
+        self.upkeep = Upkeep(
+            component=instance,
+            incarnation=incarnation,
+            devices=devices,
+            version=version,
+            post=sender,
+            lease=lease,
+            tracker=tracker,
+            health=self._bus.health,
+            caught_up=sources.known,
+            clock=clock,
+        )
+
+    def _add_control(
+        self, settings: Settings, devices: Mapping[str, Sequence[str]], versions: Mapping[str, str]
+    ) -> None:
+        icd = self._icd
+        workers, readers = WorkerAccounts(), ReaderAccounts()
+        master = next(iter(devices.get(MASTER, ())), "")
+        everything = AllNodesFlow(icd.classes[MASTER], self._heaps, range(settings.nodes), master)
+        sources = Sources(
+            health=self._bus.health,
+            workers=workers,
+            readers=readers,
+            states=self.states,
+            states_known=lambda: self._has_read(STATES),
+            silences=lambda now: silences(self._components, now),
+            expected=frozenset(range(settings.nodes)),
+            reporting=lambda: everything.reporting,
+        )
+        self.flows += [workers, readers]
+        self.panels += [BusPanel(device, icd.classes[BUS], sources) for device in devices.get(BUS, ())]
+        if master:
+            self.flows.append(everything)
+            self._master = MasterPanel(master, icd.classes[BUS], sources, versions)
+            self.panels.append(self._master)
+
+    def _master_state(self) -> str:
+        return self._master.state(self._clock.now())
 
 
 def node_number(device: str, settings: Settings) -> int:

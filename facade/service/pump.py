@@ -28,6 +28,16 @@ _log = logging.getLogger(__name__)
 Places = Mapping[str, Mapping[int, int]]
 
 
+class Upkeep(Protocol):
+    """What is to be done all the time, whatever the bus does."""
+
+    def perform(self) -> None:
+        """Do what is due; never waits."""
+
+    def end(self) -> None:
+        """Do what is to be done last."""
+
+
 class Bus(Protocol):
     """Opens the bus for one device server."""
 
@@ -57,6 +67,8 @@ class Rhythm:
     """How far back records are kept for rebuilding windows after a restart [s]; more than two windows."""
     retry: float = 1.0
     """Pause after the bus could not be opened [s]."""
+    eager: bool = False
+    """Whether a cycle ends with the first record instead of waiting for more: for commands, not for bulk."""
     catch_up: float = 3.0
     """Longest silence after a start, until what stood on the bus has been read [s]."""
 
@@ -85,6 +97,7 @@ class Pump:
         instance: str,
         clock: Clock,
         rhythm: Rhythm | None = None,
+        upkeep: Upkeep | None = None,
     ) -> None:
         self._bus = bus
         self._flows = {flow.topic: flow for flow in flows}
@@ -93,6 +106,7 @@ class Pump:
         self._instance = instance
         self._clock = clock
         self._rhythm = rhythm or Rhythm()
+        self._upkeep = upkeep
         self._progress = {flow.topic: _Progress() for flow in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
@@ -126,6 +140,8 @@ class Pump:
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
+        if self._upkeep is not None:
+            self._upkeep.end()
         if reader is not None:
             self.write_snapshots(reader)
             reader.close()
@@ -134,13 +150,18 @@ class Pump:
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
         wait = 0.0 if self._publisher.waiting else self._rhythm.wait
-        for record in reader.take(self._rhythm.batch, wait):
+        for record in self._read(reader, wait):
             self._take(record)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
         self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._rhythm.snapshot:
             self.write_snapshots(reader)
+
+    def _read(self, reader: Reader, wait: float) -> list[Record]:
+        if not self._rhythm.eager:
+            return [*reader.take(self._rhythm.batch, wait)]
+        return [*reader.take(1, wait), *reader.take(self._rhythm.batch, 0.0)]
 
     def tick(self) -> None:
         """Publish what has changed, be it only that time has passed."""
@@ -149,6 +170,8 @@ class Pump:
         if not self._behind or self._clock.monotonic() - self._opened_at > self._rhythm.catch_up:
             self._look(self._clock.now())
         self._publisher.tick()
+        if self._upkeep is not None:
+            self._upkeep.perform()
 
     def _look(self, now: float) -> None:
         for topic, flow in self._flows.items():

@@ -24,7 +24,7 @@ Schema = dict[str, Any]
 EVERY_KEYWORD: Schema = {
     "type": "object",
     "additionalProperties": False,
-    "required": ["schema", "small", "ratio"],
+    "required": ["schema", "small", "ratio", "perhaps"],
     "properties": {
         "schema": {"const": "every/1"},
         "small": {"type": "integer", "minimum": -3, "maximum": 3},
@@ -38,6 +38,8 @@ EVERY_KEYWORD: Schema = {
         "run": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "integer"}},
         "tree": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "boolean"}}},
         "free": {"type": "object"},
+        "perhaps": {"type": ["object", "null"]},
+        "anything": {"type": ["object", "array", "string", "number", "boolean"]},
     },
 }
 MESSAGES: dict[str, Schema] = {**load().messages, "every": EVERY_KEYWORD}
@@ -101,6 +103,10 @@ def valid(draw: st.DrawFn, schema: Schema) -> Leaf | Node:
     if "enum" in schema:
         return leaf(draw(st.sampled_from(schema["enum"])))
     match schema["type"]:
+        case ["object", "null"]:
+            return draw(st.just(Leaf("null")) | valid({**schema, "type": "object"}))
+        case list():
+            return draw(ANYTHING.filter(lambda one: one.text != "null"))
         case "object" if "properties" in schema:
             required = schema.get("required", [])
             names = [name for name in schema["properties"] if name in required or draw(st.booleans())]
@@ -117,7 +123,7 @@ def valid(draw: st.DrawFn, schema: Schema) -> Leaf | Node:
         case "string" if "pattern" in schema:
             return leaf(draw(st.text("abc", min_size=1, max_size=4)))
         case "string":
-            return leaf(draw(TEXT))
+            return leaf(draw(TEXT.filter(lambda text: len(text) >= schema.get("minLength", 0))))
         case "boolean":
             return leaf(draw(st.booleans()))
         case "integer":
@@ -145,6 +151,8 @@ def full(schema: Schema) -> Leaf | Node:
     if "const" in schema or "enum" in schema:
         return leaf(schema.get("const") or schema["enum"][0])
     match schema["type"]:
+        case list():
+            return full({"type": "object"})
         case "object" if "properties" in schema:
             return Node("object", [(name, full(part)) for name, part in schema["properties"].items()])
         case "object":

@@ -216,6 +216,8 @@ def part(**schema: Any) -> dict[str, Any]:
         (part(type="string", minLength=1.5), "properties.a: minLength: expected integer >= 0"),
         (part(type=["string", "null"]), "properties.a: type: expected one of"),
         (part(type="null"), "properties.a: type: expected one of"),
+        (part(type=["object", "null"]), "properties.a.type: expected no null"),
+        (part(type=["object", "array", "string", "number", "boolean"], maximum=1), "properties.a: maximum"),
         (part(), "properties.a: type: expected one of"),
         (part(const=3), "properties.a: const: expected different strings"),
         (part(enum=["a", 3]), "properties.a: enum: expected different strings"),

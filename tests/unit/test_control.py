@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
+from facade.admin_mode import allowed
 from facade.config import Settings, load_settings
 from facade.control.accounts import RateMeter
-from facade.control.admin_mode import allowed
 from facade.control.health import Condition, judge_health
 from facade.counters import StreamAccount
 from facade.errors import ConfigError
@@ -20,6 +20,7 @@ GOOD = Condition(
     workers_alive=2,
     expected=frozenset(range(4)),
     reporting=frozenset(range(4)),
+    silent_controllers=(),
     unbalanced=(),
     lagging=(),
 )
@@ -33,6 +34,7 @@ GOOD = Condition(
         ({"workers_alive": 0}, "FAILED", "no aggregate worker alive"),
         ({"reporting": frozenset({0, 2, 3})}, "DEGRADED", "1 of 4 ingest nodes silent: 1"),
         ({"reporting": frozenset()}, "DEGRADED", "4 of 4 ingest nodes silent: 0, 1, 2, 3"),
+        ({"silent_controllers": ("controller a is silent",)}, "DEGRADED", "controller a is silent"),
         ({"unbalanced": ("ingest.heaps",)}, "FAILED", "account of ingest.heaps does not balance"),
         ({"lagging": (("ingest.heaps", 5),)}, "DEGRADED", "ingest.heaps lags by 5 records"),
         ({"workers_alive": 0, "reporting": frozenset()}, "FAILED", "no aggregate worker alive"),

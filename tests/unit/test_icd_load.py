@@ -33,6 +33,29 @@ time = "time"
 group = "node"
 sequence = "seq"
 epoch = "scan_id"
+"""
+    + "".join(
+        f"""
+[topics."{name}"]
+description = "Of the command path."
+message = "{message}"
+key = "device"
+partitions = 1
+cleanup = "delete"
+retention = 60.0
+timestamp = "LogAppendTime"
+qos = "command"
+"""
+        for name, message in [("commands", "command"), ("command-acks", "command-ack"), ("heartbeats", "heartbeat")]
+    )
+    + """
+[topics."state"]
+description = "States."
+message = "state"
+key = "device/attribute"
+partitions = 1
+cleanup = "compact"
+qos = "state"
 """,
     "icd/Node.toml": """
 name = "Node"
@@ -59,6 +82,51 @@ label = "Colour"
 description = "Its colour."
 access = "READ_WRITE"
 """,
+    "icd/Subarray.toml": """
+name = "Subarray"
+description = "A subarray."
+device = "a/subarray/{subarray:02d}"
+instance = "subarray"
+sampling = { shortest = 0.0, longest = 10.0 }
+stale_after = 0.0
+
+[[attributes]]
+name = "obsState"
+type = "DevEnum"
+enum = "Colour"
+label = "State"
+description = "Its state."
+reported = true
+initial = "RED"
+
+[[commands]]
+name = "Scan"
+description = "Scans."
+argument = "scan"
+state = ["ON"]
+obs_state = ["RED"]
+targets = ["GREEN"]
+repeatable = false
+start_within = 2.0
+deadline = 10.0
+ceiling = 60.0
+
+[[queries]]
+name = "GetCommand"
+description = "Gives a command."
+argument = "DevString"
+argument_description = "Its id."
+result = "DevString"
+result_description = "JSON."
+""",
+    "commands/scan-0.4.schema.json": """{
+  "$id": "https://schema.skao.int/ska-sdp-scan/0.4",
+  "title": "Scan", "description": "Which scan.", "type": "object", "required": ["scan_id"],
+  "properties": {
+    "interface": {"const": "https://schema.skao.int/ska-sdp-scan/0.4", "description": "This schema."},
+    "scan_id": {"type": "integer", "minimum": 1, "description": "Number."}
+  }
+}""",
     "messages/heap.schema.json": """{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "$id": "https://example.org/heap/1",
@@ -72,13 +140,22 @@ access = "READ_WRITE"
     "time": {"type": "integer", "minimum": 0, "maximum": 9, "x-unit": "us", "description": "Time."}
   }
 }""",
+    **{
+        f"messages/{name}.schema.json": f"""{{
+  "$id": "https://example.org/{name}/1",
+  "description": "One of them.", "type": "object", "additionalProperties": false, "required": ["schema"],
+  "properties": {{"schema": {{"const": "{name}/1", "description": "Version."}}}}
+}}"""
+        for name in ("command", "command-ack", "heartbeat", "state")
+    },
 }
 
 NODE, TOPICS, HEAP = "icd/Node.toml", "icd/topics.toml", "messages/heap.schema.json"
+SUBARRAY, SCAN = "icd/Subarray.toml", "commands/scan-0.4.schema.json"
 
 # file, text that is there, text instead, what the message must contain
 WRONG = [
-    (NODE, "shortest = 0.5", "shortest = -1", "attributes[heapRate].sampling.shortest: expected number > 0, got -1"),
+    (NODE, "shortest = 0.5", "shortest = -1", "attributes[heapRate].sampling.shortest: expected number >= 0, got -1"),
     (
         NODE,
         "shortest = 0.5",
@@ -121,7 +198,7 @@ WRONG = [
         NODE,
         'topic = "heaps"',
         'topic = "heap"',
-        "attributes[heapRate].source.topic: expected one of ['heaps'], got 'heap'",
+        "attributes[heapRate].source.topic: expected one of ['command-acks', ",
     ),
     ("icd/icd.toml", '"1.2.3"', '"1.2"', "icd.toml: version: expected MAJOR.MINOR.PATCH, got '1.2'"),
     ("icd/icd.toml", "version", "versions", "icd.toml: version: expected text, got no such key"),
@@ -140,6 +217,37 @@ WRONG = [
         '"forget"',
         "topics.toml: topics[heaps].cleanup: expected one of 'delete', 'compact', got 'forget'",
     ),
+    (SUBARRAY, "repeatable = false", "", "commands[Scan].repeatable: expected true or false, got no such key"),
+    (
+        SUBARRAY,
+        "deadline = 10.0",
+        "dedline = 10.0",
+        "commands[Scan].dedline: expected one of the keys name",
+    ),
+    (SUBARRAY, 'state = ["ON"]', "state = 3", "commands[Scan].state: expected a list of text, got 3"),
+    (SUBARRAY, 'targets = ["GREEN"]', 'targets = ["BLUE"]', "commands[Scan].targets: expected one of ['RED', 'GREEN']"),
+    (
+        SUBARRAY,
+        "repeatable = false",
+        'repeatable = false\nreports = "colour"',
+        "commands[Scan].reports: expected one of 'obsState', 'State', got 'colour'",
+    ),
+    (
+        SUBARRAY,
+        'argument = "DevString"',
+        'argument = "DevFloat"',
+        "queries[GetCommand].argument: expected one of 'DevVoid', 'DevString', 'DevLong', got 'DevFloat'",
+    ),
+    (
+        SUBARRAY,
+        'argument = "scan"',
+        'argument = "skan"',
+        "commands[Scan].argument: expected one of ['scan'], got",
+    ),
+    (SUBARRAY, "ceiling = 60.0", "ceiling = inf", "commands[Scan].ceiling: expected a finite number, got inf"),
+    (SUBARRAY, "reported = true", "", "attributes[obsState].initial: expected none, because the attribute is not"),
+    (SCAN, '"Number."}', '"Number."', "scan-0.4.schema.json: expected JSON, got: "),
+    (SCAN, "ska-sdp-scan/0.4", "ska-sdp-scan/0.5", "scan-0.4.schema.json: $id: expected 'https://schema.skao.int/"),
     (HEAP, '"Time."}', '"Time."', "heap.schema.json: expected JSON, got: "),
     (HEAP, '"description": "A heap."', '"type": "object"', "the key 'type' more than once"),
     (HEAP, '"minimum": 0', '"minimum": NaN', "heap.schema.json: expected JSON, got: NaN"),
@@ -175,6 +283,10 @@ def test_a_good_interface_loads(folder: Path) -> None:
     assert icd.topics["heaps"].window.quantile_error == 0.01
     assert icd.messages["heap"]["properties"]["node"]["maximum"] == 9
     assert icd.enums == {"Colour": ("RED", "GREEN")}
+    assert [one.name for one in icd.classes["Subarray"].commands] == ["Scan"]
+    assert icd.classes["Subarray"].commands[0].transitional is None
+    assert [one.name for one in icd.classes["Subarray"].queries] == ["GetCommand"]
+    assert icd.arguments["scan"]["0.4"]["required"] == ["scan_id"]
     assert inspect(folder, thorough=True)[1] == []
 
 
@@ -237,6 +349,22 @@ def test_bytes_that_are_no_text_are_refused(folder: Path, name: str, text: bytes
         load(folder)
 
 
+def test_argument_schemas_are_in_the_order_of_their_versions(folder: Path) -> None:
+    """The oldest first, by number and not by letter: what names no version is taken for it."""
+    text = GOOD[SCAN]
+    for version in ("0.10", "10.0", "0.5", "2.1"):
+        (folder / f"commands/scan-{version}.schema.json").write_text(text.replace("0.4", version))
+    assert list(load(folder).arguments["scan"]) == ["0.4", "0.5", "0.10", "2.1", "10.0"]
+
+
+@pytest.mark.parametrize("name", ["scan.schema.json", "scan-1.schema.json", "Scan-1.0.schema.json", "-1.0.schema.json"])
+def test_an_argument_schema_says_its_version_in_its_name(folder: Path, name: str) -> None:
+    """A file that nobody could choose is refused."""
+    (folder / "commands" / name).write_text("{}")
+    with pytest.raises(IcdError, match=rf"{name}: expected a name of the form family-MAJOR\.MINOR"):
+        load(folder)
+
+
 @pytest.mark.parametrize("text", ["[]", "3", "[" * 100_000])
 def test_a_schema_that_is_no_object_is_refused(folder: Path, text: str) -> None:
     """Any JSON but an object, also absurd JSON."""
@@ -267,6 +395,25 @@ def test_a_schema_of_any_shape_is_refused_and_never_crashes(folder: Path, old: s
     icd, findings = inspect(folder, thorough=True)
     assert icd is not None
     assert findings
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"$id": "https://schema.skao.int/ska-sdp-scan/0.4"', '"$id": JUNK'),
+        ('{"type": "integer", "minimum": 1, "description": "Number."}', "JUNK"),
+        ('{"type": "integer"', '{"$ref": JUNK'),
+        ('"type": "object"', '"type": JUNK'),
+        ('["scan_id"]', "JUNK"),
+        ('"properties": {', '"properties": JUNK, "$defs": {'),
+        ('"properties": {', '"$defs": JUNK, "properties": {'),
+    ],
+)
+def test_an_argument_schema_of_any_shape_never_crashes(folder: Path, old: str, new: str, junk: str) -> None:
+    """Nor do the checks trust these; some of the shapes are even legal."""
+    edit(folder, SCAN, old, new.replace("JUNK", junk))
+    assert inspect(folder, thorough=True)[0] is not None
 
 
 def attribute(**more: object) -> Attribute:

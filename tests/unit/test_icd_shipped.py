@@ -16,7 +16,7 @@ from facade.icd.model import AccountSource, Attribute, Icd, Limits, Sampling
 from facade.icd.units import UNITS, unit_of
 
 Edit = Callable[[Icd], Icd]
-NODE = "SdpIngestNode"
+NODE, SUBARRAY, MASTER = "SdpIngestNode", "SdpSubarray", "SdpMaster"
 ALL = {one.__name__: one for one in CHECKS + THOROUGH_CHECKS}
 
 
@@ -45,6 +45,26 @@ def changed(one: Attribute, changes: dict[str, Any]) -> Attribute:
     if of_source:
         plain["source"] = msgspec.structs.replace(one.source, **of_source)
     return msgspec.structs.replace(one, **plain)
+
+
+def command(name: str, owner: str = SUBARRAY, /, **changes: Any) -> Edit:
+    """Change keys of one command."""
+    return _entry("commands", name, owner, changes)
+
+
+def query(name: str, owner: str = SUBARRAY, /, **changes: Any) -> Edit:
+    """Change keys of one query."""
+    return _entry("queries", name, owner, changes)
+
+
+def _entry(kind: str, name: str, owner: str, changes: dict[str, Any]) -> Edit:
+    def edit(icd: Icd) -> Icd:
+        entries = getattr(icd.classes[owner], kind)
+        assert name in [one.name for one in entries]
+        edited = tuple(msgspec.structs.replace(one, **changes) if one.name == name else one for one in entries)
+        return device_class(owner, **{kind: edited})(icd)
+
+    return edit
 
 
 def device_class(name: str = NODE, /, **changes: Any) -> Edit:
@@ -87,6 +107,31 @@ def message(path: str, value: Any, name: str = "heap") -> Edit:
     return edit
 
 
+def argument(path: str, value: Any, family: str = "assignres", version: str = "0.4") -> Edit:
+    """Set a value deep in the schema of an argument; None removes the key."""
+
+    def edit(icd: Icd) -> Icd:
+        schemas = copy.deepcopy(icd.arguments)
+        *parents, last = path.split("/")
+        part = schemas[family][version]
+        for step in parents:
+            part = part[step]
+        if value is None:
+            del part[last]
+        else:
+            part[last] = value
+        return msgspec.structs.replace(icd, arguments=schemas)
+
+    return edit
+
+
+def without(*topics: str) -> Edit:
+    """Leave out topics."""
+    return lambda icd: msgspec.structs.replace(
+        icd, topics={name: one for name, one in icd.topics.items() if name not in topics}
+    )
+
+
 def whole(**changes: Any) -> Edit:
     return lambda icd: msgspec.structs.replace(icd, **changes)
 
@@ -105,6 +150,14 @@ def at(name: str, key: str, owner: str = NODE) -> str:
     return f"{owner}.toml: attributes[{name}].{key}"
 
 
+def of_command(name: str, key: str, owner: str = SUBARRAY) -> str:
+    return f"{owner}.toml: commands[{name}].{key}"
+
+
+def of_query(name: str, key: str, owner: str = SUBARRAY) -> str:
+    return f"{owner}.toml: queries[{name}].{key}"
+
+
 # check, edit, where it must point
 FAILING: list[tuple[str, Edit, str]] = [
     ("version_is_semantic", whole(version="one"), "icd.toml: version"),
@@ -118,6 +171,8 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("device_patterns_are_names", device_class(device="a/b/{node:s}"), f"{NODE}.toml: device"),
     ("device_patterns_are_names", device_class(device="a/b/{}"), f"{NODE}.toml: device"),
     ("device_patterns_are_names", device_class(device="a//{node}"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a/{subarray}/{node}"), f"{NODE}.toml: device"),
+    ("device_patterns_are_names", device_class(device="a/b/{subarray:s}"), f"{NODE}.toml: device"),
     ("instance_patterns_are_names", device_class(instance="x/{rack}"), f"{NODE}.toml: instance"),
     ("instance_patterns_are_names", device_class(instance="x-{node}"), f"{NODE}.toml: instance"),
     ("device_patterns_are_unique", device_class(device="MID-sdp/bus/0"), f"{NODE}.toml: device"),
@@ -175,7 +230,12 @@ FAILING: list[tuple[str, Edit, str]] = [
         attribute("heapRate", limits=Limits(min_alarm=1, min_warning=0)),
         at("heapRate", "limits.min_warning"),
     ),
-    ("sampling_is_possible", device_class(sampling=Sampling(shortest=0)), f"{NODE}.toml: sampling.shortest"),
+    ("sampling_is_possible", device_class(sampling=Sampling(shortest=-1)), f"{NODE}.toml: sampling.shortest"),
+    (
+        "sampling_is_possible",
+        device_class(sampling=Sampling(shortest=0, longest=0)),
+        f"{NODE}.toml: sampling.longest",
+    ),
     (
         "sampling_is_possible",
         attribute("heapRate", sampling=Sampling(shortest=-1)),
@@ -328,6 +388,116 @@ FAILING: list[tuple[str, Edit, str]] = [
         "heap.schema.json: properties.latency.x-unit",
     ),
     ("field_units_are_known", message("properties/schema/x-unit", "s"), "heap.schema.json: properties.schema.x-unit"),
+    ("numbers_are_finite", command("Scan", ceiling=float("inf")), of_command("Scan", "ceiling")),
+    ("reported_values_have_no_source", attribute("heapRate", reported=True), at("heapRate", "reported")),
+    (
+        "reported_values_have_no_source",
+        attribute("scanID", SUBARRAY, account=ACCOUNT),
+        at("scanID", "reported", SUBARRAY),
+    ),
+    ("reported_values_have_a_topic", without("state"), "topics.toml: topics[state]"),
+    ("reported_values_have_a_topic", topic("state", message="heap"), "topics.toml: topics[state]"),
+    ("reported_types_are_readable", attribute("scanID", SUBARRAY, type="DevDouble"), at("scanID", "type", SUBARRAY)),
+    ("reported_types_are_readable", attribute("scanID", SUBARRAY, length=3), at("scanID", "length", SUBARRAY)),
+    ("initial_values_fit", attribute("versionId", SUBARRAY, initial="1"), at("versionId", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("obsState", SUBARRAY, initial="RED"), at("obsState", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("scanID", SUBARRAY, initial="1.0"), at("scanID", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("scanID", SUBARRAY, initial="true"), at("scanID", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("scanID", SUBARRAY, initial=str(2**63)), at("scanID", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("scanTypes", SUBARRAY, initial="{}"), at("scanTypes", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("scanTypes", SUBARRAY, initial="[1]"), at("scanTypes", "initial", SUBARRAY)),
+    ("initial_values_fit", attribute("scanTypes", SUBARRAY, initial="["), at("scanTypes", "initial", SUBARRAY)),
+    ("obs_states_have_a_beginning", attribute("obsState", SUBARRAY, initial=None), at("obsState", "initial", SUBARRAY)),
+    ("command_names_are_camel_case", command("Scan", name="scan"), of_command("scan", "name")),
+    ("command_names_are_camel_case", query("GetCommand", name="get"), of_query("get", "name")),
+    ("command_names_are_free", command("Scan", name="Init"), of_command("Init", "name")),
+    ("command_names_are_free", command("Scan", name="STATE"), of_command("STATE", "name")),
+    ("command_names_are_free", command("Scan", name="ScanId"), of_command("ScanId", "name")),
+    ("command_names_are_free", command("Scan", name="ENDSCAN"), of_command("EndScan", "name")),
+    ("command_names_are_free", query("GetCommand", name="SCAN"), of_query("SCAN", "name")),
+    ("command_texts_are_complete", command("Scan", description="No stop"), of_command("Scan", "description")),
+    ("command_texts_are_complete", query("GetCommand", description=""), of_query("GetCommand", "description")),
+    (
+        "command_texts_are_complete",
+        query("GetCommand", argument_description=""),
+        of_query("GetCommand", "argument_description"),
+    ),
+    (
+        "command_texts_are_complete",
+        query("GetCommand", result_description=""),
+        of_query("GetCommand", "result_description"),
+    ),
+    (
+        "queries_describe_arguments",
+        query("GetCommand", argument="DevVoid"),
+        of_query("GetCommand", "argument_description"),
+    ),
+    ("command_arguments_exist", command("Scan", argument="skan"), of_command("Scan", "argument")),
+    ("command_states_exist", command("Scan", state=()), of_command("Scan", "state")),
+    ("command_states_exist", command("Scan", state=("RED",)), of_command("Scan", "state")),
+    ("command_states_exist", command("Scan", state=("ON", "ON")), of_command("Scan", "state")),
+    ("command_states_exist", command("Scan", obs_state=("ON",)), of_command("Scan", "obs_state")),
+    ("command_states_exist", command("On", MASTER, obs_state=("IDLE",)), of_command("On", "obs_state", MASTER)),
+    ("command_reports_exist", command("On", MASTER, reports="obsState"), of_command("On", "reports", MASTER)),
+    ("command_reports_exist", attribute("obsState", SUBARRAY, reported=False), of_command("Scan", "reports")),
+    ("command_targets_exist", command("Scan", targets=()), of_command("Scan", "targets")),
+    ("command_targets_exist", command("Scan", targets=("ON",)), of_command("Scan", "targets")),
+    ("command_targets_exist", command("On", targets=("IDLE",)), of_command("On", "targets")),
+    ("command_targets_exist", command("Scan", transitional="ON"), of_command("Scan", "transitional")),
+    ("command_targets_exist", command("Scan", transitional="SCANNING"), of_command("Scan", "transitional")),
+    ("commanded_states_exist", command("Scan", commanded="ON"), of_command("Scan", "commanded")),
+    ("commanded_states_exist", command("On", MASTER, commanded="IDLE"), of_command("On", "commanded", MASTER)),
+    ("command_times_are_ordered", command("Scan", start_within=0.0), of_command("Scan", "start_within")),
+    ("command_times_are_ordered", command("Scan", start_within=11.0), of_command("Scan", "deadline")),
+    ("command_times_are_ordered", command("Scan", ceiling=9.0), of_command("Scan", "ceiling")),
+    ("command_times_are_ordered", command("Scan", deadline=float("nan")), of_command("Scan", "deadline")),
+    (
+        "transitions_can_be_left",
+        lambda icd: command("Off", overtakes=False)(command("Abort", overtakes=False)(icd)),
+        of_command("Configure", "transitional"),
+    ),
+    ("transitions_can_be_left", command("Off", state=("OFF",)), of_command("Restart", "transitional")),
+    ("overtaking_commands_are_repeatable", command("Abort", repeatable=False), of_command("Abort", "repeatable")),
+    ("command_topics_exist", without("heartbeats"), "topics.toml: topics[heartbeats]"),
+    ("command_topics_exist", topic("commands", message="heap"), "topics.toml: topics[commands].message"),
+    ("command_topics_exist", topic("commands", timestamp="CreateTime"), "topics.toml: topics[commands].timestamp"),
+    ("acks_outlive_commands", topic("command-acks", retention=60.0), "topics.toml: topics[command-acks].retention"),
+    (
+        "argument_schemas_name_themselves",
+        argument("$id", "https://schema.skao.int/ska-sdp-assignres/0.5"),
+        "assignres-0.4.schema.json: $id",
+    ),
+    (
+        "argument_schemas_name_themselves",
+        argument("properties/interface/const", "0.4"),
+        "assignres-0.4.schema.json: properties.interface.const",
+    ),
+    ("argument_properties_are_described", argument("title", " "), "assignres-0.4.schema.json: title"),
+    (
+        "argument_properties_are_described",
+        argument("$defs/beam/properties/beam_id", {"type": "string"}),
+        "assignres-0.4.schema.json: $defs.beam.properties.beam_id.description",
+    ),
+    (
+        "argument_references_lead_somewhere",
+        argument("$defs/beam/properties/beam_id/$ref", "#/$defs/nam"),
+        "assignres-0.4.schema.json: $defs.beam.properties.beam_id.$ref",
+    ),
+    (
+        "argument_references_lead_somewhere",
+        argument("$ref", "0.3#/$defs/assignment", "assignres", "0.5"),
+        "assignres-0.5.schema.json: $ref",
+    ),
+    (
+        "argument_keywords_are_supported",
+        argument("$defs/name/format", "date"),
+        "assignres-0.4.schema.json: $defs.name.format",
+    ),
+    (
+        "argument_schemas_are_legal",
+        argument("$defs/name/minLength", "1"),
+        "assignres-0.4.schema.json: $defs.name.minLength",
+    ),
     ("schemas_are_legal", message("properties/node/minimum", "0"), "heap.schema.json: properties.node.minimum"),
 ]
 
@@ -386,6 +556,14 @@ def test_the_command_shows_every_attribute(icd: Icd) -> None:
         result = CliRunner().invoke(app, ["show", name.lower()])
         assert result.exit_code == 0
         assert all(attribute.name in result.stdout for attribute in one.attributes)
+
+
+def test_the_command_shows_every_command(icd: Icd) -> None:
+    """``icd show`` has a row for each that controllers execute, and for each that the device answers."""
+    for name, one in icd.classes.items():
+        shown = CliRunner().invoke(app, ["show", name]).stdout
+        assert all(entry.name in shown for entry in (*one.commands, *one.queries))
+        assert ("executed by controllers" in shown) == bool(one.commands)
 
 
 def test_the_command_names_the_classes_that_there_are() -> None:

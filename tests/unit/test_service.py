@@ -11,7 +11,7 @@ from facade.bus.memory import MemoryBroker, MemoryBus, MemoryTransactionalLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.control.admin_mode import to_record
+from facade.device_state import StateMessage, state_record
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
 from facade.notifications.worker import Worker
@@ -26,6 +26,12 @@ SETTINGS = Settings(nodes=2)
 NODES = {"SdpIngestNode": ["mid-sdp/ingest/0000", "mid-sdp/ingest/0001"]}
 CONTROL = {"SdpMaster": ["mid-sdp/control/0"], "SdpBus": ["mid-sdp/bus/0"]}
 NODE, MASTER, BUS = "mid-sdp/ingest/0000", "mid-sdp/control/0", "mid-sdp/bus/0"
+
+
+def offline(now: float) -> Record:
+    return state_record(
+        StateMessage(device=MASTER, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin="test")
+    )
 
 
 class Sink:
@@ -208,7 +214,7 @@ def test_a_dead_worker_is_seen_within_the_staleness_limit(deployment):
 
 
 def test_admin_mode_comes_from_the_bus_and_disables(deployment):
-    record = to_record(MASTER, "OFFLINE", now=deployment.clock.now(), origin="test")
+    record = offline(deployment.clock.now())
     jsonschema.validate(json.loads(record.value), ICD.messages["state"])
     deployment.broker.append(record)
     control, sink, _ = deployment.server(CONTROL, "control")
@@ -303,4 +309,4 @@ def test_send_durably_says_that_the_broker_is_away(deployment):
     service, _, bus = deployment.server(CONTROL, "control")
     bus.away = True
     with pytest.raises(BusError):
-        service.send_durably(to_record(MASTER, "OFFLINE", now=0.0, origin="test"), 0.4)
+        service.send_durably(offline(0.0), 0.4)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import KafkaReader, Start
+from facade.bus.kafka.sender import KafkaSender
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 
@@ -17,6 +18,7 @@ class KafkaBus:
 
     def __init__(self, connection: Connection, *, client: str) -> None:
         self._connection = connection
+        self._client = client
         self.health = BusHealth()
         self._writer = KafkaWriter(connection, health=self.health, client=client)
 
@@ -35,3 +37,7 @@ class KafkaBus:
     def writer(self) -> KafkaWriter:
         """Give the writer for snapshots, settings and dead letters."""
         return self._writer
+
+    def sender(self) -> KafkaSender:
+        """Open a producer for commands, apart from all other traffic."""
+        return KafkaSender(self._connection, health=self.health, client=f"{self._client}-commands")

@@ -21,7 +21,7 @@ class KafkaWriter:
             connection.config(
                 health,
                 {
-                    **_settings(connection.prefix + client, linger),
+                    **producer_settings(connection.prefix + client, linger),
                     "queue.buffering.max.messages": 1_000_000,
                     "queue.buffering.max.kbytes": 262_144,
                 },
@@ -55,7 +55,7 @@ class KafkaWriter:
             raise BusError(f"record for {record.topic} was not sent: {error}") from error
         deadline = self._connection.clock.monotonic() + timeout
         while not done.is_set() and (left := deadline - self._connection.clock.monotonic()) > 0:
-            self._producer.poll(left)
+            self._producer.poll(min(left, 0.005))  # another thread may serve the report in the meantime
         if not done.is_set():
             raise BusError(
                 f"no broker of {self._connection.bootstrap} confirmed the record for {record.topic} within {timeout} s;"
@@ -114,7 +114,7 @@ class KafkaStreamWriter:
             connection.config(
                 health,
                 {
-                    **_settings(connection.prefix + client, linger),
+                    **producer_settings(connection.prefix + client, linger),
                     "queue.buffering.max.messages": 1_000_000,
                     "queue.buffering.max.kbytes": 1_048_576,
                     "message.timeout.ms": round(patience * 1000),
@@ -195,7 +195,8 @@ class KafkaStreamWriter:
             self._connection.note(self._health, text)
 
 
-def _settings(client: str, linger: float) -> dict[str, Any]:
+def producer_settings(client: str, linger: float) -> dict[str, Any]:
+    """Give the settings of every producer that writes idempotently and to all in-sync replicas."""
     return {
         "client.id": client,
         "acks": "all",

@@ -1,0 +1,149 @@
+"""Devices that take commands: each call becomes a record on the bus, and returns its id."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import tango
+from tango.server import command
+
+from devices.base import FacadeDevice
+from devices.tracing import trace_headers
+from facade import admin_mode
+from facade.admin_mode import allowed
+from facade.commands.gateway import FAILED, Gateway
+from facade.commands.outcomes import QUEUED
+from facade.commands.panel import as_dict
+from facade.commands.rules import OBS_STATE
+from facade.device_state import StateMessage, state_record
+from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
+from facade.icd.model import Command, DeviceClass, Query
+from facade.reading import Reading
+
+WRITE_TIMEOUT = 0.4
+"""Longest wait for the bus in a Tango call [s]: TM's clients give a call 0.5 s."""
+_LONGEST_HISTORY = 2000
+_RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outcome is shown by attributes."
+
+
+class CommandedDevice(FacadeDevice):
+    """A device with adminMode and commands."""
+
+    @classmethod
+    def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
+        """Make the Tango commands of a device class of the ICD, by name."""
+        made = {one.name: tango_command(one) for one in entry.commands}
+        return made | {one.name: tango_query(one) for one in entry.queries}
+
+    def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
+        """Put the mode on the bus; it holds once all in-sync replicas have it.
+
+        Raises
+        ------
+        tango.DevFailed
+            The control model forbids the move, or the bus did not confirm it in time.
+        """
+        name = admin_mode.ATTRIBUTE
+        service, device, wanted = self.service, self.get_name().lower(), self.icd.enums["AdminMode"][value]
+        if service is None or not service.pump.has_read("state"):
+            raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
+        current = service.states.label(device, name)
+        if not allowed(current, wanted):
+            raise refusal(f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between", name)
+        now_us = round(self.clock.now() * 1e6)
+        message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device)
+        try:
+            service.send_durably(state_record(message), WRITE_TIMEOUT)
+        except BusError as error:
+            raise refusal(f"adminMode {wanted} was not confirmed: {error}", name) from error
+        # The next call must find it, not only one that comes after the record has come back.
+        self.show(name, service.states.set(message))
+
+    def give(self, name: str, argument: str | None) -> tuple[list[int], list[str]]:
+        """Put a command on the bus; gives ResultCode QUEUED and the command's id.
+
+        Raises
+        ------
+        tango.DevFailed
+            It was refused, was not sent, or was not confirmed in time; the text says which.
+        """
+        gateway, device = self.gateway(name), self.get_name().lower()
+        try:
+            id = gateway.give(device, name, argument, trace_headers())
+        except CommandRefused as error:
+            raise refusal(str(error), error.origin, error.reason) from error
+        except NotSent as error:
+            raise refusal(str(error), f"{type(self).__name__}.{name}") from error
+        except OutcomeUnknown as error:
+            raise refusal(str(error), f"{type(self).__name__}.{name}", "API_CommandTimedOut") from error
+        _, obs_state = gateway.show(device)
+        if obs_state is not None:  # whoever reads after the call finds the transitional state
+            self.show(OBS_STATE, Reading(obs_state, self.clock.now()))
+        return [QUEUED], [id]
+
+    def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
+        """Give what is known of one command."""
+        tracked = self.gateway("GetCommand").tracker.find(id)
+        if tracked is None or tracked.device != self.get_name().lower():
+            what = f"expected the id of a command of this device, got {id!r:.100}; GetCommandHistory gives the newest"
+            raise refusal(what, "GetCommand")
+        return json.dumps(as_dict(tracked))
+
+    def query_GetCommandHistory(self, most: int) -> str:  # noqa: N802 - Tango's name
+        """Give the newest commands, the newest first."""
+        if not 1 <= most <= _LONGEST_HISTORY:
+            raise refusal(f"expected 1 to {_LONGEST_HISTORY} commands, got {most}", "GetCommandHistory")
+        tracker, device = self.gateway("GetCommandHistory").tracker, self.get_name().lower()
+        known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.issued)
+        return json.dumps([as_dict(one) for one in reversed(known[-most:])])
+
+    def gateway(self, where: str) -> Gateway:
+        """Give the command path; it is there once the server is up."""
+        if self.service is None or self.service.gateway is None:
+            raise refusal("the device server is still starting; try again", where)
+        return self.service.gateway
+
+
+def tango_command(entry: Command) -> Callable[..., Any]:
+    """Make the Tango command of an ICD entry."""
+
+    def call(self: CommandedDevice) -> tuple[list[int], list[str]]:
+        return self.give(entry.name, None)
+
+    def call_with(self: CommandedDevice, argument: str) -> tuple[list[int], list[str]]:
+        return self.give(entry.name, argument)
+
+    body = call if entry.argument is None else call_with
+    body.__name__, body.__doc__ = entry.name, entry.description
+    options: dict[str, Any] = {"dtype_out": "DevVarLongStringArray", "doc_out": _RESULT}
+    if entry.argument is not None:
+        options |= {"dtype_in": str, "doc_in": f"JSON, ska-sdp-{entry.argument}. {entry.description}"}
+    made: Callable[..., Any] = command(body, **options)
+    return made
+
+
+def tango_query(entry: Query) -> Callable[..., Any]:
+    """Make the Tango command of an ICD query; its body is ``query_<name>``."""
+
+    def call(self: CommandedDevice) -> Any:
+        return getattr(self, f"query_{entry.name}")()
+
+    def call_with(self: CommandedDevice, argument: Any) -> Any:
+        return getattr(self, f"query_{entry.name}")(argument)
+
+    body = call if entry.argument == "DevVoid" else call_with
+    body.__name__, body.__doc__ = entry.name, entry.description
+    options: dict[str, Any] = {"dtype_out": entry.result, "doc_out": entry.result_description}
+    if entry.argument != "DevVoid":
+        options |= {"dtype_in": entry.argument, "doc_in": entry.argument_description}
+    made: Callable[..., Any] = command(body, **options)
+    return made
+
+
+def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:
+    """Make the one form in which a Tango call fails: reason, what was wrong, where."""
+    try:
+        tango.Except.throw_exception(reason, what, where, tango.ErrSeverity.ERR)
+    except tango.DevFailed as failed:
+        return failed
+    raise AssertionError("unreachable: throw_exception raises")

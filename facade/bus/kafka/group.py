@@ -1,0 +1,162 @@
+"""A member of a consumer group that commits by itself: for consumers whose effects are not on the bus.
+
+The member's name is stable, so that a process that is killed and started again gets its partitions
+back at once. Partitions move one by one (cooperatively): those that stay are not interrupted.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka.records import to_record
+from facade.bus.port import BusHealth, Fenced, Record
+from facade.errors import BusError
+
+_log = logging.getLogger(__name__)
+
+_SLICE = 0.005
+"""Longest single wait of the client [s]: a commit that another thread asks for must not wait for long."""
+_PATIENCE = 5.0
+"""Longest wait for such a commit [s]."""
+_CLOSE = 1.0
+"""Longest wait for the consumer to leave [s]."""
+_OUTAGE = 30.0
+"""For so long after the broker was last away its answers may still be about what was before [s]."""
+
+
+class KafkaGroupMember:
+    """See `facade.bus.port.GroupMember`."""
+
+    def __init__(self, connection: Connection, topic: str, *, group: str, member: str, health: BusHealth) -> None:
+        self._connection = connection
+        self._health = health
+        self._topic = connection.topic(topic)
+        self._settings = _settings(connection.prefix + group, connection.prefix + member)
+        self._changes = 0
+        self._partitions: dict[int, int] = {}
+        self.assignment: Mapping[int, int] = {}
+        self._taking = threading.get_ident()
+        """The thread that uses the client: a second one would wait until its `poll` ends, or for ever."""
+        self._asked: SimpleQueue[tuple[Mapping[int, int], Future[None]]] = SimpleQueue()
+        """What other threads want to have committed."""
+        self._joined_at = 0.0
+        self._consumer = self._join()
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Give the next records, and commit what other threads ask for; see `facade.bus.port.GroupMember`."""
+        self._taking = threading.get_ident()
+        clock = self._connection.clock
+        deadline = clock.monotonic() + timeout
+        while True:
+            self._serve_commits()
+            left = deadline - clock.monotonic()
+            # The client's `consume` would wait for the whole number; a command must not wait for a second one.
+            first = self._consumer.poll(max(min(left, _SLICE), 0.0))
+            if first is not None or left <= _SLICE or self._partitions != self.assignment:
+                break
+        messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0.0)]
+        records = [to_record(self._connection, message) for message in messages if self._is_record(message)]
+        self.assignment = dict(self._partitions)
+        return [record for record in records if record.partition in self.assignment]
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit and wait for the broker's answer; see `facade.bus.port.GroupMember`."""
+        if threading.get_ident() == self._taking:
+            self._commit(offsets)
+            return
+        answer: Future[None] = Future()
+        self._asked.put((offsets, answer))
+        try:
+            answer.result(_PATIENCE)
+        except TimeoutError as error:
+            raise BusError(f"offsets {dict(offsets)} of {self._topic} are not known to be committed") from error
+
+    def _serve_commits(self) -> None:
+        while not self._asked.empty():
+            offsets, answer = self._asked.get()
+            try:
+                self._commit(offsets)
+                answer.set_result(None)
+            except BusError as error:
+                answer.set_exception(error)
+
+    def _commit(self, offsets: Mapping[int, int]) -> None:
+        if strange := set(offsets) - set(self._partitions):
+            raise BusError(f"partitions {sorted(strange)} of {self._topic} are not this member's any more")
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        try:
+            for place in self._consumer.commit(offsets=places, asynchronous=False):
+                if place.error is not None:
+                    raise KafkaException(place.error)
+        except KafkaException as error:
+            raise BusError(f"offsets {dict(offsets)} of {self._topic} are not committed: {error.args[0]}") from error
+
+    def close(self) -> None:
+        """Leave; the name stays reserved for its next holder."""
+        closing = threading.Thread(target=self._consumer.close, name="close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE)
+
+    def _join(self) -> Consumer:
+        self._joined_at = self._connection.clock.monotonic()
+        consumer = Consumer(self._connection.config(self._health, self._settings))
+        consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        return consumer
+
+    def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._changes += 1
+        self._partitions |= {place.partition: self._changes for place in places}
+
+    def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._partitions.pop(place.partition, None)
+
+    def _is_record(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal():
+            self._on_fenced(error)
+        self._connection.note(self._health, f"{error.name()}: {error.str()}")
+        return False
+
+    def _on_fenced(self, error: KafkaError) -> None:
+        """Stop for good, unless it was the broker that forgot about us.
+
+        A member that loses its session while the broker is away is answered as if another process had
+        taken its name. So after an outage it joins anew, once.
+        """
+        _log.error("consumer cannot go on: %s", error.str())
+        down_at = self._health.down_at
+        if down_at > self._joined_at and self._connection.clock.monotonic() - down_at < _OUTAGE:
+            self._consumer.close()
+            self._partitions.clear()
+            self._consumer = self._join()
+            return
+        name = self._settings["group.instance.id"]
+        raise Fenced(f"another process has joined the group as {name}; give each controller a name of its own")
+
+
+def _settings(group: str, member: str) -> dict[str, object]:
+    return {
+        "group.id": group,
+        "group.instance.id": member,
+        "client.id": member,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 1500,
+        "socket.timeout.ms": ANSWER_MS,
+        "queued.max.messages.kbytes": 16_384,
+        "fetch.queue.backoff.ms": 2,
+        "fetch.wait.max.ms": 100,
+        # A topic that is made after the start is found by looking again; the default is five minutes.
+        "topic.metadata.refresh.interval.ms": 10_000,
+    }

@@ -1,0 +1,1 @@
+"""Commands: from a Tango call to a durable record, and from acknowledgements to one final outcome."""

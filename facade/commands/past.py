@@ -1,0 +1,117 @@
+"""What a controller knows of commands before it begins one: the log, and how far it is in it.
+
+There is no other store: the outcomes are those of ``command-acks``, which a controller reads to its
+end before it begins its first command and follows from then on.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.commands.messages import AckMessage, decode_ack
+from facade.commands.outcomes import FINAL
+
+_REMEMBERED = 100_000
+"""Outcomes kept; a command that is older than so many others has long expired, and is refused for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The newest acknowledgement of a command; of several outcomes, the first."""
+
+    ack: AckMessage
+    logged: bool
+    """Whether it came from the log; else it is what was sent and is on its way back."""
+
+    @property
+    def final(self) -> bool:
+        """Tell whether the outcome is known."""
+        return self.ack.status in FINAL
+
+
+class Past:
+    """What the log says of each command, by its id."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Known] = {}
+        self._final: OrderedDict[str, Known] = OrderedDict()
+
+    def get(self, command_id: str) -> Known | None:
+        """Give what is known of a command; None: nobody has acknowledged it."""
+        return self._final.get(command_id) or self._open.get(command_id)
+
+    def fold(self, record: Record) -> None:
+        """Take an acknowledgement from the log; one that cannot be read says nothing."""
+        if record.value is None:
+            return
+        try:
+            ack = decode_ack(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        self._take(Known(ack, logged=True))
+
+    def note(self, ack: AckMessage) -> None:
+        """Take an acknowledgement that was just sent."""
+        self._take(Known(ack, logged=False))
+
+    def left_open(self, origin: str) -> list[AckMessage]:
+        """Give the newest acknowledgement of each command that someone began and did not end."""
+        return [known.ack for known in self._open.values() if known.ack.origin == origin]
+
+    def _take(self, known: Known) -> None:
+        command_id = known.ack.id
+        before = self._final.get(command_id)
+        if before is not None and (before.logged or not known.logged):
+            return  # the first outcome holds, and the log says which one that is
+        if not known.final:
+            if before is None:
+                self._open[command_id] = known
+            return
+        self._open.pop(command_id, None)
+        self._final[command_id] = known
+        if len(self._final) > _REMEMBERED:
+            self._final.popitem(last=False)
+
+
+class Offsets:
+    """How far a consumer is with each partition when its records end in any order."""
+
+    def __init__(self) -> None:
+        self._unfinished: dict[int, set[int]] = defaultdict(set)
+        self._after: dict[int, int] = {}
+        """By partition: the offset behind the newest record taken."""
+        self._committed: dict[int, int] = {}
+
+    def take(self, partition: int, offset: int) -> bool:
+        """Note that a record was taken; False if it is in work already."""
+        if offset in self._unfinished[partition]:
+            return False
+        self._unfinished[partition].add(offset)
+        self._after[partition] = max(self._after.get(partition, 0), offset + 1)
+        return True
+
+    def finish(self, partition: int, offset: int) -> None:
+        """Note that a record needs never be taken again."""
+        self._unfinished[partition].discard(offset)
+
+    def lose(self, partition: int) -> None:
+        """Forget a partition that is another's."""
+        self._unfinished.pop(partition, None)
+        self._after.pop(partition, None)
+        self._committed.pop(partition, None)
+
+    def reached(self, partition: int) -> int:
+        """Give the offset before which all is done."""
+        return min(self._unfinished[partition], default=self._after[partition])
+
+    def due(self) -> dict[int, int]:
+        """Give, by partition, the offset before which all is done, where that has moved."""
+        reached = {partition: self.reached(partition) for partition in self._after}
+        return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}
+
+    def committed(self, offsets: Mapping[int, int]) -> None:
+        """Note what was committed."""
+        self._committed.update(offsets)

@@ -1,0 +1,82 @@
+"""What a device server with commands does all the time: it keeps its lease and ends what is overdue."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from facade.bus.port import BusHealth, Record
+from facade.clock import Clock
+from facade.commands.lease import INTERVAL, Lease
+from facade.commands.messages import HeartbeatMessage, ack_record, heartbeat_record
+from facade.commands.tracker import Tracker
+
+
+class Post(Protocol):
+    """Writes records without waiting."""
+
+    def post(self, record: Record) -> None:
+        """Queue a record; a failure is counted and logged, not raised."""
+
+
+class Upkeep:
+    """Called by the pump in each cycle; see `facade.service.pump`.
+
+    Parameters
+    ----------
+    caught_up
+        Whether what stood on the bus at the start has been read: before that nothing can be overdue.
+    """
+
+    def __init__(
+        self,
+        *,
+        component: str,
+        incarnation: str,
+        devices: Sequence[str],
+        version: str,
+        post: Post,
+        lease: Lease,
+        tracker: Tracker,
+        health: BusHealth,
+        caught_up: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._component = component
+        self._incarnation = incarnation
+        self._devices = tuple(devices)
+        self._version = version
+        self._post = post
+        self._lease = lease
+        self._tracker = tracker
+        self._health = health
+        self._caught_up = caught_up
+        self._clock = clock
+        self._next = float("-inf")
+
+    def perform(self) -> None:
+        """Send what is due."""
+        monotonic = self._clock.monotonic()
+        if monotonic >= self._next:
+            self._next = monotonic + INTERVAL
+            self._beat(stopping=False)
+        # While no broker answers, what controllers say cannot be heard either.
+        if self._health.connected and self._caught_up():
+            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._component):
+                self._post.post(ack_record(ack))
+
+    def end(self) -> None:
+        """Give the lease back, so that the next start need not wait for it to lapse."""
+        self._beat(stopping=True)
+
+    def _beat(self, *, stopping: bool) -> None:
+        heartbeat = HeartbeatMessage(
+            component=self._component,
+            incarnation=self._incarnation,
+            devices=self._devices,
+            time=round(self._clock.now() * 1e6),
+            interval=INTERVAL,
+            role="server",
+            stopping=stopping,
+            version=self._version,
+        )
+        self._lease.sent(heartbeat, self._clock.monotonic())
+        self._post.post(heartbeat_record(heartbeat))

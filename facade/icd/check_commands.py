@@ -1,0 +1,246 @@
+"""Checks of commands and queries: names, states, what they lead to, and their times."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from facade.icd.finding import Finding
+from facade.icd.model import Attribute, Command, DeviceClass, Icd, Query
+
+TANGO_STATES = (
+    "ON",
+    "OFF",
+    "CLOSE",
+    "OPEN",
+    "INSERT",
+    "EXTRACT",
+    "MOVING",
+    "STANDBY",
+    "FAULT",
+    "INIT",
+    "RUNNING",
+    "ALARM",
+    "DISABLE",
+    "UNKNOWN",
+)
+"""Values of Tango's State."""
+
+_CAMEL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
+_TANGOS_OWN = frozenset({"state", "status", "init"})
+_OBS_STATE, _COMMANDED = "obsState", "commandedObsState"
+_TIMES = ("start_within", "deadline", "ceiling")
+_TOPICS = {"commands": "command", "command-acks": "command-ack", "heartbeats": "heartbeat"}
+"""What the command path needs: topic and message."""
+
+
+def command_names_are_camel_case(icd: Icd) -> Iterator[Finding]:
+    """Require SKA's form of command names."""
+    for owner in icd.classes.values():
+        for kind, entry in _named(owner):
+            if not _CAMEL_CASE.fullmatch(entry.name):
+                yield _finding(owner, kind, entry.name, "name", f"expected UpperCamelCase, got {entry.name!r}")
+
+
+def command_names_are_free(icd: Icd) -> Iterator[Finding]:
+    """Require names that nothing else has: no other command or query, no attribute, not Tango itself."""
+    for owner in icd.classes.values():
+        taken = dict.fromkeys(_TANGOS_OWN, "Tango")
+        taken.update((attribute.name.casefold(), "an attribute") for attribute in owner.attributes)
+        for kind, entry in _named(owner):
+            by = taken.setdefault(entry.name.casefold(), "")
+            if by:
+                what = f"expected a name of its own, got {entry.name!r}, which {by} has"
+                yield _finding(owner, kind, entry.name, "name", what)
+            taken[entry.name.casefold()] = by or "another command"
+
+
+def command_texts_are_complete(icd: Icd) -> Iterator[Finding]:
+    """Require descriptions that end with a full stop, of results too; of an argument if there is one."""
+    for owner in icd.classes.values():
+        for kind, entry in _named(owner):
+            for key, text in _texts(entry):
+                if not text.strip().endswith("."):
+                    what = f"expected text that ends with a full stop, got {text!r}"
+                    yield _finding(owner, kind, entry.name, key, what)
+
+
+def queries_describe_arguments(icd: Icd) -> Iterator[Finding]:
+    """Refuse the description of an argument that is not there."""
+    for owner in icd.classes.values():
+        for query in owner.queries:
+            if query.argument == "DevVoid" and query.argument_description:
+                what = f"expected none without an argument, got {query.argument_description!r}"
+                yield _finding(owner, "queries", query.name, "argument_description", what)
+
+
+def command_arguments_exist(icd: Icd) -> Iterator[Finding]:
+    """Require a family of schemas for an argument."""
+    for owner, command in _each(icd):
+        if command.argument is not None and command.argument not in icd.arguments:
+            what = f"expected one of {sorted(icd.arguments)}, got {command.argument!r}"
+            yield _at(owner, command, "argument", what)
+
+
+def command_states_exist(icd: Icd) -> Iterator[Finding]:
+    """Require Tango's states, at least one, each once; and obsStates where the class has that attribute."""
+    for owner, command in _each(icd):
+        if not command.state:
+            yield _at(owner, command, "state", "expected at least one state, got none")
+        yield from _labels(owner, command, "state", command.state, TANGO_STATES)
+        yield from _labels(owner, command, "obs_state", command.obs_state, _obs_states(icd, owner))
+
+
+def command_reports_exist(icd: Icd) -> Iterator[Finding]:
+    """Require that controllers report the attribute that shows what a command does."""
+    for owner, command in _each(icd):
+        obs_state = _attribute(owner, _OBS_STATE)
+        if command.reports == _OBS_STATE and (obs_state is None or not obs_state.reported):
+            what = f"expected 'State', because controllers do not report {_OBS_STATE}, got {command.reports!r}"
+            yield _at(owner, command, "reports", what)
+
+
+def command_targets_exist(icd: Icd) -> Iterator[Finding]:
+    """Require values of the reported attribute; a transitional one is not where it ends."""
+    for owner, command in _each(icd):
+        labels = _obs_states(icd, owner) if command.reports == _OBS_STATE else TANGO_STATES
+        if not command.targets:
+            yield _at(owner, command, "targets", "expected at least one value, got none")
+        yield from _labels(owner, command, "targets", command.targets, labels)
+        if command.transitional is not None:
+            yield from _labels(owner, command, "transitional", (command.transitional,), labels)
+            if command.transitional in command.targets:
+                what = f"expected a value that is not one of the targets, got {command.transitional!r}"
+                yield _at(owner, command, "transitional", what)
+
+
+def commanded_states_exist(icd: Icd) -> Iterator[Finding]:
+    """Require a value of obsState, and an attribute that shows it."""
+    for owner, command in _each(icd):
+        if command.commanded is not None:
+            yield from _labels(owner, command, "commanded", (command.commanded,), _obs_states(icd, owner))
+            if _attribute(owner, _COMMANDED) is None:
+                what = f"expected none, because the class has no {_COMMANDED}, got {command.commanded!r}"
+                yield _at(owner, command, "commanded", what)
+
+
+def command_times_are_ordered(icd: Icd) -> Iterator[Finding]:
+    """Require 0 < start_within <= deadline <= ceiling."""
+    for owner, command in _each(icd):
+        lower, least = "0", 0.0
+        for key in _TIMES:
+            value: float = getattr(command, key)
+            if not (value >= least and value > 0):
+                yield _at(owner, command, key, f"expected number > 0 and >= {lower}, got {value:g}")
+            lower, least = f"{key} = {value:g}", value
+
+
+def transitions_can_be_left(icd: Icd) -> Iterator[Finding]:
+    """Require a command that overtakes in every transitional state: a controller that hangs must not hold a device."""
+    for owner, command in _each(icd):
+        label = command.transitional
+        if label is None or command.overtakes:
+            continue
+        ways_out = [other for other in owner.commands if other.overtakes and set(other.state) & set(command.state)]
+        if not any(not other.obs_state or label in other.obs_state for other in ways_out):
+            what = f"expected a state in which some command that overtakes is allowed, got {label!r}"
+            yield _at(owner, command, "transitional", what)
+
+
+def overtaking_commands_are_repeatable(icd: Icd) -> Iterator[Finding]:
+    """Require that what stops everything may be done once more: after a crash nobody could say whether it did."""
+    for owner, command in _each(icd):
+        if command.overtakes and not command.repeatable:
+            yield _at(owner, command, "repeatable", "expected true, because the command overtakes, got false")
+
+
+def command_topics_exist(icd: Icd) -> Iterator[Finding]:
+    """Require the topics of the command path, judged by the broker's clock, where a class has commands."""
+    if not any(True for _ in _each(icd)):
+        return
+    for name, message in _TOPICS.items():
+        topic = icd.topics.get(name)
+        if topic is None:
+            yield _topic(name, "", "expected such a topic, because there are commands, got none")
+        elif topic.message != message:
+            yield _topic(name, ".message", f"expected {message!r}, got {topic.message!r}")
+        elif topic.timestamp != "LogAppendTime":
+            yield _topic(name, ".timestamp", f"expected 'LogAppendTime', got {topic.timestamp!r}")
+
+
+def acks_outlive_commands(icd: Icd) -> Iterator[Finding]:
+    """Require that acknowledgements are kept as long as the commands: one without its outcome would be done again."""
+    commands, acks = icd.topics.get("commands"), icd.topics.get("command-acks")
+    if commands is None or acks is None or commands.retention is None or acks.retention is None:
+        return
+    if acks.retention < commands.retention:
+        what = f"expected number >= that of commands = {commands.retention:g}, got {acks.retention:g}"
+        yield _topic("command-acks", ".retention", what)
+
+
+CHECKS = (
+    command_names_are_camel_case,
+    command_names_are_free,
+    command_texts_are_complete,
+    queries_describe_arguments,
+    command_arguments_exist,
+    command_states_exist,
+    command_reports_exist,
+    command_targets_exist,
+    commanded_states_exist,
+    command_times_are_ordered,
+    transitions_can_be_left,
+    overtaking_commands_are_repeatable,
+    command_topics_exist,
+    acks_outlive_commands,
+)
+
+
+def _each(icd: Icd) -> Iterator[tuple[DeviceClass, Command]]:
+    for owner in icd.classes.values():
+        for command in owner.commands:
+            yield owner, command
+
+
+def _named(owner: DeviceClass) -> Iterator[tuple[str, Command | Query]]:
+    for command in owner.commands:
+        yield "commands", command
+    for query in owner.queries:
+        yield "queries", query
+
+
+def _texts(entry: Command | Query) -> Iterator[tuple[str, str]]:
+    yield "description", entry.description
+    if isinstance(entry, Query):
+        yield "result_description", entry.result_description
+        if entry.argument != "DevVoid":
+            yield "argument_description", entry.argument_description
+
+
+def _attribute(owner: DeviceClass, name: str) -> Attribute | None:
+    return next((attribute for attribute in owner.attributes if attribute.name == name), None)
+
+
+def _obs_states(icd: Icd, owner: DeviceClass) -> Sequence[str]:
+    attribute = _attribute(owner, _OBS_STATE)
+    return () if attribute is None else icd.enums.get(attribute.enum or "", ())
+
+
+def _labels(
+    owner: DeviceClass, command: Command, key: str, given: Sequence[str], known: Sequence[str]
+) -> Iterator[Finding]:
+    for label in given:
+        if label not in known:
+            yield _at(owner, command, key, f"expected one of {list(known)}, got {label!r}")
+    if len(set(given)) < len(given):
+        yield _at(owner, command, key, f"expected each value once, got {list(given)}")
+
+
+def _finding(owner: DeviceClass, kind: str, name: str, key: str, what: str) -> Finding:
+    return Finding(f"{owner.name}.toml", f"{kind}[{name}].{key}", what)
+
+
+def _at(owner: DeviceClass, command: Command, key: str, what: str) -> Finding:
+    return _finding(owner, "commands", command.name, key, what)
+
+
+def _topic(name: str, key: str, what: str) -> Finding:
+    return Finding("topics.toml", f"topics[{name}]{key}", what)

@@ -1,0 +1,126 @@
+"""The command path in one process, on a log in memory, under one clock that tests move."""
+
+import json
+from typing import Any
+
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Headers
+from facade.clock import ManualClock
+from facade.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
+from facade.config import Settings
+from facade.device_state import StateMessage, state_record
+from facade.icd.load import load
+from facade.service.assembly import Service, assemble
+from tests.support.heaps import BASE_US
+
+ICD = load()
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+SUBARRAY, OTHER = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
+CONTROLLER = "controller"
+ASSIGN = {
+    "interface": "https://schema.skao.int/ska-sdp-releaseres/0.4",
+    "transaction_id": "txn-test-20270115-0001",
+    "resources": {"receptors": ["SKA001"]},
+}
+
+
+class Sink:
+    """Keeps what is shown and pushed."""
+
+    def __init__(self) -> None:
+        self.shown: dict[tuple[str, str], Any] = {}
+        self.pushed: list[tuple[str, str, Any]] = []
+
+    def show(self, device, attribute, reading):
+        self.shown[device, attribute] = reading
+
+    def push(self, device, attribute, reading):
+        self.pushed.append((device, attribute, reading))
+
+
+class Server:
+    """One device server with subarrays, driven step by step."""
+
+    def __init__(self, bench: "Bench", devices=(SUBARRAY, OTHER), instance: str = "SdpFacade-subarray") -> None:
+        self.bench = bench
+        self.bus, self.sink = MemoryBus(bench.broker), Sink()
+        self.service: Service = assemble(
+            ICD,
+            Settings(),
+            {"SdpSubarray": list(devices)},
+            self.sink,
+            self.bus,
+            instance=instance,
+            clock=bench.clock,
+            versions={"versionId": "1"},
+        )
+        self.reader = self.service.pump._open()
+
+    @property
+    def gateway(self):
+        return self.service.gateway
+
+    @property
+    def tracker(self):
+        return self.service.gateway.tracker
+
+    def cycle(self, times: int = 3) -> None:
+        """Let the pump read and publish."""
+        for _ in range(times):
+            self.service.pump.cycle(self.reader)
+
+    def give(self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = ()) -> str:
+        """Give a command as Tango does."""
+        self.bench.clock.sleep(0.001)
+        text = None if argument is None else json.dumps(argument)
+        return self.gateway.give(device, name, text, headers)
+
+    def shows(self, attribute: str, device: str = SUBARRAY) -> Any:
+        """Give what an attribute shows."""
+        return self.sink.shown[device, attribute].value
+
+    def stop(self) -> None:
+        """End in good order."""
+        self.service.pump._upkeep.end()
+
+
+class Bench:
+    """A broker, a clock, device servers, and a controller that says what the test wants."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, PARTITIONS)
+
+    def server(self, *, ready: bool = True, **options: Any) -> Server:
+        server = Server(self, **options)
+        server.cycle()
+        if ready:
+            assert server.gateway.lease.held(self.clock.monotonic())
+        return server
+
+    def commands(self) -> list[CommandMessage]:
+        return [decode_command(record.value) for record in self.broker.read("commands")]
+
+    def acks(self) -> list[AckMessage]:
+        return [decode_ack(record.value) for record in self.broker.read("command-acks")]
+
+    def ack(self, id: str, status: str, *, device: str = SUBARRAY, **more: Any) -> None:
+        message = AckMessage(
+            id=id,
+            device=device,
+            command=id.rpartition("_")[2],
+            status=status,
+            time=round(self.clock.now() * 1e6),
+            origin=CONTROLLER,
+            **more,
+        )
+        self.broker.append(ack_record(message))
+
+    def report(self, *, device: str = SUBARRAY, command: str = "", **values: str) -> None:
+        self.clock.sleep(0.001)
+        for attribute, value in values.items():
+            now_us = round(self.clock.now() * 1e6)
+            message = StateMessage(
+                device=device, attribute=attribute, value=value, time=now_us, origin=CONTROLLER, command=command
+            )
+            self.broker.append(state_record(message))

@@ -1,0 +1,422 @@
+"""The command path of a device server on a log in memory: what is taken, refused, shown, and remembered."""
+
+import json
+
+import pytest
+
+from facade.bus.port import Record
+from facade.commands.gateway import MOST_PENDING
+from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench
+
+COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
+OBS_STATES = ICD.enums["ObsState"]
+CONFIGURE = {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "science"}
+SCAN = {"interface": "https://schema.skao.int/ska-sdp-scan/0.4", "scan_id": 7}
+ARGUMENTS = {
+    "assignres": {"resources": {"receptors": ["SKA001"]}},
+    "releaseres": {
+        "interface": "https://schema.skao.int/ska-sdp-releaseres/0.4",
+        "resources": {"receptors": ["SKA001"]},
+    },
+    "configure": CONFIGURE,
+    "scan": SCAN,
+}
+TXN = "txn-test-20270115-0001"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def on(bench, server, obs_state="IDLE"):
+    bench.report(State="ON", obsState=obs_state)
+    server.cycle()
+
+
+def test_a_command_is_a_record_before_its_caller_has_the_id(bench):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", {**CONFIGURE, "transaction_id": TXN}, headers=(("traceparent", b"00-1-2-01"),))
+    (record,) = bench.broker.read("commands")
+    (command,) = bench.commands()
+    entry, now_us = COMMANDS["Configure"], round(bench.clock.now() * 1e6)
+    assert record.key == SUBARRAY.encode()
+    assert record.headers == (("traceparent", b"00-1-2-01"),)
+    assert (command.id, command.device, command.command) == (id, SUBARRAY, "Configure")
+    assert (command.transaction_id, command.argument["scan_type"]) == (TXN, "science")
+    assert command.issued == now_us
+    assert command.not_after == now_us + entry.start_within * 1e6
+    assert command.deadline == now_us + entry.deadline * 1e6
+    assert command.ceiling == now_us + entry.ceiling * 1e6
+    assert command.repeatable is entry.repeatable
+    assert id.endswith("_Configure")
+    assert server.gateway.show(SUBARRAY) == ("ON", "CONFIGURING"), "at once, not once the record has come back"
+
+
+def test_a_transaction_id_is_made_where_there_is_none(bench):
+    server = bench.server()
+    on(bench, server, "READY")
+    server.give("End")
+    (command,) = bench.commands()
+    assert command.argument is None
+    assert command.transaction_id.startswith("txn-sdp-2027")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("obs_state", OBS_STATES)
+def test_each_command_is_taken_in_the_states_of_the_table_and_in_no_other(bench, name, obs_state):
+    entry = COMMANDS[name]
+    server = bench.server()
+    bench.report(State=entry.state[0], obsState=obs_state)
+    server.cycle()
+    argument = ARGUMENTS.get(entry.argument)
+    if not entry.obs_state or obs_state in entry.obs_state:
+        server.give(name, argument)
+        assert len(bench.commands()) == 1
+        _, shown = server.gateway.show(SUBARRAY)
+        transitional = entry.transitional if entry.reports == "obsState" else None
+        assert shown == (transitional or obs_state)
+        return
+    with pytest.raises(CommandRefused) as refused:
+        server.give(name, argument)
+    assert refused.value.reason == "API_CommandNotAllowed"
+    assert refused.value.origin == f"SdpSubarray.is_{name}_allowed()"
+    assert f"Command {name} not allowed when obsState is {obs_state}" in str(refused.value)
+    assert bench.commands() == []
+    assert server.gateway.show(SUBARRAY)[1] == obs_state
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_refused_in_other_tango_states(bench, name):
+    entry = COMMANDS[name]
+    server = bench.server()
+    bench.report(State="OFF" if entry.state == ("ON",) else "ON", obsState=(entry.obs_state or ("EMPTY",))[0])
+    server.cycle()
+    with pytest.raises(CommandRefused, match=f"Command {name} not allowed when State is"):
+        server.give(name, ARGUMENTS.get(entry.argument))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "JSON"),
+        ("nonsense", "JSON"),
+        ("[1]", "object"),
+        ("{}", "scan_type"),
+        ('{"scan_type": 5}', "scan_type"),
+        ('{"interface": "https://schema.skao.int/ska-sdp-configure/9.9", "scan_type": "a"}', "9.9"),
+        ('{"scan_type": "a", "transaction_id": "mine"}', "transaction_id"),
+        ('{"scan_type": "a", "scan_type": "b"}', "scan_type"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_is_wrong_and_changes_nothing(bench, text, words):
+    server = bench.server()
+    on(bench, server)
+    with pytest.raises(CommandRefused, match=words) as refused:
+        server.gateway.give(SUBARRAY, "Configure", text)
+    assert (refused.value.reason, refused.value.origin) == ("API_CommandFailed", "SdpSubarray.Configure")
+    assert bench.commands() == []
+    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
+
+
+def test_a_repeated_transaction_id_gives_the_first_id_and_sends_nothing(bench):
+    server = bench.server()
+    on(bench, server)
+    argument = {**CONFIGURE, "transaction_id": TXN}
+    first = server.give("Configure", argument)
+    server.cycle()
+    assert server.give("Configure", argument) == first
+    bench.ack(first, "COMPLETED")
+    bench.report(obsState="READY", command=first)
+    server.cycle()
+    assert server.give("Configure", dict(reversed(argument.items()))) == first, "also after it has ended"
+    assert len(bench.commands()) == 1
+    with pytest.raises(CommandRefused, match="another argument"):
+        server.give("Configure", {**argument, "scan_type": "other"})
+    again = bench.server(ready=False)
+    assert again.gateway.tracker.of_transaction(SUBARRAY, "Configure", TXN).id == first, "also after a restart"
+
+
+def test_a_second_command_waits_for_the_first_ones_effect_not_for_its_acknowledgement(bench):
+    """TM goes by obsState: once that is reported the next command is taken, be the ack still under way or lost."""
+    server = bench.server()
+    on(bench, server, "READY")
+    first = server.give("Scan", SCAN)
+    server.cycle()
+    with pytest.raises(CommandRefused, match=f"while Scan \\({first}\\) is under way"):
+        server.give("Scan", {**SCAN, "scan_id": 8})
+    bench.report(obsState="SCANNING", command=first)
+    server.cycle()
+    server.give("EndScan")
+    assert [command.command for command in bench.commands()] == ["Scan", "EndScan"]
+
+
+def test_abort_overtakes_and_what_it_overtook_blocks_nobody_afterwards(bench):
+    server = bench.server()
+    on(bench, server)
+    first = server.give("Configure", CONFIGURE)
+    server.cycle()
+    abort = server.give("Abort")
+    server.cycle()
+    assert server.shows("obsState") == "ABORTING"
+    bench.report(obsState="READY", command=first)  # it was just done when Abort came
+    server.cycle()
+    assert server.shows("obsState") == "ABORTING"
+    bench.report(obsState="ABORTED", command=abort)
+    bench.ack(abort, "COMPLETED")
+    server.cycle()
+    assert server.shows("obsState") == "ABORTED", "though Configure's own acknowledgement was lost"
+    server.give("ObsReset")
+
+
+def test_a_report_that_names_no_command_counts_by_its_place_on_the_log(bench):
+    server = bench.server()
+    on(bench, server)
+    server.give("Configure", CONFIGURE)
+    server.cycle()
+    assert server.shows("obsState") == "CONFIGURING"
+    bench.clock.sleep(1.0)
+    bench.report(obsState="READY")
+    server.cycle()
+    assert server.shows("obsState") == "READY"
+
+
+@pytest.mark.parametrize("outcome", ["FAILED", "REJECTED", "ABORTED", "TIMED_OUT"])
+def test_a_command_that_came_to_nothing_leaves_what_was_reported(bench, outcome):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    bench.ack(id, outcome, text="because")
+    server.cycle()
+    assert server.shows("obsState") == "IDLE"
+    assert json.loads(server.shows("longRunningCommandResult")[1])[1] == "because"
+    server.give("Configure", CONFIGURE)
+
+
+def test_the_long_running_command_attributes_follow_a_command(bench):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    server.cycle()
+    assert server.shows("longRunningCommandsInQueue") == ("Configure",)
+    assert server.shows("longRunningCommandIDsInQueue") == (id,)
+    assert server.shows("longRunningCommandStatus") == (id, "QUEUED")
+    assert [json.loads(text)["uid"] for text in server.shows("lrcQueue")] == [id]
+    assert server.shows("commandedObsState") == "READY"
+    bench.ack(id, "ACCEPTED")
+    bench.ack(id, "IN_PROGRESS", progress=40, remaining=3.0)
+    server.cycle()
+    assert server.shows("longRunningCommandStatus") == (id, "IN_PROGRESS")
+    assert server.shows("longRunningCommandInProgress") == ("Configure",)
+    assert server.shows("longRunningCommandProgress") == (id, "40")
+    assert server.shows("lrcQueue") == ()
+    assert json.loads(server.shows("lrcExecuting")[0])["progress"] == 40
+    assert server.shows("commandsPending") == 1
+    bench.report(obsState="READY", command=id)
+    bench.ack(id, "COMPLETED")
+    server.cycle()
+    assert server.shows("longRunningCommandStatus") == (id, "COMPLETED")
+    assert server.shows("longRunningCommandResult")[0] == id
+    assert json.loads(server.shows("longRunningCommandResult")[1])[0] == 0
+    assert server.shows("lrcExecuting") == ()
+    finished = json.loads(server.shows("lrcFinished")[0])
+    assert (finished["uid"], finished["status"], finished["result"][0]) == (id, "COMPLETED", 0)
+    assert (server.shows("commandsPending"), server.shows("commandsFinished")) == (0, 1)
+    assert server.shows("obsState") == "READY"
+
+
+def test_a_time_out_is_made_by_the_facade_kept_on_the_log_and_a_late_ack_changes_nothing(bench):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    server.cycle()
+    bench.clock.sleep(COMMANDS["Configure"].deadline + 0.1)
+    server.cycle()
+    assert [(ack.id, ack.status) for ack in bench.acks()] == [(id, "TIMED_OUT")]
+    bench.ack(id, "COMPLETED")
+    server.cycle()
+    assert server.tracker.find(id).status == "TIMED_OUT"
+    assert server.shows("acksLate") == 1
+    assert "timed out" in " ".join(server.shows("healthInfo"))
+    assert bench.server(ready=False).tracker.find(id).status == "TIMED_OUT"
+
+
+def test_the_subarrays_of_a_server_do_not_wait_for_each_other(bench):
+    server = bench.server()
+    for device in (SUBARRAY, OTHER):
+        bench.report(device=device, State="ON", obsState="IDLE")
+    server.cycle()
+    ids = [server.give("Configure", CONFIGURE, device=device) for device in (SUBARRAY, OTHER)]
+    assert [command.id for command in bench.commands()] == ids
+    assert server.tracker.find(ids[0]).device == SUBARRAY
+
+
+def test_the_number_of_commands_without_an_outcome_is_bounded(bench):
+    server = bench.server()
+    on(bench, server, "READY")
+    for number in range(MOST_PENDING):
+        bench.report(obsState="READY")
+        server.cycle()
+        id = server.give("Scan", {**SCAN, "scan_id": number + 1})
+        bench.report(obsState="SCANNING", command=id)
+        server.cycle()
+    bench.report(obsState="READY")
+    server.cycle()
+    with pytest.raises(CommandRefused, match=f"{MOST_PENDING} commands are without an outcome"):
+        server.give("Scan", {**SCAN, "scan_id": 99})
+
+
+@pytest.mark.parametrize("mode", ["OFFLINE", "NOT_FITTED", "RESERVED"])
+def test_a_device_that_is_out_of_use_takes_no_commands(bench, mode):
+    server = bench.server()
+    bench.report(State="ON", obsState="IDLE", adminMode=mode)
+    server.cycle()
+    assert server.shows("State") == "DISABLE"
+    with pytest.raises(CommandRefused, match=f"adminMode is {mode}"):
+        server.give("Configure", CONFIGURE)
+
+
+def test_a_record_that_surely_never_left_is_undelivered_and_the_next_one_is_taken(bench):
+    server = bench.server()
+    on(bench, server)
+    server.bus.away = True
+    with pytest.raises(NotSent, match="will not be executed"):
+        server.give("Configure", CONFIGURE)
+    server.bus.away = False
+    assert [one.status for one in server.tracker.finished(SUBARRAY, 9)] == ["UNDELIVERED"]
+    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
+    server.give("Configure", CONFIGURE)
+
+
+def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_arrived(bench):
+    server = bench.server()
+    on(bench, server)
+    server.bus.mute = True
+    with pytest.raises(OutcomeUnknown, match=r"outcome unknown.*GetCommand"):
+        server.give("Configure", {**CONFIGURE, "transaction_id": TXN})
+    server.bus.mute = False
+    (command,) = bench.commands()
+    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE"), "perhaps nothing happens"
+    server.cycle()
+    assert server.gateway.show(SUBARRAY) == ("ON", "CONFIGURING")
+    assert server.give("Configure", {**CONFIGURE, "transaction_id": TXN}) == command.id
+
+
+def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_was_lost(bench):
+    server = bench.server()
+    on(bench, server)
+    server.bus.deaf = True
+    argument = {**CONFIGURE, "transaction_id": TXN}
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", argument)
+    (tracked,) = server.tracker.pending(SUBARRAY)
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", argument)  # sent once more, with the id and the times of the first
+    assert server.tracker.pending(SUBARRAY) == [tracked]
+    server.bus.deaf = False
+    bench.clock.sleep(COMMANDS["Configure"].start_within + 1.1)
+    server.cycle()
+    with pytest.raises(CommandRefused, match="never reached the bus"):
+        server.give("Configure", argument)
+    assert tracked.status == "UNDELIVERED"
+    server.give("Configure", CONFIGURE)
+
+
+def test_a_lost_command_is_sent_again_under_the_same_id(bench):
+    server = bench.server()
+    on(bench, server)
+    argument = {**CONFIGURE, "transaction_id": TXN}
+    server.bus.deaf = True
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", argument)
+    server.bus.deaf = False
+    (tracked,) = server.tracker.pending(SUBARRAY)
+    bench.clock.sleep(1.0)
+    assert server.give("Configure", argument) == tracked.id
+    (command,) = bench.commands()
+    assert (command.id, command.not_after) == (tracked.id, tracked.not_after)
+
+
+def test_before_the_bus_was_read_nothing_is_sent(bench):
+    server = bench.server(ready=False)
+    server.service.pump._behind = {"commands"}
+    with pytest.raises(CommandRefused, match="present state is not known"):
+        server.give("On")
+
+
+def test_a_second_instance_of_the_same_device_is_noticed_and_refuses(bench):
+    first = bench.server()
+    on(bench, first)
+    second = bench.server(ready=False)
+    for _ in range(5):
+        bench.clock.sleep(0.4)
+        first.cycle()
+        second.cycle()
+    with pytest.raises(CommandRefused, match="another device server of the name SdpFacade-subarray"):
+        second.give("Configure", CONFIGURE)
+    assert second.shows("healthState") == "FAILED"
+    assert "another device server" in second.shows("healthInfo")[0]
+    first.give("Configure", CONFIGURE)
+    first.stop()
+    bench.clock.sleep(0.6)
+    second.cycle()
+    second.give("Abort")
+    assert [command.command for command in bench.commands()] == ["Configure", "Abort"]
+
+
+def test_a_server_that_was_killed_comes_back_with_every_command_and_its_state(bench):
+    server = bench.server()
+    on(bench, server)
+    done = server.give("Configure", CONFIGURE)
+    bench.ack(done, "COMPLETED")
+    bench.report(obsState="READY", command=done)
+    server.cycle()
+    open_ = server.give("Scan", SCAN)
+    bench.ack(open_, "IN_PROGRESS", progress=10)
+    server.cycle()
+    names = ("obsState", "longRunningCommandStatus", "lrcFinished", "lrcExecuting")
+    shown = {name: server.shows(name) for name in names}
+    bench.clock.sleep(3.5)  # the lease of the one that was killed lapses
+    again = bench.server()
+    assert {name: again.shows(name) for name in shown} == shown
+    bench.report(obsState="SCANNING", command=open_)
+    again.cycle()
+    again.give("EndScan")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "schema"),
+        (b"nonsense", "schema"),
+        (b"{}", "schema"),
+        (b"[" * 50_000, "schema"),
+        (b'{"schema": "command/2"}', "schema"),
+        (b"\xff\xfe", "schema"),
+    ],
+)
+@pytest.mark.parametrize("topic", ["commands", "command-acks", "heartbeats", "state"])
+def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reason):
+    server = bench.server()
+    on(bench, server)
+    bench.broker.append(Record(topic=topic, key=b"x", value=value))
+    server.cycle()
+    account = server.service.pump.accounts[topic]
+    assert account.reasons == {reason: 1}
+    assert account.balance == 0
+    server.give("Configure", CONFIGURE)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("obsState", "BUSY"), ("State", "ALARM"), ("scanID", "seven"), ("scanTypes", "science"), ("colour", "green")],
+)
+def test_a_report_that_makes_no_sense_is_a_dead_letter_and_what_was_shown_stays(bench, attribute, value):
+    server = bench.server()
+    on(bench, server)
+    bench.report(**{attribute: value})
+    server.cycle()
+    assert server.service.pump.accounts["state"].dead_lettered == 1
+    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")

@@ -1,0 +1,242 @@
+"""Commands and their one outcome: the table, the order on the log, time-outs, bounds, restarts."""
+
+import itertools
+
+import pytest
+
+from facade.bus.port import Record
+from facade.commands import outcomes
+from facade.commands.messages import AckMessage, CommandMessage, command_id, issued
+from facade.commands.outcomes import FINAL, RESULT_CODE, TASK_STATUS, TRANSITIONS
+from facade.commands.tracker import Tracker
+
+DEVICE = "mid-sdp/subarray/01"
+T0 = 1_800_000_000_000_000
+S = 1_000_000
+STATUSES = sorted(TRANSITIONS)
+ACKED = sorted(set(STATUSES) - {"NEW", "SENT"})
+WAY = {
+    "NEW": (),
+    "SENT": (),
+    "ACCEPTED": ("ACCEPTED",),
+    "IN_PROGRESS": ("ACCEPTED", "IN_PROGRESS"),
+    **{status: (status,) for status in FINAL},
+}
+"""Acknowledgements that lead to each state."""
+
+numbers = itertools.count()
+
+
+def command(name: str = "Configure", **changes) -> CommandMessage:
+    fields = {
+        "id": command_id(T0, next(numbers), name),
+        "device": DEVICE,
+        "command": name,
+        "argument": {"scan_type": "a"},
+        "transaction_id": f"txn-{next(numbers)}",
+        "issued": T0,
+        "not_after": T0 + 5 * S,
+        "deadline": T0 + 10 * S,
+        "ceiling": T0 + 60 * S,
+        "repeatable": False,
+        "origin": "server",
+    }
+    return CommandMessage(**fields | changes)
+
+
+def ack(one: CommandMessage, status: str, at: int = T0 + S, **more) -> AckMessage:
+    return AckMessage(
+        id=one.id, device=one.device, command=one.command, status=status, time=at, origin="controller", **more
+    )
+
+
+def record(offset: int = 0) -> Record:
+    return Record(topic="commands", key=None, value=b"", partition=1, offset=offset, timestamp_us=T0)
+
+
+def tracker_with(one: CommandMessage, status: str) -> Tracker:
+    tracker = Tracker([DEVICE])
+    tracker.begin(one)
+    if status not in ("NEW", "UNDELIVERED"):
+        tracker.sent(one.id)
+        tracker.fold_command(one, record())
+    for step in WAY[status]:
+        tracker.fold_ack(ack(one, step), 0.0)
+    assert tracker.find(one.id).status == status
+    return tracker
+
+
+def test_the_table_is_complete():
+    assert set(TASK_STATUS) == set(TRANSITIONS)
+    assert set(RESULT_CODE) == FINAL
+    for status, following in TRANSITIONS.items():
+        assert following <= set(TRANSITIONS)
+        assert not following or status not in FINAL, f"{status} is an outcome and nothing may follow it"
+    reachable = {"NEW"}
+    for _ in TRANSITIONS:
+        reachable |= {after for before in reachable for after in TRANSITIONS[before]}
+    assert reachable == set(TRANSITIONS)
+
+
+@pytest.mark.parametrize(("before", "status"), itertools.product(STATUSES, ACKED))
+def test_an_acknowledgement_does_what_the_table_says(before, status):
+    one = command()
+    tracker = tracker_with(one, before)
+    tracker.fold_ack(ack(one, status), 0.0)
+    allowed = status in TRANSITIONS[before]
+    assert tracker.find(one.id).status == (status if allowed else before)
+    assert tracker.late[DEVICE] == (0 if allowed else 1)
+
+
+def test_the_first_outcome_wins_and_later_ones_are_counted():
+    one = command()
+    tracker = tracker_with(one, "SENT")
+    for status in ("COMPLETED", "FAILED", "TIMED_OUT", "COMPLETED"):
+        tracker.fold_ack(ack(one, status, text=status), 0.0)
+    found = tracker.find(one.id)
+    assert (found.status, found.text, len(found.acks)) == ("COMPLETED", "COMPLETED", 4)
+    assert (tracker.late[DEVICE], tracker.finished_total(DEVICE)) == (3, 1)
+
+
+def test_acknowledgements_that_overtake_the_command_wait_for_it():
+    one, tracker = command(), Tracker([DEVICE])
+    tracker.fold_ack(ack(one, "ACCEPTED"), 0.0)
+    tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
+    assert tracker.find(one.id) is None
+    tracker.fold_command(one, record())
+    assert tracker.find(one.id).status == "COMPLETED"
+    assert tracker.unknown[DEVICE] == 0
+
+
+def test_acknowledgements_of_no_command_are_counted_and_forgotten():
+    tracker = Tracker([DEVICE])
+    for _ in range(3):
+        tracker.fold_ack(ack(command(), "COMPLETED"), 0.0)
+    assert tracker.due(T0, 5.0, "server") == []
+    assert tracker.unknown[DEVICE] == 0
+    tracker.due(T0, 11.0, "server")
+    assert tracker.unknown[DEVICE] == 3
+    for _ in range(5000):
+        tracker.fold_ack(ack(command(), "COMPLETED"), 20.0)
+    assert len(tracker._orphans) == 1000
+    assert tracker.unknown[DEVICE] == 3 + 4000
+
+
+@pytest.mark.parametrize(
+    ("acks", "silent_until", "timed_out"),
+    [
+        ([], 10.0, False),
+        ([], 10.001, True),
+        ([("ACCEPTED", 1.0, None)], 10.001, True),
+        ([("IN_PROGRESS", 9.0, 5.0)], 14.0, False),
+        ([("IN_PROGRESS", 9.0, 5.0)], 14.001, True),
+        ([("IN_PROGRESS", 1.0, 2.0)], 10.0, False),  # it never shortens the deadline
+        ([("IN_PROGRESS", 9.0, 500.0)], 60.0, False),
+        ([("IN_PROGRESS", 9.0, 500.0)], 60.001, True),  # the ceiling stands
+    ],
+)
+def test_deadlines_and_ceilings(acks, silent_until, timed_out):
+    one = command()
+    tracker = tracker_with(one, "SENT")
+    for status, at, remaining in acks:
+        tracker.fold_ack(ack(one, status, T0 + round(at * S), remaining=remaining), 0.0)
+    made = tracker.due(T0 + round(silent_until * S), 100.0, "server")
+    assert [(a.id, a.status, a.origin) for a in made] == ([(one.id, "TIMED_OUT", "server")] if timed_out else [])
+
+
+def test_a_time_out_counts_once_the_log_has_it_and_not_before():
+    one = command()
+    tracker = tracker_with(one, "ACCEPTED")
+    (made,) = tracker.due(T0 + 11 * S, 100.0, "server")
+    assert tracker.due(T0 + 11 * S, 101.0, "server") == [], "not once more in each cycle"
+    assert len(tracker.due(T0 + 20 * S, 106.0, "server")) == 1, "but again when it does not come back"
+    assert tracker.find(one.id).status == "ACCEPTED"
+    tracker.fold_ack(ack(one, "COMPLETED"), 0.0)  # was on the log before
+    tracker.fold_ack(made, 0.0)
+    assert tracker.find(one.id).status == "COMPLETED"
+    assert tracker.late[DEVICE] == 1
+
+
+def test_a_command_that_never_appears_on_the_log_ends_undelivered_once_it_could_not_be_executed_any_more():
+    one, tracker = command(), Tracker([DEVICE])
+    tracker.begin(one)
+    assert tracker.due(one.not_after + S, 0.0, "server") == []
+    (made,) = tracker.due(one.not_after + S + 1, 0.0, "server")
+    assert made.status == "UNDELIVERED"
+    tracker.fold_ack(made, 0.0)
+    assert tracker.find(one.id).status == "UNDELIVERED"
+
+
+def test_a_record_that_was_given_up_and_is_there_after_all_is_a_command():
+    one, tracker = command(), Tracker([DEVICE])
+    tracker.begin(one)
+    tracker.undelivered(one.id, T0, "no broker")
+    assert tracker.pending(DEVICE) == []
+    tracker.fold_command(one, record())
+    assert [p.status for p in tracker.pending(DEVICE)] == ["SENT"]
+    assert tracker.finished_total(DEVICE) == 0
+    tracker.fold_ack(ack(one, "REJECTED"), 0.0)
+    assert tracker.find(one.id).status == "REJECTED"
+
+
+def test_a_repeated_record_is_left_out_and_other_devices_are_not_ours():
+    one, tracker = command(), Tracker([DEVICE])
+    assert tracker.fold_command(one, record(0)) is None
+    assert tracker.fold_command(one, record(1)) == "-repeated"
+    stranger = command(device="mid-sdp/subarray/02")
+    assert tracker.fold_command(stranger, record(2)) == "-other-device"
+    assert tracker.fold_ack(ack(stranger, "COMPLETED"), 0.0) == "-other-device"
+    assert len(tracker.pending(DEVICE)) == 1
+
+
+def test_memory_is_bounded_and_what_was_forgotten_is_forgotten_whole():
+    tracker = Tracker([DEVICE], keep=10)
+    made = [command() for _ in range(50)]
+    for one in made:
+        tracker.fold_command(one, record())
+        for status in ("ACCEPTED", *["IN_PROGRESS"] * 100, "COMPLETED"):
+            tracker.fold_ack(ack(one, status), 0.0)
+    assert [f.id for f in tracker.finished(DEVICE, 100)] == [one.id for one in made[-10:]]
+    assert tracker.finished_total(DEVICE) == 50
+    assert tracker.find(made[0].id) is None
+    assert tracker.of_transaction(DEVICE, "Configure", made[0].transaction_id) is None
+    assert len(tracker.find(made[-1].id).acks) == 50
+
+
+def test_who_reads_the_log_anew_finds_the_same():
+    """A restarted server, and one that never heard the caller, agree with the one that sent."""
+    made = [command() for _ in range(5)]
+    log = [(one, status) for one in made for status in ("ACCEPTED", "COMPLETED", "FAILED")]
+    sender, reader = Tracker([DEVICE]), Tracker([DEVICE])
+    for one in made:
+        sender.begin(one)
+        sender.sent(one.id)
+    for tracker in (sender, reader):
+        for one in made:
+            tracker.fold_command(one, record())
+        for one, status in log:
+            tracker.fold_ack(ack(one, status), 0.0)
+    shown = [[(t.id, t.status, len(t.acks), t.place) for t in tr.finished(DEVICE, 9)] for tr in (sender, reader)]
+    assert shown[0] == shown[1]
+    assert sender.late == reader.late
+
+
+@pytest.mark.parametrize(
+    ("id", "when"),
+    [
+        (command_id(T0, 7, "Scan"), T0),
+        ("1800000000.5_1_Scan", T0 + S // 2),
+        ("", 0),
+        ("Scan", 0),
+        ("inf_1_Scan", 0),
+        ("nan_1_Scan", 0),
+        ("1e400_1_Scan", 0),
+    ],
+)
+def test_an_id_says_when_it_was_issued(id, when):
+    assert issued(id) == when
+
+
+def test_every_outcome_has_its_result_code_by_name():
+    wanted = {"COMPLETED": outcomes.OK, "REJECTED": outcomes.RESULT_REJECTED, "ABORTED": outcomes.RESULT_ABORTED}
+    assert {name: RESULT_CODE[name] for name in wanted} == wanted
