@@ -88,7 +88,7 @@ def demo(
     rate: Annotated[float, typer.Option(min=1, help="Heaps/s of each node.")] = 31_800.0,
     seconds: Annotated[float, typer.Option(min=5, help="How long the simulator sends.")] = 30.0,
     garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records.")] = 0.0002,
-    kills: Annotated[bool, typer.Option(help="kill -9 a worker and a device server on the way.")] = True,
+    kills: Annotated[bool, typer.Option(help="kill -9 a worker, device servers and the controller on the way.")] = True,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
@@ -99,7 +99,7 @@ def demo(
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
 ) -> None:
-    """Run the whole system here with a simulated SDP, kill parts of it, and account for every record.
+    """Run the whole system here with a simulated SDP, kill parts of it, and account for every record and command.
 
     The exit code is 1 if anything does not balance or a limit is passed.
     """

@@ -17,13 +17,19 @@ from rich.text import Text
 from devices.events import Record, Records, rate
 from facade.reading import Quality
 
-NODE, MASTER, BUS = "SdpIngestNode", "SdpMaster", "SdpBus"
+NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
 MOST_ROWS: Final = 40
 _FIXED_LINES: Final = 16
-"""Lines of the view that are no node's row."""
+"""Lines of the view that are no device's row."""
+_SUBARRAY_LINES: Final = 3
+"""Lines above and below the subarrays' rows."""
 
 _STYLES = {Quality.VALID: "", Quality.WARNING: "yellow", Quality.ALARM: "bold red", Quality.INVALID: "dim strike"}
 _STATES = {"ON": "green", "ALARM": "bold red", "FAULT": "bold red", "STANDBY": "yellow", "DISABLE": "dim"}
+_OBS_STATES = {"SCANNING": "bold green", "READY": "green", "IDLE": "cyan", "EMPTY": "dim"} | dict.fromkeys(
+    ("FAULT", "ABORTED"), "bold red"
+)
+_STATUSES = {"COMPLETED": "green", "FAILED": "bold red", "TIMED_OUT": "bold red", "UNDELIVERED": "bold red"}
 _HEALTH = {"OK": "bold green", "DEGRADED": "bold yellow", "FAILED": "bold red", "UNKNOWN": "bold magenta"}
 _DASH = "-"
 _NOTHING = Record()
@@ -65,6 +71,7 @@ BUS_FIELDS = (
 SHOWN = {
     NODE: ("State", *(field.attribute for field in NODE_FIELDS)),
     MASTER: ("State", "healthState", "healthInfo", "nodesReporting", "nodesExpected", "heapRate"),
+    SUBARRAY: ("State", "obsState", "healthState", "scanID", "lastCommand", "longRunningCommandProgress"),
     BUS: ("State", *(field.attribute for field in BUS_FIELDS), "deadLetterReasons", "lastError"),
 }
 """The attributes that the view needs, by device class."""
@@ -82,6 +89,8 @@ class Scene:
     """[Unix s]."""
     health_labels: tuple[str, ...]
     """Labels of healthState."""
+    obs_states: tuple[str, ...] = ()
+    """Labels of obsState."""
 
     def record(self, device: str, attribute: str) -> Record:
         """Give what came of an attribute, be it nothing."""
@@ -97,9 +106,10 @@ class Scene:
         return _DASH if newest is None or newest.value is None else self.health_labels[int(newest.value)]
 
 
-def rows_in(height: int) -> int:
-    """Give how many nodes have a row on a terminal of so many lines."""
-    return max(4, min(height - _FIXED_LINES, MOST_ROWS))
+def rows_in(height: int, subarrays: int = 0) -> int:
+    """Give how many nodes have a row on a terminal of so many lines, beside so many subarrays."""
+    others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0)
+    return max(4, min(height - others, MOST_ROWS))
 
 
 def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
@@ -108,7 +118,8 @@ def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
     panels.add_column(ratio=3)
     panels.add_column(ratio=2)
     panels.add_row(_bus(scene), _health(scene))
-    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), panels)
+    subarrays = (_subarrays(scene), Text()) if scene.devices.get(SUBARRAY) else ()
+    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, panels)
 
 
 def summary(scene: Scene) -> str:
@@ -125,6 +136,10 @@ def summary(scene: Scene) -> str:
         f"  lag {figure(BUS, 'ingestHeapsLag')}  late {figure(BUS, 'ingestHeapsLate')}"
         f"  dead letters {figure(BUS, 'ingestHeapsDeadLettered')}"
         f"  balance {figure(BUS, 'ingestHeapsBalance')}  workers {figure(BUS, 'workersAlive')}"
+        + "".join(
+            f"  {device.rsplit('/', 1)[-1]} {_enum(scene.record(device, 'obsState'), scene.obs_states, {})}"
+            for device in scene.devices.get(SUBARRAY, ())
+        )
     )
 
 
@@ -190,6 +205,43 @@ def _row(scene: Scene, device: str) -> list[Text]:
         age,
         Text(f"{pushed:.1f}"),
     ]
+
+
+def _subarrays(scene: Scene) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold")
+    for title in ("subarray", "state", "obsState", "health"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("scan", justify="right", no_wrap=True)
+    for title in ("last command", "status"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("progress", justify="right", no_wrap=True)
+    for device in scene.devices[SUBARRAY]:
+        table.add_row(*_subarray(scene, device))
+    return table
+
+
+def _subarray(scene: Scene, device: str) -> list[Text]:
+    last = scene.record(device, "lastCommand")
+    id, name, status = (str(last.newest.value).split() if last.newest and last.newest.value else [_DASH] * 3)[:3]
+    progress = scene.record(device, "longRunningCommandProgress").newest
+    pairs = tuple(progress.value or ()) if progress else ()
+    percent = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(id)
+    return [
+        Text(device.rsplit("/", 1)[-1]),
+        _state(scene.record(device, "State")),
+        _enum(scene.record(device, "obsState"), scene.obs_states, _OBS_STATES),
+        _enum(scene.record(device, "healthState"), scene.health_labels, _HEALTH),
+        cell(scene.record(device, "scanID"), lambda value: str(value or _DASH)),
+        cell(last, lambda _: name),
+        cell(last, lambda _: status, _STATUSES.get(status, "yellow" if status != _DASH else "dim")),
+        Text(f"{percent} %" if percent else _DASH, style="" if percent else "dim"),
+    ]
+
+
+def _enum(record: Record, labels: Sequence[str], styles: Mapping[str, str]) -> Text:
+    newest = record.newest
+    label = "" if newest is None or newest.value is None else labels[int(newest.value)]
+    return cell(record, lambda _: label, styles.get(label, "yellow"))
 
 
 def _state(record: Record) -> Text:

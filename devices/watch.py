@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from devices.events import EventRecorder
-from devices.view import MOST_ROWS, SHOWN, Scene, render, rows_in, summary
+from devices.view import MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
 from facade.clock import Clock
 from facade.icd.model import Icd
 
@@ -34,7 +34,7 @@ class Watch:
         clock: Clock,
     ) -> None:
         self._recorder, self._devices, self._clock = recorder, devices, clock
-        self._tango_host, self._health_labels = tango_host, icd.enums["HealthState"]
+        self._tango_host, self._enums = tango_host, icd.enums
 
     def scene(self) -> Scene:
         """Take the picture of now."""
@@ -43,13 +43,15 @@ class Watch:
             devices=self._devices,
             records=self._recorder.records(),
             now=self._clock.now(),
-            health_labels=self._health_labels,
+            health_labels=self._enums["HealthState"],
+            obs_states=self._enums["ObsState"],
         )
 
     def live(self, console: Console, *, screen: bool) -> Live:
         """Give the live view; use it in a `with` statement."""
+        subarrays = len(self._devices.get(SUBARRAY, ()))
         return Live(
-            get_renderable=lambda: render(self.scene(), rows=rows_in(console.height)),
+            get_renderable=lambda: render(self.scene(), rows=rows_in(console.height, subarrays)),
             console=console,
             refresh_per_second=_REFRESH,
             screen=screen,

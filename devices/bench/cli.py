@@ -29,6 +29,7 @@ MEASUREMENTS = {
     "peers": "devices.bench.peers:peers",
     "latency": "devices.bench.latency:latency",
     "reads": "devices.bench.reads:reads",
+    "commands": "devices.bench.commands:commands",
     "scale": "devices.bench.scale:scale",
 }
 """Where each measurement is; loaded only when it is made."""

@@ -27,6 +27,10 @@ ROLES = {
     "asyncio": "devices.bench.peer_roles:one_at_a_time",
     "listen": "devices.bench.client_roles:listen",
     "read": "devices.bench.client_roles:read",
+    "controller": "devices.bench.command_roles:controller",
+    "echo": "devices.bench.command_roles:echo",
+    "bare-device": "devices.bench.command_roles:bare_device",
+    "call-commands": "devices.bench.command_roles:call_commands",
 }
 
 

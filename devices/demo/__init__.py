@@ -1,1 +1,1 @@
-"""The whole system on one machine, with a simulated SDP, two accidents, and an account to the last record."""
+"""The whole system on one machine, with a simulated SDP, an observation, accidents, and an account of it all."""

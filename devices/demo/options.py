@@ -11,6 +11,8 @@ SERVER_RECOVERY: Final = 5.0
 """Longest time from the new start of a killed device server until its values are back [s]."""
 WORKER_RECOVERY: Final = 15.0
 """The same for an aggregate worker [s]."""
+CONTROLLER_RECOVERY: Final = 15.0
+"""Longest time from the new start of a killed controller until the command that it was executing has an outcome [s]."""
 WORKER_SETTLES: Final = 6.0
 """So long after a restart of a worker events come late: a held-up window is made up for in steps of
 the ICD's shortest gap, a fifth of a second each [s]."""
@@ -28,6 +30,10 @@ DRAINS_WITHIN: Final = 60.0
 """Longest time for everything sent to be accounted for [s]."""
 FLOWS_WITHIN: Final = 30.0
 """Longest time from the start until all nodes show a value [s]."""
+OBSERVED_WITHIN: Final = 90.0
+"""Longest time from when all else is done until the observation has ended [s]."""
+ENDS_WITHIN: Final = 15.0
+"""Longest time from then until the last command has its outcome [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,7 @@ class DemoOptions:
     """What may be chosen."""
 
     nodes: int = 4
+    subarrays: int = 2
     rate: float = 31_800.0
     """Heaps of each node [1/s]."""
     seconds: float = 30.0

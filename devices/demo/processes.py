@@ -1,7 +1,9 @@
 """The processes of a demo: each is written down as soon as it runs, so that none is ever forgotten."""
 
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,7 @@ from facade.infra.processes import ProcessRecord
 
 _FILE = "processes.json"
 _GRACE = 20.0
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Processes:
@@ -30,6 +33,7 @@ class Processes:
         self._environment: Mapping[str, str] = {}
         self._running: dict[str, ProcessRecord] = {}
         self._all: list[ProcessRecord] = []
+        self._ending: set[str] = set()
 
     def stop_left_over(self) -> list[str]:
         """Stop what an earlier demo, which could not tidy up, left running; give the names."""
@@ -48,13 +52,22 @@ class Processes:
         """Set the environment of everything that is started from now on."""
         self._environment = variables
 
-    def start(self, name: str, argv: Sequence[str]) -> None:
-        """Start a process."""
+    def start(self, name: str, argv: Sequence[str], *, ends: bool = False) -> None:
+        """Start a process.
+
+        Parameters
+        ----------
+        ends
+            Whether it ends by itself when its work is done.
+        """
         log = self.folder / f"{name}.log"
-        record = processes.spawn(name, argv, log=log, env={**os.environ, **self._environment})
-        self._running[name] = record
-        self._all.append(record)
-        self._save()
+        with _signals_wait():
+            record = processes.spawn(name, argv, log=log, env={**os.environ, **self._environment})
+            self._running[name] = record
+            if ends:
+                self._ending.add(name)
+            self._all.append(record)
+            self._save()
 
     def start_again(self, name: str) -> None:
         """Start a process that was killed, with the same arguments."""
@@ -85,7 +98,7 @@ class Processes:
             A process has ended by itself; the message has the end of its log.
         """
         for record in self._running.values():
-            if not processes.is_alive(record):
+            if record.name not in self._ending and not processes.is_alive(record):
                 raise InfraError(
                     f"{record.name} (process {record.pid}) ended by itself; the end of {record.log}:\n"
                     f"{tools.tail_of(record.log)}"
@@ -106,3 +119,18 @@ class Processes:
         beside = self.folder / f".{_FILE}"
         beside.write_bytes(msgspec.json.encode(list(self._running.values())))
         beside.replace(self.folder / _FILE)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Take signals later: one between the start of a process and its being written down would leave it behind."""
+    came: list[int] = []
+    # A handler of our own, as a signal that is blocked or ignored would stay so in the process that is started.
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])

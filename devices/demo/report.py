@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from devices.demo.account import NODE_TOTALS, Line
+from devices.demo.command_account import CommandLine
 from devices.demo.timing import Interval, Pace, Spread
 from facade.simulate.report import Report
 
@@ -25,6 +26,15 @@ _TITLES = {
     "packetsLateTotal": "late",
 }
 """Of the attributes of a node."""
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """One accident."""
+
+    time: float
+    """[Unix s]."""
+    what: str
+    """The process."""
 
 
 class DemoReport(msgspec.Struct, kw_only=True):
@@ -46,6 +56,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """What does not balance, which limit was passed, what went wrong; empty: all is well."""
     restarts: list[Interval] = []
     """From each kill until all was back and quiet [Unix s]."""
+    kills: list[Kill] = []
     first_values_after: float | None = None
     """From the start of the simulator until all nodes showed a value [s]."""
     worker_recovery: float | None = None
@@ -64,6 +75,13 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """The same, outside of restarts."""
     pace: Pace | None = None
     account: list[Line] = []
+    subarray_recovery: float | None = None
+    """From the new start of the subarrays' killed device server until their state was back [s]."""
+    controller_recovery: float | None = None
+    """From the new start of the killed controller until the command that it was executing had its outcome [s]."""
+    commands: list[CommandLine] = []
+    """Each command of the observation, in the order of the calls."""
+    command_account: list[Line] = []
     sent: Report | None = None
     """The simulator's own report."""
 
@@ -102,6 +120,51 @@ def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None
     console.print(table)
 
 
+def print_commands(console: Console, report: DemoReport) -> None:
+    """Print the story of each command, and whether all agree about them."""
+    table = Table("at s", title="THE COMMANDS", title_style="bold", title_justify="left")
+    for title in ("subarray", "command", "durable ms", "begun ms", "outcome", "obsState by its events"):
+        table.add_column(title, justify="right" if title.endswith(" ms") else "left", no_wrap=True)
+    rows = [(line.called, _command(line)) for line in report.commands]
+    rows += [(kill.time, [Text(), Text(f"kill -9 {kill.what}", "red")]) for kill in report.kills]
+    for time, cells in sorted(rows, key=lambda row: row[0]):
+        table.add_row(Text(f"{time - report.began:.1f}"), *cells)
+    console.print(table)
+    print_command_account(console, report.command_account)
+
+
+def print_command_account(console: Console, lines: Sequence[Line]) -> None:
+    """Print what TM gave beside what the bus, the devices and the controller say; a column for each device."""
+    devices = list(dict.fromkeys(line.where for line in lines))
+    table = Table("every command", title="THEIR ACCOUNT (what was expected, where it differs)", title_style="bold")
+    table.title_justify = "left"
+    for device in devices:
+        table.add_column(device, justify="right", no_wrap=True)
+    table.add_column("")
+    for what in dict.fromkeys(line.what for line in lines):
+        figures = [line for line in lines if line.what == what]
+        cells = [_found(line) if line.agrees else f"{_found(line)} ({line.expected})" for line in figures]
+        table.add_row(what, *cells, _verdict(all(line.agrees for line in figures)))
+    console.print(table)
+
+
+def _command(line: CommandLine) -> list[Text]:
+    outcome = line.outcome or ("no outcome" if line.id else "refused")
+    remarks = [outcome]
+    if line.outcome != "COMPLETED":
+        remarks.append(line.text.partition(":")[0])
+    if line.executions > 1:
+        remarks.append(f"begun {line.executions} times")
+    return [
+        Text(line.device.rsplit("/", 1)[-1]),
+        Text(line.name + (f" ({line.calls} calls)" if line.calls > 1 else "")),
+        Text("-" if line.durable is None else f"{line.durable * 1e3:,.0f}"),
+        Text("-" if line.begun is None else f"{line.begun * 1e3:,.0f}"),
+        Text(", ".join(remarks), "green" if outcome == "COMPLETED" else "yellow"),
+        Text(" → ".join(line.path)),
+    ]
+
+
 def _equation(sent: Report) -> str:
     expected = sent.expected
     suppressed, dead_lettered = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
@@ -124,7 +187,8 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
     for failure in report.failures:
         console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
     if not report.failures:
-        console.print("[bold green]Everything balances to the last record, and every limit is kept.[/bold green]")
+        text = "Everything balances to the last record, every command has one outcome, and every limit is kept."
+        console.print(f"[bold green]{text}[/bold green]")
     console.print(f"report: {escape(str(file))}")
 
 
@@ -133,6 +197,8 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("first values of all nodes after", _seconds(report.first_values_after)),
         ("worker killed and started again: all data flow after", _seconds(report.worker_recovery)),
         ("device server killed and started again: values back after", _seconds(report.server_recovery)),
+        ("subarrays' server killed and started again: state back after", _seconds(report.subarray_recovery)),
+        ("controller killed and started again: outcome after", _seconds(report.controller_recovery)),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
         ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),

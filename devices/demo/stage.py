@@ -28,7 +28,10 @@ Say = Callable[[str], None]
 
 PREFIX = "demo-"
 WORKERS = ("aggregate-0", "aggregate-1")
-SIMULATOR = "simulate"
+SIMULATOR, CONTROLLER, TM = "simulate", "controller", "tm"
+SUBARRAY_SERVER = "subarray"
+_SCAN = 2.0
+"""How long a scan lasts [s]."""
 _MOST_DISK = 2_000_000_000
 """Notifications that are kept per partition [bytes]: at full rate the ICD's hour would be some 100 GB."""
 
@@ -54,6 +57,7 @@ class Stage:
             "SDP_TOPIC_PREFIX": self.settings.prefix,
             "SDP_INGEST_NODES": str(self.settings.nodes),
             "SDP_RACK_SIZE": str(self.settings.rack_size),
+            "SDP_SUBARRAYS": str(self.settings.subarrays),
         }
 
     @property
@@ -61,12 +65,25 @@ class Stage:
         """Where the simulator keeps its account."""
         return self.processes.folder / "sent.json"
 
+    @property
+    def journal_file(self) -> Path:
+        """Where TM writes down what it does and sees."""
+        return self.processes.folder / "observation.json"
+
+    @property
+    def executions_file(self) -> Path:
+        """Where the controller writes down what it executes."""
+        return self.processes.folder / "executions.jsonl"
+
     def start_servers(self) -> None:
-        """Start workers and device servers."""
+        """Start workers, device servers and the controller of the subarrays."""
         for name in WORKERS:
             self.processes.start(name, [_program("sdp-facade"), "aggregate", "--slot", name[-1]])
         for instance in self.instances:
             self.processes.start(instance, [_program(SERVER), instance])
+        argv = ["simulate", "controller", f"--subarrays={self.settings.subarrays}", f"--report={self.executions_file}"]
+        self.executions_file.unlink(missing_ok=True)
+        self.processes.start(CONTROLLER, [_program("sdp-facade"), *argv])
 
     def start_simulator(self) -> None:
         """Let the ingest nodes speak."""
@@ -77,6 +94,12 @@ class Stage:
         argv = ["simulate", "ingest", f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}", *chances]
         self.sent_file.unlink(missing_ok=True)
         self.processes.start(SIMULATOR, [_program("sdp-facade"), *argv, f"--report={self.sent_file}"])
+
+    def start_observation(self) -> None:
+        """Let TM observe with all subarrays."""
+        argv = [self.endpoints.tango_host, str(self.journal_file), str(_SCAN), *self.tango_side.subarrays]
+        self.journal_file.unlink(missing_ok=True)
+        self.processes.start(TM, [sys.executable, "-m", "devices.demo.tm", *argv], ends=True)
 
 
 def set_stage(options: DemoOptions, processes: Processes, say: Say, clock: Clock, stack: ExitStack) -> Stage:
@@ -94,7 +117,12 @@ def set_stage(options: DemoOptions, processes: Processes, say: Say, clock: Clock
     if left := processes.stop_left_over():
         say(f"stopped what an earlier demo had left: {', '.join(left)}")
     endpoints = _services(options, say, stack)
-    settings = Settings(bootstrap=endpoints.bootstrap, prefix=f"{PREFIX}{round(clock.now())}.", nodes=options.nodes)
+    settings = Settings(
+        bootstrap=endpoints.bootstrap,
+        prefix=f"{PREFIX}{round(clock.now())}.",
+        nodes=options.nodes,
+        subarrays=options.subarrays,
+    )
     _topics(icd, settings, say, clock, stack)
     _register(icd, settings, endpoints.tango_host, say)
     stack.callback(processes.stop_all)
@@ -184,7 +212,7 @@ def _program(name: str) -> str:
 def what_to_try(stage: Stage) -> str:
     """Say what can be done with a demo that stays."""
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in stage.environment.items())
-    device = stage.tango_side.devices["SdpIngestNode"][0]
+    device, subarray = stage.tango_side.devices["SdpIngestNode"][0], stage.tango_side.subarrays[0]
     return f"""The demo stays until Ctrl-C. Point another shell at it:
 
     export {variables}
@@ -199,6 +227,8 @@ Then try:
     >>> import tango
     >>> node = tango.DeviceProxy("{device}")
     >>> print(node.heapRate, node.heapsTotal, node.read_attribute("latencyP99"))
+    >>> subarray = tango.DeviceProxy("{subarray}")
+    >>> print(subarray.On(), subarray.State(), subarray.lastCommand)
 
     tangogql                      # GraphQL for Taranta, where it is installed
     sdp-facade simulate --help

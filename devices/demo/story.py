@@ -1,4 +1,4 @@
-"""The story of a demo: start, two accidents, stop, account. Whatever happens, everything is cleared away."""
+"""The story of a demo: start, observation, accidents, stop, account. Whatever happens, all is cleared away."""
 
 import signal
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ from rich.markup import escape
 
 from devices.demo import accidents, verdict
 from devices.demo.account import compare, disagreements
+from devices.demo.observing import account_for_commands
 from devices.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from devices.demo.processes import Processes
-from devices.demo.report import DemoReport, print_account, print_figures, print_verdict
+from devices.demo.report import DemoReport, print_account, print_commands, print_figures, print_verdict
 from devices.demo.show import Show
 from devices.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
 from devices.events import EventRecorder
@@ -77,7 +78,7 @@ def _play(stage: Stage, show: Show, report: DemoReport, clock: Clock, stack: Exi
 def _start_servers(stage: Stage, show: Show, recorder: EventRecorder) -> None:
     stage.start_servers()
     show.check = stage.processes.check
-    show.step(f"started: 2 aggregate workers and the device servers {', '.join(stage.instances)}")
+    show.step(f"started: 2 aggregate workers, a controller, the device servers {', '.join(stage.instances)}")
     took = show.demand(
         lambda: all(stage.tango_side.read(device, ["State"]) for device in _all_devices(stage)),
         FLOWS_WITHIN,
@@ -99,15 +100,21 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
     report.first_values_after = clock.now() - begin
     show.step(f"all nodes show values, {report.first_values_after:.1f} s after the simulator's start")
 
+    stage.start_observation()
+    show.step(f"TM begins to observe with {', '.join(stage.tango_side.subarrays)}")
+
     def wait_for(part: float) -> None:
         show.wait(max(begin + part * options.seconds - clock.now(), 0.0))
 
     if options.kills:
+        accidents.kill_subarray_server(stage, show, report, recorder, clock)
+        accidents.kill_controller(stage, show, report, clock)
         wait_for(1 / 3)
         accidents.kill_worker(stage, show, report, clock)
         wait_for(2 / 3)
         accidents.kill_server(stage, show, report, recorder, clock)
     wait_for(1.0)
+    account_for_commands(stage, show, report, clock)
 
 
 def _stay(stage: Stage, show: Show) -> None:
@@ -152,10 +159,11 @@ def _judge(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder
     recorder.close()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
-    report.balanced = not wrong
+    report.balanced = not wrong and all(line.agrees for line in report.command_account)
     verdict.measure(stage, report, recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(stage, report)]
     print_account(show.console, sent, report.account)
+    print_commands(show.console, report)
     print_figures(show.console, report)
 
 

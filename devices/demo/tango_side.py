@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import tango
 
 from devices.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, Found
-from devices.view import BUS, MASTER, NODE
+from devices.view import BUS, MASTER, NODE, SUBARRAY
 from facade.icd.model import Attribute, DeviceClass, Icd
 
 _REASONS_STREAM = "ingest.heaps"
+_MOST_COMMANDS = 2000
 
 
 class Shown(NamedTuple):
@@ -43,6 +44,11 @@ class TangoSide:
         """Give the device of each ingest node."""
         return {int(name.rsplit("/", 1)[-1]): name for name in self.devices[NODE]}
 
+    @property
+    def subarrays(self) -> Sequence[str]:
+        """Give the devices of the subarrays."""
+        return self.devices[SUBARRAY]
+
     def read(self, device: str, attributes: Iterable[str]) -> dict[str, Shown]:
         """Read some attributes at once; those that cannot be read are left out, all of them if nobody answers."""
         try:
@@ -58,6 +64,25 @@ class TangoSide:
     def bus(self, *attributes: str) -> dict[str, Shown]:
         """Read attributes of SdpBus."""
         return self.read(self.devices[BUS][0], attributes)
+
+    def subarrays_known(self) -> bool:
+        """Tell whether all subarrays show what the bus says of them."""
+        states = [self.read(device, ["State"]).get("State") for device in self.subarrays]
+        return all(one is not None and one.value != tango.DevState.UNKNOWN for one in states)
+
+    def executes(self, device: str, command: str) -> bool:
+        """Tell whether a subarray shows a command in the middle of its execution."""
+        shown = self.read(device, ["longRunningCommandProgress"]).get("longRunningCommandProgress")
+        return shown is not None and any(text.endswith(f"_{command}") for text in shown.value or ())
+
+    def nothing_pending(self) -> bool:
+        """Tell whether every command of every subarray has an outcome."""
+        pending = [self.read(device, ["commandsPending"]).get("commandsPending") for device in self.subarrays]
+        return all(one is not None and one.value == 0 for one in pending)
+
+    def history(self, device: str) -> str:
+        """Give all that a device tells of its commands."""
+        return str(self._proxies[device].GetCommandHistory(_MOST_COMMANDS))
 
     def windows_since(self, time: float) -> bool:
         """Tell whether every node shows a valid window with data from after a time [Unix s]."""

@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from devices.demo.options import DRAINS_WITHIN, INVALID_SLACK, JITTER, RATE_SLACK, SERVER_RECOVERY, WORKER_RECOVERY
+from devices.demo.options import (
+    CONTROLLER_RECOVERY,
+    DRAINS_WITHIN,
+    INVALID_SLACK,
+    JITTER,
+    RATE_SLACK,
+    SERVER_RECOVERY,
+    WORKER_RECOVERY,
+)
 from devices.demo.report import DemoReport
 from devices.demo.stage import Stage
 from devices.demo.timing import LASTING, Interval, notification_latency, pace, window_latency, without_rereads
@@ -45,6 +53,8 @@ def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
         limits += [
             ("the killed worker's output is back", report.worker_recovery, WORKER_RECOVERY),
             ("the killed device server's values are back", report.server_recovery, SERVER_RECOVERY),
+            ("the killed subarray server's state is back", report.subarray_recovery, SERVER_RECOVERY),
+            ("the killed controller's command has an outcome", report.controller_recovery, CONTROLLER_RECOVERY),
         ]
     failures = [
         f"{what}: expected within {limit:.1f} s, got {'never' if value is None else f'{value:.2f} s'}"

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from facade.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.admin_mode import DISABLED
@@ -19,7 +19,7 @@ from facade.commands.arguments import Arguments
 from facade.commands.lease import Lease
 from facade.commands.messages import CommandMessage, command_id, command_record
 from facade.commands.outcomes import NEW, UNDELIVERED
-from facade.commands.rules import OBS_STATE, refusal, shown, unsettled
+from facade.commands.rules import OBS_STATE, REPORTED, contradiction, refusal, shown, unsettled
 from facade.commands.tracker import Tracked, Tracker, digest
 from facade.device_state import STATE, DeviceStates
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
@@ -100,6 +100,7 @@ class Gateway:
                 return again
         else:
             self._require_allowed(device, command, commands)
+            self._require_sense(device, command, document, where)
         message = self._message(device, command, document, transaction_id, before)
         return self._send(message, headers)
 
@@ -142,6 +143,11 @@ class Gateway:
             what = f"{command.name}: {len(pending)} commands are without an outcome; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, origin)
 
+    def _require_sense(self, device: str, command: Command, document: dict[str, Any] | None, where: str) -> None:
+        told = {name: found.value for name in REPORTED if (found := self.states.get(device, name)) is not None}
+        if document is not None and (why := contradiction(command.argument or "", document, told)):
+            raise CommandRefused(FAILED, f"{command.name}: {why}", where)
+
     def _repeated(self, before: Tracked, argument: bytes, where: str) -> str | None:
         """Give the id of the command that a transaction id stands for; None: it must be sent once more."""
         if before.digest != argument:
@@ -162,7 +168,7 @@ class Gateway:
         self,
         device: str,
         command: Command,
-        document: dict[str, object] | None,
+        document: dict[str, Any] | None,
         transaction_id: str,
         before: Tracked | None,
     ) -> CommandMessage:

@@ -23,6 +23,8 @@ _RETRY = 0.2
 """Pause before that [s]."""
 _LONGEST_TEXT = 10_000
 _LONGEST_REMAINING = 86_400.0
+_LONGEST_VALUE = 262_144
+"""Bounds of the messages' schemas."""
 
 Wait = Callable[[threading.Event, float], object]
 
@@ -81,6 +83,8 @@ class Outbox:
             message = StateMessage(
                 device=device, attribute=name, value=value, time=self.now_us(), origin=self._component, command=command
             )
+            if len(value) > _LONGEST_VALUE:
+                raise ValueError(f"{name}: expected at most {_LONGEST_VALUE} characters, got {len(value)}")
             try:
                 self.states.set(message)
             except KeyError:

@@ -1,11 +1,11 @@
-"""What a controller knows of commands before it begins one: the log, and how far it is in it.
+"""What a controller knows of commands before it begins one.
 
 There is no other store: the outcomes are those of ``command-acks``, which a controller reads to its
 end before it begins its first command and follows from then on.
 """
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import msgspec
@@ -33,11 +33,12 @@ class Known:
 
 
 class Past:
-    """What the log says of each command, by its id."""
+    """What the log says of each command, by its id; may be used from several threads."""
 
     def __init__(self) -> None:
         self._open: dict[str, Known] = {}
         self._final: OrderedDict[str, Known] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, command_id: str) -> Known | None:
         """Give what is known of a command; None: nobody has acknowledged it."""
@@ -62,7 +63,10 @@ class Past:
         return [known.ack for known in self._open.values() if known.ack.origin == origin]
 
     def _take(self, known: Known) -> None:
-        command_id = known.ack.id
+        with self._lock:
+            self._keep(known.ack.id, known)
+
+    def _keep(self, command_id: str, known: Known) -> None:
         before = self._final.get(command_id)
         if before is not None and (before.logged or not known.logged):
             return  # the first outcome holds, and the log says which one that is
@@ -74,44 +78,3 @@ class Past:
         self._final[command_id] = known
         if len(self._final) > _REMEMBERED:
             self._final.popitem(last=False)
-
-
-class Offsets:
-    """How far a consumer is with each partition when its records end in any order."""
-
-    def __init__(self) -> None:
-        self._unfinished: dict[int, set[int]] = defaultdict(set)
-        self._after: dict[int, int] = {}
-        """By partition: the offset behind the newest record taken."""
-        self._committed: dict[int, int] = {}
-
-    def take(self, partition: int, offset: int) -> bool:
-        """Note that a record was taken; False if it is in work already."""
-        if offset in self._unfinished[partition]:
-            return False
-        self._unfinished[partition].add(offset)
-        self._after[partition] = max(self._after.get(partition, 0), offset + 1)
-        return True
-
-    def finish(self, partition: int, offset: int) -> None:
-        """Note that a record needs never be taken again."""
-        self._unfinished[partition].discard(offset)
-
-    def lose(self, partition: int) -> None:
-        """Forget a partition that is another's."""
-        self._unfinished.pop(partition, None)
-        self._after.pop(partition, None)
-        self._committed.pop(partition, None)
-
-    def reached(self, partition: int) -> int:
-        """Give the offset before which all is done."""
-        return min(self._unfinished[partition], default=self._after[partition])
-
-    def due(self) -> dict[int, int]:
-        """Give, by partition, the offset before which all is done, where that has moved."""
-        reached = {partition: self.reached(partition) for partition in self._after}
-        return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}
-
-    def committed(self, offsets: Mapping[int, int]) -> None:
-        """Note what was committed."""
-        self._committed.update(offsets)

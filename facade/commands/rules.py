@@ -4,15 +4,19 @@ Nothing here is held by the device: the reports and the commands are those of th
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from facade.commands.messages import issued
 from facade.commands.outcomes import NEW
 from facade.commands.tracker import Tracked
 from facade.device_state import STATE, Told
 from facade.icd.model import Command
+from facade.reading import Value
 
 OBS_STATE = "obsState"
 FAULT = "FAULT"
+REPORTED = ("scanTypes", "ebID")
+"""Reported attributes by which arguments are judged."""
 
 
 def fresh(report: Told | None, tracked: Tracked) -> bool:
@@ -86,6 +90,29 @@ def refusal(command: Command, *, state: str, obs_state: str | None, under_way: T
             f"Command {command.name} not allowed while {under_way.command} ({under_way.id}) is under way;"
             " wait for its outcome, or Abort"
         )
+    return ""
+
+
+def contradiction(family: str, document: Mapping[str, Any], told: Mapping[str, Value]) -> str:
+    """Say what is wrong with an argument by what controllers have reported; an empty text when nothing is.
+
+    Only what is surely wrong is refused here; the controller looks closer.
+
+    Parameters
+    ----------
+    told
+        Reported attributes of the device.
+    """
+    if family == "configure":
+        known = told.get("scanTypes") or ()
+        added = [entry.get("scan_type_id") for entry in document.get("new_scan_types", ())]
+        wanted = document["scan_type"]
+        if isinstance(known, tuple) and known and wanted not in (*known, *added):
+            return f"$.scan_type: expected one of {', '.join(map(str, (*known, *added)))}, got {wanted!r}"
+    if family == "assignres":
+        block = document.get("execution_block") or {}
+        if block and block.get("eb_id") == told.get("ebID"):
+            return f"$.execution_block.eb_id: expected a new id, got {block['eb_id']!r}, which is the active one's"
     return ""
 
 

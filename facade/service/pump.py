@@ -190,7 +190,8 @@ class Pump:
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
             progress.account.behind = reader.lag(topic)
-            if flow.durable:
+            # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
+            if topic != snapshots.TOPIC:
                 self._bus.writer().send(snapshots.to_record(self._snapshot(flow, progress, now)))
 
     def _open(self) -> Reader:
@@ -262,7 +263,7 @@ class Pump:
             rebuild_from={str(partition): offset for partition, offset in self._rebuild_from(flow.topic).items()},
             account=progress.account.totals(),
             ledger=flow.as_dict(),
-            readings=snapshots.store_readings(self._publisher.last),
+            readings=snapshots.store_readings(self._publisher.last if flow.durable else {}),
         )
 
     def _rebuild_from(self, topic: str) -> dict[int, int]:

@@ -17,7 +17,7 @@ from facade.bus.port import Record, Writer
 from facade.clock import Clock
 from facade.commands.controller import Call, Controller, Device, Rejected
 from facade.commands.messages import ACKS, AckMessage, ack_record, decode_ack
-from facade.errors import ConfigError
+from facade.errors import ConfigError, FacadeError
 from facade.icd.model import Command, Icd
 from facade.simulate import observation
 
@@ -52,6 +52,10 @@ _SECONDS = {
 }
 _QUICK = 0.3
 """How long the commands take that are not named above [s]."""
+
+
+class SimulatedFailure(FacadeError):
+    """What a handler raises when it is asked to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ class SimulatedController:
     def _fail(self, call: Call) -> None:
         text = f"simulated failure of {call.command}"
         self._fault(call, text)
-        raise RuntimeError(text)
+        raise SimulatedFailure(text)
 
     def _crash(self, call: Call) -> None:
         _log.error("simulated crash id=%s", call.id)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from devices.demo.plan import OBSERVATION
 from devices.demo.report import DemoReport
 from facade.infra import local
 from facade.infra.processes import ProcessRecord, is_alive
@@ -18,6 +19,7 @@ from facade.infra.processes import ProcessRecord, is_alive
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 PROGRAM = Path(sys.executable).with_name("sdp-facade")
+PLAN = [step.command for step in OBSERVATION]
 SMALL = ("--nodes", "2", "--rate", "2000", "--no-live")
 
 
@@ -93,6 +95,31 @@ def test_two_demos_balance_and_leave_nothing(tmp_path: Path) -> None:
             assert report.server_recovery is not None
             assert report.server_recovery < 5.0
             assert report.worker_recovery is not None
+            assert report.subarray_recovery is not None
+            assert report.controller_recovery is not None
+            assert [kill.what for kill in report.kills] == ["subarray", "controller", "aggregate-1", "ingest-00"]
+        assert_observed(report, kills="--no-kills" not in chosen)
+
+
+def assert_observed(report: DemoReport, *, kills: bool) -> None:
+    """Both subarrays went through the whole plan, and everyone agrees about each command."""
+    devices = ("mid-sdp/subarray/01", "mid-sdp/subarray/02")
+    assert len(report.command_account) == 8 * len(devices)
+    assert all(line.agrees for line in report.command_account)
+    for device in devices:
+        lines = [line for line in report.commands if line.device == device]
+        assert all(line.id and line.outcome for line in lines)
+        done = [line.name for line in lines if line.outcome == "COMPLETED"]
+        assert [name for name in dict.fromkeys(done) if name in PLAN] == PLAN
+        if not kills:
+            assert done == PLAN
+            assert len(lines) == len(PLAN)
+            assert all(line.calls == 1 and line.executions == 1 for line in lines)
+    if kills:
+        # The controller died while it was executing it: it is not executed again, but given anew.
+        first, second, *_ = (line for line in report.commands if line.device == devices[0] and line.name == "Configure")
+        assert (first.outcome, first.text.partition(":")[0], first.path[-1]) == ("FAILED", "interrupted", "FAULT")
+        assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
 @pytest.mark.timeout(120)
@@ -100,6 +127,7 @@ def test_two_demos_balance_and_leave_nothing(tmp_path: Path) -> None:
 def test_a_signal_in_the_middle_clears_everything_away(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, "--seconds", "60")
     wait_for(tmp_path, "all nodes show values", process)
+    # While the next process is started, which must not be forgotten.
     assert running(tmp_path)
     process.send_signal(number)
     code, output = finish(process)
@@ -135,7 +163,7 @@ def test_what_a_killed_demo_left_is_found_by_the_next_one(tmp_path: Path) -> Non
     process.kill()
     process.communicate()
     left = running(tmp_path)
-    assert {"control", "ingest-00", "simulate", "kafka", "tango-db"} <= set(left)
+    assert {"control", "ingest-00", "subarray", "controller", "simulate", "kafka", "tango-db"} <= set(left)
     code, output = finish(start(tmp_path, "--seconds", "5", "--no-kills"))
     assert code == 0, output
     assert "stopped what an earlier demo had left" in output

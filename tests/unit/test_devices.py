@@ -123,6 +123,41 @@ def test_an_init_command_forgets_nothing():
         assert proxy.heapRate == 2.0
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if ICD.classes[name].commands])
+def test_every_command_is_what_the_icd_says_and_answers_before_the_bus_is_there(name):
+    built_in = {"Init", "State", "Status"}
+    entries = ICD.classes[name]
+    with context(name) as proxy:
+        found = {config.cmd_name: config for config in proxy.get_command_config()}
+        assert set(found) - built_in == {entry.name for entry in (*entries.commands, *entries.queries)}
+        for entry in entries.commands:
+            config = found[entry.name]
+            wanted = "DevVoid" if entry.argument is None else "DevString"
+            assert (str(config.in_type), str(config.out_type)) == (wanted, "DevVarLongStringArray")
+            assert entry.argument is None or entry.argument in config.in_type_desc
+            with pytest.raises(tango.DevFailed, match="still starting"):
+                proxy.command_inout(entry.name, *(() if entry.argument is None else ("{}",)))
+        for query in entries.queries:
+            config = found[query.name]
+            assert (str(config.in_type), str(config.out_type)) == (query.argument, query.result)
+            assert (config.in_type_desc, config.out_type_desc) == (query.argument_description, query.result_description)
+
+
+def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_the_server():
+    class SdpSubarray(FacadeDevice):
+        def write_adminMode(self, value):
+            """As in the ICD."""
+
+        def query_GetCommand(self, id):
+            """As in the ICD."""
+
+    with pytest.raises(IcdError, match=r"SdpSubarray\.toml.*query_GetCommandHistory"):
+        device_class(ICD, SdpSubarray)
+    SdpSubarray.query_GetCommandHistory = SdpSubarray.query_GetCommand
+    with pytest.raises(IcdError, match="commands: expected none"):
+        device_class(ICD, SdpSubarray)
+
+
 def test_a_mode_cannot_be_set_before_the_bus_was_reached():
     with context("SdpMaster") as proxy, pytest.raises(tango.DevFailed, match="bus was not reached yet"):
         proxy.adminMode = 1

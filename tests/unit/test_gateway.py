@@ -121,6 +121,41 @@ def test_a_wrong_argument_is_refused_with_what_is_wrong_and_changes_nothing(benc
     assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
 
 
+def block(eb_id):
+    beam = {"beam_id": "vis0", "function": "visibilities"}
+    scan_type = {"scan_type_id": "science", "beams": {"vis0": {}}}
+    return {
+        "eb_id": eb_id,
+        "beams": [beam],
+        "scan_types": [scan_type],
+        "channels": [],
+        "polarisations": [],
+        "fields": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "words"),
+    [
+        ("Configure", {"scan_type": "science"}, ""),
+        ("Configure", {"scan_type": "other"}, r"scan_type: expected one of science, calibration, got 'other'"),
+        ("AssignResources", {"execution_block": block("eb-test-20270115-00001")}, "eb_id: expected a new id"),
+        ("AssignResources", {"execution_block": block("eb-test-20270115-00002")}, ""),
+    ],
+)
+def test_an_argument_that_contradicts_what_was_reported_is_refused(bench, name, argument, words):
+    server = bench.server()
+    bench.report(scanTypes='["science", "calibration"]', ebID="eb-test-20270115-00001")
+    on(bench, server)
+    argument = {**argument, **({"resources": {}, "processing_blocks": []} if name == "AssignResources" else {})}
+    if not words:
+        server.give(name, argument)
+        return
+    with pytest.raises(CommandRefused, match=words):
+        server.give(name, argument)
+    assert bench.commands() == []
+
+
 def test_a_repeated_transaction_id_gives_the_first_id_and_sends_nothing(bench):
     server = bench.server()
     on(bench, server)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from devices.events import Event, Record
-from devices.view import BUS, MASTER, NODE, SHOWN, Scene, cell, draw, render, rows_in, summary
+from devices.view import BUS, MASTER, NODE, SHOWN, SUBARRAY, Scene, cell, draw, render, rows_in, summary
 from facade.icd.load import load
 from facade.reading import Quality
 
@@ -48,6 +48,14 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
         "deadLetterReasons": ("ingest.heaps schema 310", "ingest.summary other 1"),
         "lastError": "2027-01-15T08:00:00+00:00 ingest.heaps: schema: $.seq: too small",
     },
+    SUBARRAY: {
+        "State": "ON",
+        "obsState": 3,
+        "healthState": 0,
+        "scanID": 7,
+        "lastCommand": "1800000000.1_42_Configure Configure IN_PROGRESS",
+        "longRunningCommandProgress": ("1800000000.1_42_Configure", "75"),
+    },
 }
 
 
@@ -56,11 +64,12 @@ def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> Re
     return Record(newest=event, events=(event,), count=1)
 
 
-def scene(nodes: int = 4, quality: Quality = Quality.VALID, **changed: Any) -> Scene:
+def scene(nodes: int = 4, quality: Quality = Quality.VALID, subarrays: int = 2, **changed: Any) -> Scene:
     devices = {
         NODE: [f"mid-sdp/ingest/{number:04d}" for number in range(nodes)],
         MASTER: ["mid-sdp/control/0"],
         BUS: ["mid-sdp/bus/0"],
+        SUBARRAY: [f"mid-sdp/subarray/{number:02d}" for number in range(1, subarrays + 1)],
     }
     records = {
         device: {
@@ -76,6 +85,7 @@ def scene(nodes: int = 4, quality: Quality = Quality.VALID, **changed: Any) -> S
         records=records,
         now=NOW,
         health_labels=ICD.enums["HealthState"],
+        obs_states=ICD.enums["ObsState"],
     )
 
 
@@ -143,10 +153,35 @@ def test_nothing_heard_at_all_is_no_error() -> None:
     assert "SDP" in shown(nobody)
 
 
+def test_a_subarray_has_a_row_with_its_last_command() -> None:
+    lines = [line.split() for line in shown(scene()).splitlines()]
+    assert ["02", "ON", "CONFIGURING", "OK", "7", "Configure", "IN_PROGRESS", "75", "%"] in lines
+    idle = scene(lastCommand="", longRunningCommandProgress=(), scanID=0, obsState=0)
+    assert ["01", "ON", "EMPTY", "OK", "-", "-", "-", "-"] in [line.split() for line in shown(idle).splitlines()]
+    # The progress of a command that is not the last one says nothing of the last one.
+    other = scene(longRunningCommandProgress=("another", "75"))
+    assert ["01", "ON", "CONFIGURING", "OK", "7", "Configure", "IN_PROGRESS", "-"] in [
+        line.split() for line in shown(other).splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "colour"), [("COMPLETED", "\x1b[32m"), ("TIMED_OUT", "\x1b[1;31m"), ("SENT", "\x1b[33m")]
+)
+def test_how_a_command_ended_is_seen(status: str, colour: str) -> None:
+    assert f"{colour}{status}" in shown(scene(lastCommand=f"1_2_Scan Scan {status}"), colour=True)
+
+
+def test_a_deployment_without_subarrays_has_no_empty_table() -> None:
+    assert "subarray" not in shown(scene(subarrays=0))
+    assert "subarray" in shown(scene())
+
+
 def test_many_nodes_are_cut_and_counted() -> None:
-    text = shown(scene(nodes=1500), rows=rows_in(30))
+    text = shown(scene(nodes=1500), rows=rows_in(30, 2))
     assert len(text.splitlines()) <= 30
-    assert f"and {1500 - rows_in(30)} more" in text
+    assert f"and {1500 - rows_in(30, 2)} more" in text
+    assert len(shown(scene(nodes=1500, subarrays=0), rows=rows_in(30)).splitlines()) <= 30
     assert "and 1460 more" in shown(scene(nodes=1500), rows=rows_in(2000))
     assert rows_in(10) >= 4
 
@@ -154,7 +189,15 @@ def test_many_nodes_are_cut_and_counted() -> None:
 def test_one_plain_line_says_it_all() -> None:
     line = summary(scene())
     assert "\n" not in line
-    for value in ("08:00:00 UTC", "ON DEGRADED", "nodes 3/4", "95,400 heaps/s", "lag 642", "dead letters 961"):
+    for value in (
+        "08:00:00 UTC",
+        "ON DEGRADED",
+        "nodes 3/4",
+        "95,400 heaps/s",
+        "lag 642",
+        "dead letters 961",
+        "02 CONFIGURING",
+    ):
         assert value in line
 
 

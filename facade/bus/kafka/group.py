@@ -19,7 +19,7 @@ from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
 
-_SLICE = 0.005
+_SLICE = 0.002
 """Longest single wait of the client [s]: a commit that another thread asks for must not wait for long."""
 _PATIENCE = 5.0
 """Longest wait for such a commit [s]."""

@@ -1,0 +1,116 @@
+"""How a controller's commands end: by what the log says, by what the time is, or by their handlers."""
+
+import logging
+import threading
+
+import msgspec
+
+from facade.bus.port import Headers
+from facade.commands.controller import Call, Controller, Device
+from facade.commands.messages import AckMessage, AckStatus
+from facade.commands.offsets import Offsets
+from facade.commands.outbox import Outbox
+from facade.commands.outcomes import TIMED_OUT, UNDELIVERED
+from facade.commands.past import Past
+from facade.commands.queues import Queues
+from facade.counters import StreamAccount
+
+_log = logging.getLogger(__name__)
+
+_KILLED = "interrupted: its controller was killed after accepting it; how much was done is not known"
+
+
+class Endings:
+    """Ends commands, each once, and says so in the account; may be used from several threads."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        past: Past,
+        outbox: Outbox,
+        offsets: Offsets,
+        queues: Queues,
+        account: StreamAccount,
+    ) -> None:
+        self._controller = controller
+        self._past = past
+        self._outbox = outbox
+        self._offsets = offsets
+        self._queues = queues
+        self._account = account
+        self.counting = threading.Lock()
+        """To be held while the account is changed."""
+
+    def settle(self, call: Call) -> bool:
+        """End a command that must not be executed, by what the log says and what the time is; tell whether it was one.
+
+        It is known afterwards whether the command is to be executed `again`.
+        """
+        known = self._past.get(call.id)
+        if known is not None and known.final:
+            in_time = self._outbox.now_us() <= call.message.not_after
+            if in_time and known.ack.status not in (TIMED_OUT, UNDELIVERED):
+                self._outbox.send(known.ack, call.headers)
+            self.finish(call, "ended-before")
+            return True
+        if known is not None and not call.message.repeatable:
+            if known.ack.origin == self._controller.component:
+                self.interrupted(known.ack, call.headers)
+            self.finish(call, "begun-before")  # another member that began it answers for it
+            return True
+        call.again = known is not None
+        return self.expire(call)
+
+    def hinder(self, call: Call) -> bool:
+        """Look once more at the very moment of beginning, as the bus may have been slow to accept."""
+        known = self._past.get(call.id)
+        if known is not None and known.final:
+            self.finish(call, "ended-before")
+            return True
+        if call.cancelled:
+            self.end(call, "ABORTED", call.cancelled)
+            return True
+        return self.expire(call)
+
+    def expire(self, call: Call) -> bool:
+        """End a command for which it is too late; tell whether it is."""
+        late = self._outbox.now_us() - call.message.not_after
+        if late <= 0:
+            return False
+        if call.again:
+            self.end(call, "FAILED", f"{_KILLED}, and now it is too late to begin it again")
+        else:
+            self.end(call, "REJECTED", f"expired: it had to begin {late / 1e6:.3f} s ago")
+        return True
+
+    def interrupted(self, begun: AckMessage, headers: Headers = ()) -> None:
+        """End a command that an earlier life of this controller began and that must not be repeated."""
+        _log.warning("command interrupted id=%s device=%s", begun.id, begun.device)
+        try:
+            self._controller.on_interrupted(Device(begun.device, self._outbox), begun.command)
+        except Exception:
+            # The command must get its outcome all the same, also after the next start.
+            _log.exception("the hook for interrupted commands failed id=%s", begun.id)
+        ack = msgspec.structs.replace(
+            begun, status="FAILED", time=self._outbox.now_us(), text=_KILLED, remaining=None, progress=None
+        )
+        if self._outbox.send(ack, headers):
+            self._past.note(ack)
+
+    def end(self, call: Call, status: AckStatus, text: str, result: object = None) -> None:
+        """Write an outcome; only then may the record be committed."""
+        ack = self._outbox.ack(call.message, status, text, result)
+        if self._outbox.send(ack, call.headers):
+            self._past.note(ack)
+            self.finish(call)
+
+    def finish(self, call: Call, unused: str = "") -> None:
+        """Be done with a record; its offset may be committed."""
+        self._offsets.finish(*call.place)
+        self._queues.leave(call)
+        with self.counting:
+            self._account.in_flight -= 1
+            if unused:
+                self._account.suppress(unused)
+            else:
+                self._account.used += 1

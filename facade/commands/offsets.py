@@ -1,0 +1,93 @@
+"""How far a controller is with each partition, when commands end in any order; and what it commits of that.
+
+What is committed is the smallest offset that is not finished: a command that ends early does not carry
+away one that still runs.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+
+from facade.bus.port import GroupMember
+from facade.commands.controller import Call
+from facade.errors import BusError
+
+_log = logging.getLogger(__name__)
+
+
+class Offsets:
+    """The offsets of one member; may be used from several threads."""
+
+    def __init__(self, member: GroupMember) -> None:
+        self._member = member
+        self._unfinished: dict[int, set[int]] = defaultdict(set)
+        self._after: dict[int, int] = {}
+        """By partition: the offset behind the newest record taken."""
+        self._committed: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._committing = threading.Lock()
+
+    def take(self, partition: int, offset: int) -> None:
+        """Note that a record was taken, perhaps not for the first time."""
+        with self._lock:
+            self._unfinished[partition].add(offset)
+            self._after[partition] = max(self._after.get(partition, 0), offset + 1)
+
+    def finish(self, partition: int, offset: int) -> None:
+        """Note that a record needs never be taken again."""
+        with self._lock:
+            self._unfinished[partition].discard(offset)
+
+    def lose(self, partition: int) -> None:
+        """Forget a partition that is another's."""
+        with self._lock:
+            self._unfinished.pop(partition, None)
+            self._after.pop(partition, None)
+            self._committed.pop(partition, None)
+
+    def commit_early(self, call: Call) -> None:
+        """Commit a command before it begins, which also proves that its partition is still ours.
+
+        A call that has moved to another member is left as it is.
+
+        Raises
+        ------
+        BusError
+            It is not known to be committed.
+        """
+        partition, offset = call.place
+        with self._committing:
+            with self._lock:
+                if call.moved:
+                    return
+                self._unfinished[partition].discard(offset)
+                # Behind a command that still runs there is nothing new to commit, but whose it is must be asked.
+                due = {**self._due(), partition: self._reached(partition)}
+            self._commit(due)
+            call.committed = True
+
+    def commit_or_later(self) -> None:
+        """Commit what is finished; what fails is tried again the next time. Never waits for another thread."""
+        if not self._committing.acquire(blocking=False):
+            return  # a command is about to begin, and its thread waits for this one
+        try:
+            with self._lock:
+                due = self._due()
+            if due:
+                self._commit(due)
+        except BusError as error:
+            _log.warning("offsets will be committed later: %s", error)
+        finally:
+            self._committing.release()
+
+    def _commit(self, offsets: dict[int, int]) -> None:
+        self._member.commit(offsets)
+        with self._lock:
+            self._committed.update(offsets)
+
+    def _reached(self, partition: int) -> int:
+        return min(self._unfinished[partition], default=self._after[partition])
+
+    def _due(self) -> dict[int, int]:
+        reached = {partition: self._reached(partition) for partition in self._after}
+        return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}

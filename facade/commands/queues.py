@@ -1,0 +1,94 @@
+"""The commands of each device that wait or run, in their order; one that overtakes comes to the front."""
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable
+
+from facade.commands.controller import Call
+
+
+class Queues:
+    """Calls by device; may be used from several threads."""
+
+    def __init__(self, devices: Iterable[str]) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[Call]] = {device: deque() for device in devices}
+        self._running: dict[str, Call] = {}
+        self._live: dict[str, Call] = {}
+        """Calls without an outcome, by id; also those that neither wait nor run yet."""
+        self.closed = False
+
+    def enter(self, call: Call) -> Call | None:
+        """Let a call in, to be put or to be ended; give the other one of its id if there is one."""
+        with self._changed:
+            live = self._live.setdefault(call.id, call)
+            return None if live is call else live
+
+    def leave(self, call: Call) -> None:
+        """Forget a call that has ended."""
+        with self._changed:
+            self._live.pop(call.id, None)
+
+    def put(self, call: Call, limit: int) -> bool:
+        """Have a call wait for its turn; False when as many as `limit` wait already."""
+        with self._changed:
+            queue = self._waiting[call.device]
+            if len(queue) >= limit:
+                return False
+            queue.append(call)
+            self._changed.notify_all()
+            return True
+
+    def overtake(self, call: Call, why: str) -> list[Call]:
+        """Cancel what the device executes; give what waited, which is to be ended now."""
+        with self._changed:
+            queue = self._waiting[call.device]
+            overtaken = list(queue)
+            queue.clear()
+            if (running := self._running.get(call.device)) is not None:
+                running.cancel(why)
+            return overtaken
+
+    def move(self, partitions: Collection[int]) -> list[Call]:
+        """Mark the calls whose partitions are another's now; give those that waited, which are forgotten here."""
+        with self._changed:
+            moved = [call for call in self._live.values() if call.place[0] in partitions]
+            for call in moved:
+                call.moved = True
+            waited = [call for call in moved if call in self._waiting[call.device]]
+            for call in waited:
+                self._waiting[call.device].remove(call)
+            return waited
+
+    def next(self, device: str) -> Call | None:
+        """Give the next call of a device, which then is the one that runs."""
+        with self._changed:
+            if not self._waiting[device]:
+                return None
+            call = self._running[device] = self._waiting[device].popleft()
+            return call
+
+    def done(self, device: str) -> None:
+        """Note that the running call has returned."""
+        with self._changed:
+            del self._running[device]
+
+    def wait(self, device: str) -> bool:
+        """Wait until there is a call; False at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed or self._waiting[device])
+            return not self.closed
+
+    def close(self) -> None:
+        """Drop what waits, and wake all who wait for it."""
+        with self._changed:
+            self.closed = True
+            for queue in self._waiting.values():
+                queue.clear()
+            self._changed.notify_all()
+
+    def cancel(self, why: str) -> None:
+        """Cancel everything that runs."""
+        with self._changed:
+            for call in self._running.values():
+                call.cancel(why)

@@ -1,0 +1,337 @@
+"""The reference controller as a process on a real broker: what is on the bus after it was killed."""
+
+import json
+import signal
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from facade.simulate.controller import CRASHED
+from tests.support import topics
+from tests.support.deployment import Broker, Deployment
+from tests.support.processes import Running
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SIMULATE = ["sdp-facade", "simulate", "controller", "--speed", "20"]
+FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
+FINAL = {"COMPLETED", "FAILED", "ABORTED", "REJECTED"}
+REPEATABLE = {"On", "Off", "ReleaseResources", "ReleaseAllResources", "EndScan", "End", "Abort", "ObsReset", "Restart"}
+RESOURCES = {
+    "interface": "https://schema.skao.int/ska-sdp-assignres/1.0",
+    "resources": {"receptors": ["SKA001", "SKA002"]},
+    "execution_block": {
+        "eb_id": "eb-test-20261121-00001",
+        "beams": [{"beam_id": "vis0", "function": "visibilities"}],
+        "scan_types": [
+            {"scan_type_id": ".default", "beams": {"vis0": {"channels_id": "all"}}},
+            {"scan_type_id": "target:a", "derive_from": ".default"},
+        ],
+        "channels": [
+            {
+                "channels_id": "all",
+                "spectral_windows": [
+                    {"spectral_window_id": "low", "count": 8192, "start": 0, "freq_min": 3.5e8, "freq_max": 4e8}
+                ],
+            }
+        ],
+    },
+}
+
+ARGUMENTS = {"AssignResources": RESOURCES, "Configure": {"scan_type": "target:a"}}
+
+
+class Sdp:
+    """The commands' side of the bus, seen by plain Kafka clients."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._bootstrap = deployment.bootstrap
+        self.report = deployment.folder / "executions.jsonl"
+
+    def controller(self, *options: str, name: str = "controller") -> Running:
+        """Start the reference controller, and wait until it has its devices."""
+        argv = [*SIMULATE, "--subarrays", "2", "--report", str(self.report), *options]
+        before = self._deployment.folder.joinpath(f"{name}.log")
+        seen = before.read_text().count("partitions assigned") if before.exists() else 0
+        process = self._deployment.start(name, argv)
+        until(lambda: process.text.count("partitions assigned") > seen, 30.0, "the controller has its partitions")
+        return process
+
+    def send(self, name: str, device: str = FIRST, argument: Any = None, *, within: float = 20.0) -> dict[str, Any]:
+        command = self.command(name, device, argument, within=within)
+        self.put(command)
+        return command
+
+    def command(self, name: str, device: str, argument: Any = None, *, within: float = 20.0) -> dict[str, Any]:
+        now = time.time_ns() // 1000
+        return {
+            "schema": "command/1",
+            "id": f"{now / 1e6:.6f}_{uuid.uuid4().int % 10**12:012d}_{name}",
+            "device": device,
+            "command": name,
+            "argument": argument,
+            "transaction_id": "txn-test-20261121-00001",
+            "issued": now,
+            "not_after": now + round(within * 1e6),
+            "deadline": now + 60_000_000,
+            "ceiling": now + 120_000_000,
+            "repeatable": device == MASTER or name in REPEATABLE,
+            "origin": "test",
+        }
+
+    def put(self, *commands: dict[str, Any]) -> None:
+        records = [(command["device"].encode(), json.dumps(command).encode()) for command in commands]
+        headers = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+        self.write("commands", records, headers=headers, settings={"partitioner": "murmur2_random"})
+
+    def write(self, topic: str, records: list[tuple[bytes | None, bytes | None]], **options: Any) -> None:
+        topics.send(self._bootstrap, self._deployment.topic(topic), records, **options)
+
+    def read(self, topic: str) -> list[Message]:
+        return topics.read_all(self._bootstrap, self._deployment.topic(topic))
+
+    def acks(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+        return self.all_acks()[command["id"]]
+
+    def all_acks(self) -> dict[str, list[dict[str, Any]]]:
+        """All acknowledgements by id."""
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for message in self.read("command-acks"):
+            ack = json.loads(message.value())
+            found[ack["id"]].append(ack)
+        return found
+
+    def outcomes(self, command: dict[str, Any]) -> set[str]:
+        """The different outcomes on the bus."""
+        return {ack["status"] for ack in self.acks(command)} & FINAL
+
+    def outcome(self, command: dict[str, Any], within: float = 30.0) -> dict[str, Any]:
+        """Wait for the first outcome."""
+        what = f"an outcome of {command['command']}"
+        return until(lambda: next((a for a in self.acks(command) if a["status"] in FINAL), None), within, what)
+
+    def do(self, name: str, device: str = FIRST, argument: Any = None) -> dict[str, Any]:
+        """Send a command and wait until it has completed."""
+        command = self.send(name, device, argument)
+        outcome = self.outcome(command)
+        assert outcome["status"] == "COMPLETED", outcome
+        return command
+
+    def executions(self) -> Counter[str]:
+        """How often each command was executed."""
+        if not self.report.exists():
+            return Counter()
+        return Counter(json.loads(line)["id"] for line in self.report.read_text().splitlines())
+
+    def state(self, device: str = FIRST) -> dict[str, str]:
+        found = [json.loads(message.value()) for message in self.read("state")]
+        return {one["attribute"]: one["value"] for one in found if one["device"] == device}
+
+
+@pytest.fixture
+def sdp(deploy: Callable[..., Deployment], tmp_path: Path) -> Sdp:
+    deployment = deploy(prepare=False, tango_host="none:1")
+    deployment.create_topics()
+    return Sdp(deployment)
+
+
+def test_an_observation(sdp: Sdp) -> None:
+    """Every command in its order: acknowledged, traced, and its state reported; then an orderly end."""
+    process = sdp.controller()
+    sdp.do("On", MASTER)
+    sdp.do("On")
+    sdp.do("AssignResources", argument=RESOURCES)
+    addresses = json.loads(sdp.state()["receiveAddresses"])
+    assert addresses["target:a"]["vis0"] == {
+        "function": "visibilities",
+        "host": [[0, "10.1.0.1"], [4096, "10.1.0.2"]],
+        "port": [[0, 9000, 1], [4096, 9000, 1]],
+    }
+    sdp.do("Configure", argument={"scan_type": "target:a"})
+    scan = sdp.do("Scan", argument={"scan_id": 7})
+    state = sdp.state()
+    assert (state["obsState"], state["scanID"], state["scanType"]) == ("SCANNING", "7", "target:a")
+    for name in ("EndScan", "End", "ReleaseAllResources"):
+        sdp.do(name)
+    state = sdp.state()
+    assert (state["obsState"], state["resources"], state["receiveAddresses"]) == ("EMPTY", "{}", "null")
+    assert sdp.state(MASTER)["State"] == "ON"
+    assert [ack["status"] for ack in sdp.acks(scan)] == ["ACCEPTED", "COMPLETED"]
+    traced = [message for message in sdp.read("command-acks") if scan["id"].encode() in message.value()]
+    assert {dict(message.headers())["traceparent"][:2] for message in traced} == {b"00"}
+    assert process.terminate() == 0
+    beats = [json.loads(message.value()) for message in sdp.read("heartbeats")]
+    assert [beat.get("stopping", False) for beat in beats] == [False] * (len(beats) - 1) + [True]
+    assert set(beats[0]["devices"]) == {FIRST, SECOND, MASTER}
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "executions", "outcome", "obs_state"),
+    [
+        ("crash-before", "ReleaseAllResources", 2, "COMPLETED", "EMPTY"),
+        ("crash-after", "ReleaseAllResources", 2, "COMPLETED", "EMPTY"),
+        ("crash-before", "Configure", 1, "FAILED", "FAULT"),
+        ("crash-after", "Configure", 1, "FAILED", "READY"),
+    ],
+)
+def test_a_crash(sdp: Sdp, fault: str, name: str, executions: int, outcome: str, obs_state: str) -> None:
+    """A repeatable command is executed again by the next life, one that is not has failed; each has its outcome."""
+    process = sdp.controller("--fault", f"{fault}:{name}")
+    sdp.do("On")
+    sdp.do("AssignResources", argument=RESOURCES)
+    command = sdp.send(name, argument=ARGUMENTS.get(name))
+    assert process.exit_code(20.0) == CRASHED
+    assert not sdp.outcomes(command)
+    sdp.controller("--fault", f"{fault}:{name}")
+    assert sdp.outcome(command)["status"] == outcome
+    assert sdp.executions()[command["id"]] == executions
+    until(lambda: sdp.state()["obsState"] == obs_state, 10.0, f"obsState {obs_state}")
+
+
+RESET = ("Abort", "Restart", "AssignResources", "Configure", "End", "ReleaseAllResources")
+"""Commands of which each leads to the state of the next, from wherever a kill has left the subarray."""
+
+
+def test_killed_again_and_again_while_commands_come(sdp: Sdp) -> None:
+    """Six kills in a stream of commands, some of them sent twice: one outcome each, and nothing done twice."""
+    process = sdp.controller()
+    for device in (FIRST, SECOND):
+        sdp.do("On", device)
+        sdp.do("AssignResources", device, RESOURCES)
+    sent = []
+    for number in range(6):
+        batch = [sdp.command(name, device, ARGUMENTS.get(name)) for device in (FIRST, SECOND) for name in RESET]
+        sent += batch
+        executed = len(sdp.executions()) + 1 + 2 * number
+        sdp.put(*batch, *batch[number:])
+        until(lambda least=executed: len(sdp.executions()) >= least, 20.0, "more executions")
+        process.kill()
+        process = sdp.controller(name=f"controller-{number}")
+
+    def outcomes() -> dict[str, set[str]]:
+        return {id: {ack["status"] for ack in acks} & FINAL for id, acks in sdp.all_acks().items()}
+
+    def ended() -> bool:
+        found = outcomes()
+        return all(found.get(command["id"]) for command in sent)
+
+    until(ended, 30.0, "an outcome of every command")
+    executions, found = sdp.executions(), outcomes()
+    for command in sent:
+        outcome = found[command["id"]]
+        assert len(outcome) == 1, sdp.acks(command)
+        assert command["repeatable"] or executions[command["id"]] <= 1
+        assert outcome != {"COMPLETED"} or executions[command["id"]] >= 1
+        assert outcome != {"REJECTED"} or executions[command["id"]] == 0
+    lines = [json.loads(line) for line in sdp.report.read_text().splitlines()]
+    assert all(line["begun_at"] <= line["not_after"] for line in lines)
+    print(Counter((command["command"], *found[command["id"]]) for command in sent))
+
+
+def test_commands_of_an_outage_are_refused_not_executed_late(sdp: Sdp) -> None:
+    """The controller was down until they had expired; what is still valid is executed."""
+    process = sdp.controller()
+    sdp.do("On")
+    assert process.terminate() == 0
+    expired, valid = sdp.send("Off", within=0.01), sdp.send("Off")
+    sdp.controller()
+    outcome = sdp.outcome(expired)
+    assert (outcome["status"], "expired" in outcome["text"]) == ("REJECTED", True)
+    assert sdp.outcome(valid)["status"] == "COMPLETED"
+    assert sdp.executions()[expired["id"]] == 0
+
+
+def test_a_hanging_command_is_aborted(sdp: Sdp) -> None:
+    """The Abort overtakes what is queued, and the other subarray goes on."""
+    sdp.controller("--fault", "hang:Configure")
+    for device in (FIRST, SECOND):
+        sdp.do("On", device)
+        sdp.do("AssignResources", device, RESOURCES)
+    hanging, waiting = sdp.send("Configure", argument={"scan_type": "target:a"}), sdp.send("End")
+    until(lambda: sdp.executions()[hanging["id"]] == 1, 10.0, "Configure hangs")
+    sdp.do("ReleaseAllResources", SECOND)
+    sdp.do("Abort")
+    assert [sdp.outcome(command)["status"] for command in (hanging, waiting)] == ["ABORTED", "ABORTED"]
+    assert sdp.state()["obsState"] == "ABORTED"
+    sdp.do("Restart")
+
+
+@pytest.mark.parametrize(
+    ("fault", "statuses", "obs_state"),
+    [
+        ("reject", ["ACCEPTED", "REJECTED"], "EMPTY"),
+        ("fail", ["ACCEPTED", "FAILED"], "FAULT"),
+        ("duplicate-acks", ["ACCEPTED", "ACCEPTED", "COMPLETED", "COMPLETED"], "IDLE"),
+        ("no-acks", [], "IDLE"),
+        ("wrong-ids", [], "IDLE"),
+        ("slow", ["ACCEPTED", "COMPLETED"], "IDLE"),
+    ],
+)
+def test_a_fault(sdp: Sdp, fault: str, statuses: list[str], obs_state: str) -> None:
+    """Each does what its description says."""
+    sdp.controller("--fault", f"{fault}:AssignResources")
+    sdp.do("On")
+    command = sdp.send("AssignResources", argument=RESOURCES)
+    other = sdp.send("Standby", MASTER)
+    sdp.outcome(other)
+
+    def seen() -> list[str]:
+        return [ack["status"] for ack in sdp.acks(command) if ack["status"] != "IN_PROGRESS"]
+
+    until(lambda: seen() == statuses and sdp.state().get("obsState") == obs_state, 20.0, f"{statuses} and {obs_state}")
+    if fault == "wrong-ids":
+        assert sdp.acks({"id": command["id"] + "-wrong"})
+
+
+def test_the_broker_dies_while_a_command_is_executed(sdp: Sdp, infra: Any) -> None:
+    """The outcome comes when the broker is back, once, and later commands are executed."""
+    broker = Broker(infra.state_dir)
+    process = sdp.controller("--fault", "slow:AssignResources")
+    sdp.do("On")
+    command = sdp.send("AssignResources", argument=RESOURCES)
+    until(lambda: sdp.executions()[command["id"]] == 1, 10.0, "it is executed")
+    broker.kill()
+    broker.start()
+    assert sdp.outcome(command, 60.0)["status"] == "COMPLETED"
+    assert sdp.executions()[command["id"]] == 1
+    sdp.do("ReleaseAllResources")
+    assert process.running
+
+
+def test_a_second_controller_of_the_name_takes_over(sdp: Sdp) -> None:
+    """The first one hears that its name was taken, and ends; commands go to the second."""
+    first = sdp.controller(name="first")
+    second = sdp.controller(name="second")
+    assert first.exit_code(30.0) == 1
+    assert "another process has joined the group" in first.text
+    sdp.do("On")
+    assert second.running
+
+
+def test_broken_records_are_set_aside(sdp: Sdp) -> None:
+    """The controller goes on, and the dead letters say why."""
+    sdp.controller()
+    sdp.write("commands", [(b"x", b"{"), (FIRST.encode(), b'{"schema": "command/9"}'), (FIRST.encode(), None)])
+    sdp.do("On")
+    letters = until(lambda: [dict(m.headers()) for m in sdp.read("dead-letters")], 10.0, "dead letters")
+    assert sorted(letter["dl.reason"] for letter in letters) == [b"not-json", b"version"]
+
+
+def test_sigint_ends_in_the_middle_of_a_command(sdp: Sdp) -> None:
+    """A command that must not be repeated has failed and says so; the process ends soon, with exit code 0."""
+    process = sdp.controller("--fault", "hang:AssignResources")
+    sdp.do("On")
+    command = sdp.send("AssignResources", argument=RESOURCES)
+    until(lambda: sdp.executions()[command["id"]] == 1, 10.0, "it hangs")
+    process.signal(signal.SIGINT)
+    assert process.exit_code(10.0) == 0
+    outcome = sdp.outcome(command, 1.0)
+    assert (outcome["status"], "stopped while it ran" in outcome["text"]) == ("FAILED", True)

@@ -1,0 +1,91 @@
+"""The code in README and the how-to pages runs as it stands there, and their table is the ICD's."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tango
+
+from facade.icd.load import load
+from tests.conftest import Deploy
+from tests.support.waiting import until
+
+ROOT = Path(__file__).parents[2]
+README, FROM_TM = ROOT / "README.md", ROOT / "docs" / "how-to" / "command-from-tm.md"
+SUBARRAY = "mid-sdp/subarray/01"
+
+
+def code(file: Path, containing: str) -> str:
+    """Give the only Python block of a page that contains a text."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", file.read_text(), re.DOTALL | re.MULTILINE)
+    (found,) = (block for block in blocks if containing in block)
+    return str(found)
+
+
+def test_the_code_is_as_short_as_promised() -> None:
+    for text, lines in (("Controller(", 20), ("subscribe_event(name", 20)):
+        written = [line for line in code(README, text).splitlines() if line.strip()]
+        assert len(written) <= lines
+
+
+def test_the_table_of_commands_is_that_of_the_icd() -> None:
+    lines = [line[1:-1] for line in FROM_TM.read_text().splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    found = {row[0]: row[1:] for row in rows if len(row) == 7 and row[0] not in ("command", "---")}
+    commands = load().classes["SdpSubarray"].commands
+    assert list(found) == [command.name for command in commands]
+    for command in commands:
+        argument = f"ska-sdp-{command.argument}" if command.argument else ""
+        allowed = " or ".join(command.state) + (f", {' or '.join(command.obs_state)}" if command.obs_state else "")
+        argument_found, allowed_found, leads_to, repeatable, begins, ends = (
+            cell.strip() for cell in found[command.name]
+        )
+        assert (argument_found, allowed_found) == (argument, allowed)
+        labels = re.split(", | or ", leads_to)
+        assert labels[0] == (command.transitional or command.targets[0])
+        assert set(labels) <= {command.transitional, *command.targets}
+        assert repeatable == ("yes" if command.repeatable else "no")
+        assert (begins, ends) == (f"{command.start_within:g} s", f"{command.deadline:g} s")
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+@pytest.mark.slow
+def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) -> None:
+    deployment = deploy()
+    environment = deployment.environment
+    controller = deployment.folder / "controller.py"
+    controller.write_text(code(README, "Controller("))
+    deployment.start("controller", [sys.executable, str(controller)], PYTHONPATH=str(ROOT))
+    deployment.server("subarray")
+    subarray = deployment.proxy(SUBARRAY)
+    until(lambda: str(subarray.State()) == "OFF" and subarray.healthState == 0, 20.0, "a controller is heard of")
+
+    # Then a second command, as the page on lost answers gives it.
+    argument = {"scan_type": "target:a", "transaction_id": "txn-tm-20261121-0002"}
+    script = f"{code(README, 'subscribe_event(name')}\n{code(FROM_TM, 'def give')}\n"
+    script += f"argument = json.loads({json.dumps(json.dumps(argument))})\n"
+    script += "assert give('Configure', argument) == give('Configure', argument)\n"
+    script += "wait_for('obsState', 4)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    until(lambda: subarray.commandsPending == 0, 10.0, "the outcome of the last command")
+    history = json.loads(subarray.GetCommandHistory(10))
+    assert [(one["name"], one["status"]) for one in history] == [
+        ("Configure", "COMPLETED"),
+        ("AssignResources", "COMPLETED"),
+        ("On", "COMPLETED"),
+    ]
+    with pytest.raises(tango.DevFailed, match="not allowed when obsState is READY"):
+        subarray.ReleaseAllResources()

@@ -1,0 +1,231 @@
+"""A controller on a bus in memory: killed at any step, started again, every execution counted."""
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from facade.bus.memory import MemoryBroker, MemoryBus, MemoryGroupMember
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.commands.controller import Call, Controller
+from facade.commands.execution import Execution
+from facade.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, ack_record, command_record, decode_ack
+from facade.commands.outcomes import FINAL
+from facade.device_state import StateMessage, state_record
+from facade.icd.load import load
+
+ICD = load()
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+FIRST, SECOND = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
+DEVICES = {FIRST: "SdpSubarray", SECOND: "SdpSubarray"}
+COMPONENT = "test-controller"
+
+
+class Crash(BaseException):
+    """The process was killed."""
+
+
+class Site:
+    """The bus, which outlives every controller, and what controllers have done to the world."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self.begun: list[tuple[str, float]] = []
+        """Id and time of each call of a handler."""
+        self.effects: Counter[str] = Counter()
+        """How often each command took effect."""
+        self.crash_at = ""
+        self.when: dict[str, Callable[[], object]] = {}
+        """What happens, once, at a step."""
+        self.passed: list[str] = []
+        self._numbers = itertools.count(1)
+
+    @property
+    def now_us(self) -> int:
+        return round(self.clock.now() * 1e6)
+
+    def reach(self, step: str) -> None:
+        """Come to a step of the path; die there if that was asked for."""
+        self.passed.append(step)
+        if step in self.when:
+            self.when.pop(step)()
+        if step == self.crash_at:
+            self.crash_at = ""
+            raise Crash(step)
+
+    def command(
+        self,
+        name: str = "Configure",
+        device: str = FIRST,
+        *,
+        repeatable: bool = True,
+        within: float = 5.0,
+        id: str = "",
+        argument: dict[str, Any] | None = None,
+    ) -> CommandMessage:
+        return CommandMessage(
+            id=id or f"{self.clock.now():.6f}_{next(self._numbers)}_{name}",
+            device=device,
+            command=name,
+            argument=argument,
+            transaction_id="txn-test-20261121-00001",
+            issued=self.now_us,
+            not_after=self.now_us + round(within * 1e6),
+            deadline=self.now_us + 30_000_000,
+            ceiling=self.now_us + 60_000_000,
+            repeatable=repeatable,
+            origin="test",
+        )
+
+    def send(self, name: str = "Configure", device: str = FIRST, **options: Any) -> CommandMessage:
+        """Put a command on the bus."""
+        message = self.command(name, device, **options)
+        self.broker.append(command_record(message, (("traceparent", b"00-01"), ("other", b"x"))))
+        return message
+
+    def repeat(self, message: CommandMessage) -> None:
+        self.broker.append(command_record(message))
+
+    def say(self, device: str = FIRST, **values: str) -> None:
+        """Put states on the bus as an earlier controller would have."""
+        for name, value in values.items():
+            message = StateMessage(device=device, attribute=name, value=value, time=self.now_us, origin="earlier")
+            self.broker.append(state_record(message))
+
+    def acknowledge(self, message: CommandMessage, status: str, origin: str = "another") -> None:
+        ack = AckMessage(
+            id=message.id,
+            device=message.device,
+            command=message.command,
+            status=status,
+            time=self.now_us,
+            origin=origin,
+        )
+        self.broker.append(ack_record(ack))
+
+    def acks(self, message: CommandMessage | None = None) -> list[AckMessage]:
+        found = [decode_ack(record.value) for record in self.broker.read(ACKS)]
+        return [ack for ack in found if message is None or ack.id == message.id]
+
+    def statuses(self, message: CommandMessage) -> list[str]:
+        return [ack.status for ack in self.acks(message)]
+
+    def outcomes(self, message: CommandMessage) -> list[AckMessage]:
+        return [ack for ack in self.acks(message) if ack.status in FINAL]
+
+    def outcome(self, message: CommandMessage) -> str:
+        """The first outcome on the log, which is the one that holds; empty while there is none."""
+        return next((ack.status for ack in self.outcomes(message)), "")
+
+    def reported(self, attribute: str, device: str = FIRST) -> list[str]:
+        found = [msgspec.json.decode(record.value) for record in self.broker.read("state")]
+        return [one["value"] for one in found if (one["device"], one["attribute"]) == (device, attribute)]
+
+    def committed(self, partition: int) -> int:
+        return self.broker.committed.get((COMPONENT, COMMANDS, partition), 0)
+
+
+class Bus(MemoryBus):
+    """A bus that tells of each acknowledgement before and after it is there."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site.broker)
+        self._site = site
+        self.refuse: Callable[[Record], bool] = lambda record: False
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        status = decode_ack(record.value).status if record.topic == ACKS else "state"
+        if self.refuse(record):
+            self.away = True
+        self._site.reach(f"before {status}")
+        try:
+            super().send_durably(record, timeout)
+        finally:
+            self.away = False
+        self._site.reach(f"after {status}")
+
+
+class Member(MemoryGroupMember):
+    """A member that tells of each commit."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site.broker, COMMANDS, group=COMPONENT)
+        self._site = site
+
+    def commit(self, offsets: Any) -> None:
+        early = "early" if self._site.passed[-1:] != ["idle"] else "late"
+        self._site.reach(f"before {early} commit")
+        super().commit(offsets)
+        self._site.reach(f"after {early} commit")
+
+
+class Life:
+    """One life of a controller: from its start until it is killed."""
+
+    def __init__(self, site: Site, *, component: str = COMPONENT, controller: Controller | None = None) -> None:
+        self.site = site
+        self.bus = Bus(site)
+        self.member = Member(site)
+        self.meanwhile: Callable[[Call | None], None] = lambda call: None
+        """What happens while a handler waits."""
+        self.handle: Callable[[Call], Any] = lambda call: None
+        self.controller = controller or self._controller(component)
+        self.execution = Execution(
+            self.controller, ICD, DEVICES, self.member, self.bus, clock=site.clock, wait=self._wait
+        )
+        self._current: Call | None = None
+
+    def _controller(self, component: str) -> Controller:
+        controller = Controller(component, "SdpSubarray")
+        names = [command.name for command in ICD.classes["SdpSubarray"].commands]
+        controller.command(*names)(self._execute)
+        return controller
+
+    def _execute(self, call: Call) -> Any:
+        site = self.site
+        at = site.clock.now()
+        site.reach("handler")
+        site.begun.append((call.id, at))
+        call.wait(1.0)
+        site.effects[call.id] += 1
+        site.reach("effect")
+        return self.handle(call)
+
+    def _wait(self, event: threading.Event, seconds: float) -> None:
+        self.meanwhile(None)
+
+    def step(self) -> None:
+        self.site.passed.append("idle")
+        self.execution.step(0.0)
+
+    def start(self) -> "Life":
+        """Read what was before, and get the partitions."""
+        while not (self.execution.ready and self.member.assignment):
+            self.step()
+        return self
+
+    def work(self) -> "Life":
+        """Take and execute until there is nothing left to do."""
+        self.start()
+        while True:
+            for _ in range(4):  # after a change of partitions the past is read first
+                self.step()
+            done = [self.execution.execute_next(device) for device in DEVICES]
+            if not any(done):
+                self.step()
+                return self
+
+
+def live(site: Site, **options: Any) -> Life:
+    """Work until killed, or until nothing is left to do."""
+    life = Life(site, **options)
+    try:
+        life.work()
+    except Crash:
+        pass
+    return life

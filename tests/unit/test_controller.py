@@ -1,0 +1,719 @@
+"""The duties of a controller, at every step at which it can be killed, on a bus in memory."""
+
+import msgspec
+import pytest
+
+from facade.bus.memory import MemoryBus
+from facade.bus.port import Record
+from facade.commands.controller import Call, Cancelled, Controller, Rejected
+from facade.commands.execution import LONGEST_QUEUE
+from facade.commands.intake import Memory
+from facade.commands.messages import COMMANDS, AckMessage, ack_record
+from facade.commands.past import Past
+from facade.device_state import DeviceStates, StateMessage, state_record
+from facade.errors import BusError, ConfigError
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
+
+
+@pytest.fixture
+def site() -> Site:
+    return idle_site()
+
+
+def idle_site() -> Site:
+    site = Site()
+    for device in DEVICES:
+        site.say(device, State="ON", obsState="IDLE")
+    return site
+
+
+KILLED = [
+    # step, repeatable: how often it begins, how often it takes effect, and what the outcome is in the end
+    ("before ACCEPTED", True, 1, 1, "COMPLETED"),
+    ("before ACCEPTED", False, 1, 1, "COMPLETED"),
+    ("after ACCEPTED", True, 1, 1, "COMPLETED"),
+    ("after ACCEPTED", False, 0, 0, "FAILED"),
+    ("before early commit", False, 0, 0, "FAILED"),
+    ("after early commit", False, 0, 0, "FAILED"),
+    ("handler", True, 1, 1, "COMPLETED"),
+    ("handler", False, 0, 0, "FAILED"),
+    ("effect", True, 2, 2, "COMPLETED"),
+    ("effect", False, 1, 1, "FAILED"),
+    ("before COMPLETED", True, 2, 2, "COMPLETED"),
+    ("before COMPLETED", False, 1, 1, "FAILED"),
+    ("after COMPLETED", True, 1, 1, "COMPLETED"),
+    ("after COMPLETED", False, 1, 1, "COMPLETED"),
+    ("before late commit", True, 1, 1, "COMPLETED"),
+    ("after late commit", True, 1, 1, "COMPLETED"),
+]
+
+
+@pytest.mark.parametrize(("step", "repeatable", "begins", "effects", "outcome"), KILLED)
+def test_a_kill_at_any_step(site: Site, step: str, repeatable: bool, begins: int, effects: int, outcome: str) -> None:
+    """A command that is not repeatable takes effect once at most, a repeatable one at least; each has its outcome."""
+    message = site.send(_name(repeatable), repeatable=repeatable)
+    site.crash_at = step
+    live(site)
+    assert site.crash_at == "", f"never came to the step; passed {site.passed}"
+    assert not [outcome for outcome in site.outcomes(message) if outcome.status == "FAILED"]
+    live(site)
+    assert (len(site.begun), site.effects[message.id]) == (begins, effects)
+    assert {ack.status for ack in site.outcomes(message)} == {outcome}
+    if outcome == "FAILED":
+        assert "interrupted" in site.outcomes(message)[0].text
+    # A third life finds nothing to do.
+    before = len(site.acks())
+    live(site)
+    assert (len(site.acks()), len(site.begun)) == (before, begins)
+
+
+def test_every_step_was_tried(site: Site) -> None:
+    """The table above knows every step that there is."""
+    for repeatable in (True, False):
+        site.send(_name(repeatable), repeatable=repeatable)
+        live(site)
+    assert set(site.passed) - {"idle"} == {step for step, *_ in KILLED}
+
+
+def test_a_kill_at_every_step_again_and_again() -> None:
+    """Killed at each step in each of its lives, it still comes to one outcome, the same for all who read."""
+    for repeatable in (True, False):
+        for first in [step for step, flag, *_ in KILLED if flag == repeatable]:
+            for second in ("before FAILED", "after FAILED", *(step for step, *_ in KILLED)):
+                site = idle_site()
+                message = site.send(_name(repeatable), repeatable=repeatable)
+                for step in (first, second, ""):
+                    site.crash_at = step
+                    live(site)
+                assert site.outcome(message) in ("COMPLETED", "FAILED"), (first, second)
+                assert repeatable or site.effects[message.id] <= 1
+                assert not repeatable or site.effects[message.id] >= 1
+
+
+def _name(repeatable: bool) -> str:
+    """A command that is as repeatable in the ICD as its record says."""
+    name = "ReleaseAllResources" if repeatable else "Configure"
+    assert next(c for c in ICD.classes["SdpSubarray"].commands if c.name == name).repeatable is repeatable
+    return name
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_the_plain_case(site: Site, repeatable: bool) -> None:
+    """Accepted, executed, completed; the trace goes into every acknowledgement, other headers do not."""
+    message = site.send(_name(repeatable), repeatable=repeatable)
+    life = Life(site)
+    life.handle = lambda call: call.report(obsState="READY") or {"done": 1}
+    life.work()
+    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
+    assert site.acks(message)[-1].result == {"done": 1}
+    assert {ack.origin for ack in site.acks(message)} == {COMPONENT}
+    records = [
+        *site.broker.read("command-acks"),
+        *[r for r in site.broker.read("state") if message.id.encode() in r.value],
+    ]
+    assert [record.headers for record in records] == [(("traceparent", b"00-01"),)] * 3
+    assert site.reported("obsState") == ["IDLE", "READY"]
+    account = life.execution.account
+    assert (account.consumed, account.used, account.in_flight, account.balance) == (1, 1, 0, 0)
+
+
+def test_a_repeated_record_gets_the_first_outcome(site: Site) -> None:
+    """It is not executed again: neither by the same life nor by the next one."""
+    message = site.send(repeatable=False)
+    life = Life(site).work()
+    site.repeat(message)
+    life.work()
+    site.repeat(message)
+    live(site)
+    first, *others = site.outcomes(message)
+    assert others == [first, first]
+    assert len(site.begun) == 1
+
+
+def test_a_repeated_record_of_a_command_that_waits_or_runs_is_no_command(site: Site) -> None:
+    """It says nothing, and its commit does not carry the running one away."""
+    message = site.send("Restart")
+    site.say(obsState="FAULT")
+    life = Life(site)
+
+    def repeat(_: object) -> None:
+        site.repeat(message)
+        life.step()
+        partition = site.broker.read(COMMANDS)[0].partition
+        assert site.committed(partition) == 0
+
+    life.meanwhile = repeat
+    life.work()
+    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
+    assert life.execution.account.reasons == {"repeated": 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answers"),
+    [("TIMED_OUT", 0), ("UNDELIVERED", 0), ("COMPLETED", 1), ("REJECTED", 1)],
+)
+def test_what_has_an_outcome_is_not_begun(site: Site, outcome: str, answers: int) -> None:
+    """The facade may have given up, or another controller may have been quicker."""
+    message = site.send()
+    site.acknowledge(message, outcome)
+    live(site)
+    assert not site.begun
+    assert site.statuses(message) == [outcome] * (1 + answers)
+
+
+def test_an_outcome_that_comes_while_it_waits(site: Site) -> None:
+    """What the facade gave up while another command ran is not begun afterwards."""
+    site.send()
+    waiting = site.send()
+    life = Life(site)
+
+    def give_up(_: object) -> None:
+        life.meanwhile = lambda _: None
+        life.step()
+        site.acknowledge(waiting, "TIMED_OUT")
+        life.step()
+
+    life.meanwhile = give_up
+    life.work()
+    assert [id for id, _ in site.begun] != [waiting.id]
+    assert site.statuses(waiting) == ["TIMED_OUT"]
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["too late", "just in time"])
+def test_a_command_that_waits_beyond_its_time_is_refused(site: Site, passed: bool) -> None:
+    """The time of beginning counts, not that of reading."""
+    site.send("ReleaseAllResources")
+    waiting = site.send("ReleaseAllResources", within=5.0)
+    life = Life(site)
+    life.handle = lambda call: None
+
+    def take_long(_: object) -> None:
+        life.meanwhile = lambda _: None
+        life.step()
+        site.clock.sleep(5.001 if passed else 5.0)
+
+    life.meanwhile = take_long
+    life.work()
+    assert site.outcome(waiting) == ("REJECTED" if passed else "COMPLETED")
+    assert ("expired" in site.acks(waiting)[-1].text) is passed
+    assert len(site.begun) == (1 if passed else 2)
+
+
+def test_an_expired_command_is_refused_at_once(site: Site) -> None:
+    """After a long outage, what stands on the bus is answered and not executed."""
+    message = site.send(within=2.0)
+    site.clock.sleep(60.0)
+    live(site)
+    assert site.statuses(message) == ["REJECTED"]
+    assert not site.begun
+
+
+def test_a_bus_that_accepts_slowly_does_not_make_it_late(site: Site) -> None:
+    """The bus takes the ACCEPTED only after the command has expired: then it is refused, not begun."""
+    message = site.send(within=5.0)
+    life = Life(site)
+    until = site.clock.now() + 6.0
+    life.bus.refuse = lambda record: record.topic == "command-acks" and site.clock.now() < until
+    life.work()
+    assert site.outcome(message) == "REJECTED"
+    assert not site.begun
+
+
+def test_time_that_passes_while_it_is_accepted_counts(site: Site) -> None:
+    """The bus has taken the ACCEPTED, but only after the command has expired: it is not begun."""
+    message = site.send(within=5.0)
+    site.when["before ACCEPTED"] = lambda: site.clock.sleep(6.0)
+    live(site)
+    assert site.statuses(message) == ["ACCEPTED", "REJECTED"]
+    assert not site.begun
+
+
+def test_an_outcome_that_comes_while_it_is_accepted(site: Site) -> None:
+    """The facade has given up at the last moment: it is not begun."""
+    message = site.send()
+    life = Life(site)
+
+    def give_up() -> None:
+        site.acknowledge(message, "TIMED_OUT")
+        life.step()
+
+    site.when["after ACCEPTED"] = give_up
+    life.work()
+    assert site.statuses(message) == ["ACCEPTED", "TIMED_OUT"]
+    assert not site.begun
+
+
+def test_an_outcome_is_sent_until_the_bus_has_it(site: Site) -> None:
+    """The broker is away for a minute when the command ends; nothing is executed again for that."""
+    message = site.send()
+    life = Life(site)
+    until = site.clock.now() + 60.0
+    life.bus.refuse = lambda record: b"COMPLETED" in record.value and site.clock.now() < until
+    life.work()
+    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
+    assert len(site.begun) == 1
+
+
+def test_a_repeatable_command_that_was_cut_short_does_not_begin_late(site: Site) -> None:
+    """Its controller is down until it has expired: it has failed, as nobody knows what was done."""
+    message = site.send("ReleaseAllResources", within=5.0)
+    site.crash_at = "effect"
+    live(site)
+    site.clock.sleep(10.0)
+    live(site)
+    assert site.outcome(message) == "FAILED"
+    assert len(site.begun) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "text"),
+    [
+        (Rejected("no such scan type"), "REJECTED", "no such scan type"),
+        (ValueError("broken"), "FAILED", "ValueError: broken"),
+        (KeyError("beam"), "FAILED", "KeyError: 'beam'"),
+    ],
+)
+def test_what_a_handler_raises_is_the_outcome(site: Site, raised: Exception, status: str, text: str) -> None:
+    """`Rejected` refuses, everything else is a failure that says what happened."""
+    message = site.send()
+    life = Life(site)
+
+    def handle(call: Call) -> None:
+        raise raised
+
+    life.handle = handle
+    life.work()
+    ack = site.acks(message)[-1]
+    assert (ack.status, ack.text) == (status, text)
+
+
+def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
+    """The table of outcomes has no way from IN_PROGRESS to REJECTED."""
+    message = site.send()
+    life = Life(site)
+
+    def handle(call: Call) -> None:
+        call.progress(50, 3.0)
+        raise Rejected("after all")
+
+    life.handle = handle
+    life.work()
+    assert site.statuses(message) == ["ACCEPTED", "IN_PROGRESS", "FAILED"]
+    progress = site.acks(message)[1]
+    assert (progress.progress, progress.remaining) == (50, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"obsState": "REDY"}, "expected one of"),
+        ({"nonsense": "1"}, "no reported attribute 'nonsense'"),
+        ({"scanID": "x"}, "expected an integer"),
+        ({"receiveAddresses": "x" * 300_000}, "262144"),
+    ],
+)
+def test_a_report_that_the_icd_forbids_fails(site: Site, values: dict[str, str], text: str) -> None:
+    """The handler hears of it, and the bus does not."""
+    message = site.send()
+    life = Life(site)
+    life.handle = lambda call: call.report(**values)
+    before = len(site.broker.read("state"))
+    life.work()
+    assert site.outcome(message) == "FAILED"
+    assert text in site.acks(message)[-1].text
+    assert len(site.broker.read("state")) == before
+
+
+def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> None:
+    """Numbers, lists, objects and nothing at all travel as JSON."""
+    site.send()
+    life = Life(site)
+    seen = {}
+
+    def handle(call: Call) -> None:
+        call.report(
+            scanID=7, scanType=None, scanTypes=["a", "b"], resources={"receptors": ["SKA001"]}, obsState="READY"
+        )
+        seen.update({name: call.reported(name) for name in ("scanID", "scanTypes", "obsState", "ebID")})
+
+    life.handle = handle
+    life.work()
+    assert [site.reported(name)[-1] for name in ("scanID", "scanType", "scanTypes", "resources", "obsState")] == [
+        "7", "null", '["a", "b"]', '{"receptors": ["SKA001"]}', "READY"
+    ]  # fmt: skip
+    assert seen == {"scanID": 7, "scanTypes": ("a", "b"), "obsState": "READY", "ebID": "null"}
+
+
+def test_a_result_that_is_no_json_is_no_failure(site: Site) -> None:
+    """The command was executed, so it is COMPLETED; the text says what is missing."""
+    message = site.send()
+    life = Life(site)
+    life.handle = lambda call: object()
+    life.work()
+    ack = site.acks(message)[-1]
+    assert (ack.status, ack.result) == ("COMPLETED", None)
+    assert "cannot be written as JSON" in ack.text
+
+
+@pytest.mark.parametrize(
+    ("states", "name", "allowed"),
+    [
+        ({"State": "OFF", "obsState": "EMPTY"}, "Configure", False),
+        ({"State": "OFF", "obsState": "EMPTY"}, "On", True),
+        ({"State": "ON", "obsState": "EMPTY"}, "Configure", False),
+        ({"State": "ON", "obsState": "READY"}, "Configure", True),
+        ({"State": "ON", "obsState": "EMPTY"}, "Abort", False),
+        ({"State": "ON", "obsState": "CONFIGURING"}, "Abort", True),
+    ],
+)
+def test_a_command_in_the_wrong_state_is_refused(site: Site, states: dict[str, str], name: str, allowed: bool) -> None:
+    """By the ICD's table and what was reported last, whoever sent the command."""
+    site.say(**states)
+    message = site.send(name)
+    live(site)
+    assert site.outcome(message) == ("COMPLETED" if allowed else "REJECTED")
+    assert allowed or "not allowed when" in site.acks(message)[-1].text
+
+
+def test_a_command_that_nobody_handles_is_refused(site: Site) -> None:
+    """With the names of those that are."""
+    controller = Controller(COMPONENT, "SdpSubarray")
+    controller.command("Configure")(lambda call: None)
+    known, unknown = site.send("Scan"), site.send("Dance")
+    Life(site, controller=controller).work()
+    for message in (known, unknown):
+        assert site.statuses(message) == ["REJECTED"]
+        assert "Configure" in site.acks(message)[0].text
+
+
+def test_the_icd_is_asked_when_a_controller_is_made() -> None:
+    """A handler for a command that does not exist, twice the same one, or an unknown class: said at the start."""
+    controller = Controller(COMPONENT, "SdpSubarray")
+    controller.command("Configure", "Dance")(lambda call: None)
+    with pytest.raises(ConfigError, match="Dance: expected commands of SdpSubarray: Abort"):
+        controller.commands(ICD)
+    with pytest.raises(ConfigError, match="Configure has two handlers"):
+        controller.command("Configure")(lambda call: None)
+    with pytest.raises(ConfigError, match=r"expected device classes from .* got SdpNothing"):
+        Controller(COMPONENT, "SdpNothing").commands(ICD)
+
+
+def test_an_abort_cancels_what_runs_and_ends_what_waits(site: Site) -> None:
+    """Then it is executed itself; other devices notice nothing."""
+    running, waiting, other = site.send(), site.send("Scan"), site.send(device=SECOND)
+    life = Life(site)
+    sent = []
+
+    def abort(_: object) -> None:
+        life.meanwhile = lambda _: None
+        sent.append(site.send("Abort"))
+        life.step()
+
+    life.meanwhile = abort
+    life.work()
+    (aborted,) = sent
+    assert [site.outcome(message) for message in (running, waiting, aborted, other)] == [
+        "ABORTED", "ABORTED", "COMPLETED", "COMPLETED"
+    ]  # fmt: skip
+    assert not site.effects[running.id]
+    assert f"ended by Abort {aborted.id}" in site.acks(waiting)[-1].text
+    assert waiting.id not in dict(site.begun)
+    order = [ack.id for ack in site.acks() if ack.device == FIRST and ack.status in ("ABORTED", "COMPLETED")]
+    assert order[-1] == aborted.id
+
+
+@pytest.mark.parametrize("why", ["expired", "ended before"])
+def test_an_abort_that_is_void_cancels_nothing(site: Site, why: str) -> None:
+    """A late or repeated record of an Abort must not hit what came after it."""
+    abort = site.command("Abort", within=-1.0 if why == "expired" else 5.0)
+    if why == "ended before":
+        site.acknowledge(abort, "COMPLETED")
+    message = site.send()
+    life = Life(site)
+
+    def send(_: object) -> None:
+        life.meanwhile = lambda _: None
+        site.repeat(abort)
+        life.step()
+
+    life.meanwhile = send
+    life.work()
+    assert site.outcome(message) == "COMPLETED"
+
+
+def test_a_handler_that_has_finished_anyway_has_completed(site: Site) -> None:
+    """An Abort that comes too late to be heard does not change what was done."""
+    message = site.send()
+    life = Life(site)
+
+    def handle(call: Call) -> None:
+        site.send("Abort")
+        life.step()
+        assert call.cancelled
+
+    life.handle = handle
+    life.start().step()
+    life.execution.execute_next(FIRST)
+    assert site.outcome(message) == "COMPLETED"
+
+
+def test_a_full_queue_refuses(site: Site) -> None:
+    """But an Abort is taken, and empties it."""
+    messages = [site.send("Restart") for _ in range(LONGEST_QUEUE + 2)]
+    life = Life(site).start()
+    life.step()
+    life.step()
+    assert [site.outcome(message) for message in messages] == [""] * LONGEST_QUEUE + ["REJECTED"] * 2
+    abort = site.send("Abort")
+    life.work()
+    assert {site.outcome(message) for message in messages[:LONGEST_QUEUE]} == {"ABORTED"}
+    assert site.outcome(abort) == "COMPLETED"
+
+
+BROKEN = {
+    "not-json": b"{",
+    "schema": b'{"schema": "command/1"}',
+    "version": b'{"schema": "command/9"}',
+    "empty": b"",
+    "too-deep": b'{"argument":' + b"[" * 100_000,
+}
+
+
+def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
+    """Each is a dead letter with its reason; the commands around them are executed."""
+    first = site.send("ReleaseAllResources")
+    for value in BROKEN.values():
+        site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=value))
+    site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=None))
+    foreign = msgspec.json.encode(site.command(device="mid-sdp/control/0"))
+    site.broker.append(Record(topic=COMMANDS, key=b"mid-sdp/control/0", value=foreign, partition=0))
+    site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=foreign))
+    last = site.send("ReleaseAllResources")
+    life = Life(site).work()
+    assert [site.outcome(message) for message in (first, last)] == ["COMPLETED", "COMPLETED"]
+    account = life.execution.account
+    letters = [dict(record.headers) for record in site.broker.read("dead-letters")]
+    assert sorted(letter["dl.reason"].decode() for letter in letters) == sorted([*BROKEN, "key"])
+    assert account.reasons == {**dict.fromkeys(BROKEN, 1), "key": 1, "tombstone": 1, "other-device": 1}
+    assert account.balance == account.in_flight == 0
+    logs = {partition: len(log) for (topic, partition), log in site.broker.logs.items() if topic == COMMANDS}
+    assert {partition: site.committed(partition) for partition in logs} == logs
+
+
+def test_a_later_commit_leaves_an_earlier_command_uncommitted(site: Site) -> None:
+    """Two devices on one partition: the one that is ready first does not carry away the one that runs."""
+    site.broker.partitions = {**site.broker.partitions, COMMANDS: 1}
+    slow = site.send("ReleaseAllResources", FIRST)
+    quick = site.send("Configure", SECOND, repeatable=False)
+    life = Life(site)
+
+    def other(_: object) -> None:
+        life.meanwhile = lambda _: None
+        life.execution.execute_next(SECOND)
+        life.step()
+        assert site.outcome(quick) == "COMPLETED"
+        assert site.committed(0) == 0
+        raise Crash
+
+    life.meanwhile = other
+    with pytest.raises(Crash):
+        life.work()
+    live(site)
+    assert [site.effects[message.id] for message in (slow, quick)] == [1, 1]
+    assert site.outcome(slow) == "COMPLETED"
+    assert site.committed(0) == 2
+
+
+def test_interrupted_devices_can_be_put_right(site: Site) -> None:
+    """The hook gets the device and the command before the outcome is on the bus."""
+    message = site.send(repeatable=False)
+    site.crash_at = "handler"
+    live(site)
+    life = Life(site)
+    seen = []
+
+    def put_right(device: object, command: str) -> None:
+        seen.append((command, site.outcome(message)))
+        device.report(obsState="FAULT")
+
+    life.controller.interrupted(put_right)
+    life.work()
+    assert seen == [("Configure", "")]
+    assert site.reported("obsState")[-1] == "FAULT"
+
+
+def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
+    """What is queued is not begun and not answered; what runs and is repeatable begins anew."""
+    running = site.send("ReleaseAllResources")
+    waiting = site.send("ReleaseAllResources")
+    life = Life(site)
+
+    def stop(_: object) -> None:
+        life.execution.stop()
+        life.execution.interrupt()
+
+    life.meanwhile = stop
+    life.start().step()
+    life.execution.execute_next(FIRST)
+    life.step()
+    life.execution.close()
+    assert (site.outcome(running), site.outcome(waiting)) == ("", "")
+    live(site)
+    assert (site.outcome(running), site.outcome(waiting)) == ("COMPLETED", "COMPLETED")
+    assert [site.effects[message.id] for message in (running, waiting)] == [1, 1]
+
+
+def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
+    """A command that cannot begin anew has failed, and says why."""
+    message = site.send(repeatable=False)
+    life = Life(site)
+
+    def stop(_: object) -> None:
+        life.execution.stop()
+        life.execution.interrupt()
+
+    life.meanwhile = stop
+    life.start().step()
+    life.execution.execute_next(FIRST)
+    assert site.outcome(message) == "FAILED"
+    assert "stopped while it ran" in site.acks(message)[-1].text
+
+
+class TestGroup:
+    """Two members, by turns with and without the partitions."""
+
+    def test_a_new_owner_knows_what_the_former_one_did(self, site: Site) -> None:
+        """The former one did not come to commit; the new one does not execute it again."""
+        message = site.send("ReleaseAllResources")
+        former = Life(site)
+        site.crash_at = "before late commit"
+        with pytest.raises(Crash):
+            former.work()
+        live(site, component="other-controller")
+        assert len(site.begun) == 1
+        assert site.outcome(message) == "COMPLETED"
+
+    def test_what_another_member_began_is_left_to_it(self, site: Site) -> None:
+        """A command that must not be repeated was accepted elsewhere; it may still be running there."""
+        message = site.send(repeatable=False)
+        site.acknowledge(message, "ACCEPTED", origin="other-controller")
+        live(site)
+        assert not site.begun
+        assert site.statuses(message) == ["ACCEPTED"]
+
+    def test_what_waits_goes_with_its_partition(self, site: Site) -> None:
+        """It is forgotten here, and executed where the partition is now."""
+        message = site.send(repeatable=False)
+        life = Life(site).start()
+        life.step()
+        life.member.assign([])
+        life.work()
+        assert not site.begun
+        live(site, component="other-controller")
+        assert [(ack.status, ack.origin) for ack in site.acks(message)] == [
+            ("ACCEPTED", "other-controller"),
+            ("COMPLETED", "other-controller"),
+        ]
+
+    def test_a_partition_that_went_holds_up_no_other(self, site: Site) -> None:
+        """What is left is committed, though the client would refuse to commit what is not its own any more."""
+        site.send("ReleaseAllResources", FIRST)
+        life = Life(site).work()
+        places = {site.send("ReleaseAllResources", device).device for device in DEVICES}
+        gone, kept = (log[-1].partition for (topic, _), log in site.broker.logs.items() if topic == COMMANDS)
+        assert len(places) == 2
+        life.member.assign([kept])
+        life.work()
+        assert site.committed(kept) == len(site.broker.logs[COMMANDS, kept])
+        assert site.committed(gone) < len(site.broker.logs[COMMANDS, gone])
+
+    def test_a_partition_that_goes_while_a_command_begins(self, site: Site) -> None:
+        """It was accepted but could not be committed: it is not begun, as the new owner may have begun it."""
+        message = site.send(repeatable=False)
+        life = Life(site)
+        life.start().step()
+
+        def lose(offsets: object) -> None:
+            life.member.assign([])
+            life.step()
+            raise BusError("not this member's any more")
+
+        life.member.commit = lose
+        life.execution.execute_next(FIRST)
+        assert not site.begun
+        assert site.outcomes(message) == []
+
+    def test_a_commit_that_has_nothing_new_to_say_still_proves_whose_it_is(self, site: Site) -> None:
+        """Behind a command that runs nothing can be committed, but the partition may have gone all the same."""
+        site.broker.partitions = {**site.broker.partitions, COMMANDS: 1}
+        site.send("ReleaseAllResources", FIRST)
+        message = site.send("Configure", SECOND, repeatable=False)
+        life = Life(site).start()
+        life.step()
+        life.member.assign([])
+        life.member.take(0, 0.0)  # so far only the client knows
+        site.when["before early commit"] = life.step
+        life.execution.execute_next(SECOND)
+        assert not site.begun
+        assert site.statuses(message) == ["ACCEPTED"]
+
+    def test_what_runs_ends_where_it_runs(self, site: Site) -> None:
+        """A partition that goes and comes back while a command runs: it is not begun a second time."""
+        message = site.send("ReleaseAllResources")
+        life = Life(site)
+
+        def away(_: object) -> None:
+            life.meanwhile = lambda _: None
+            for partitions in ([], [0, 1, 2, 3]):
+                life.member.assign(partitions)
+                for _ in range(4):
+                    life.step()
+            assert site.committed(site.broker.read(COMMANDS)[0].partition) == 0
+
+        life.meanwhile = away
+        life.work()
+        assert (site.statuses(message), len(site.begun)) == (["ACCEPTED", "COMPLETED"], 1)
+        assert life.execution.account.balance == 0
+        live(site)
+        assert len(site.begun) == 1
+
+
+def test_the_log_says_which_outcome_was_first() -> None:
+    """What was sent here may have been second; what comes later changes nothing."""
+    site, past = Site(), Past()
+    message = site.command()
+    ours, theirs = (AckMessage(id=message.id, device=FIRST, command="", status=status, time=1, origin=origin)
+                    for status, origin in (("COMPLETED", COMPONENT), ("TIMED_OUT", "facade")))  # fmt: skip
+    past.note(ours)
+    assert past.get(message.id).ack == ours
+    past.fold(ack_record(theirs))
+    past.fold(ack_record(ours))
+    past.note(ours)
+    assert past.get(message.id).ack == theirs
+    past.fold(Record(topic="command-acks", key=None, value=b"junk"))
+    past.fold(Record(topic="command-acks", key=None, value=None))
+
+
+def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
+    """But what others report holds, and after a restart what we reported ourselves."""
+    bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
+    memory = Memory(bus, Past(), states, component=COMPONENT)
+
+    def message(value: str, origin: str) -> StateMessage:
+        return StateMessage(device=FIRST, attribute="obsState", value=value, time=1, origin=origin)
+
+    site.broker.append(state_record(message("CONFIGURING", COMPONENT)))
+    assert memory.catch_up(0.0)
+    assert states.label(FIRST, "obsState") == "CONFIGURING"
+    site.broker.append(state_record(message("IDLE", COMPONENT)))
+    states.set(message("READY", COMPONENT))
+    memory.follow(0.0)
+    assert states.label(FIRST, "obsState") == "READY"
+    site.broker.append(state_record(message("FAULT", "another")))
+    memory.follow(0.0)
+    assert states.label(FIRST, "obsState") == "FAULT"
+
+
+def test_cancelled_is_not_swallowed_by_a_handler(site: Site) -> None:
+    """A handler that catches every Exception hears of an Abort all the same."""
+    assert not issubclass(Cancelled, Exception)

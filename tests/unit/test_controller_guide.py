@@ -1,0 +1,53 @@
+"""The controller of the guide is a whole one: it is short, and it works."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import facade.commands.run
+from facade.commands.controller import Controller
+from tests.support.controllers import FIRST, Life, Site
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-controller.md"
+CODE = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    made: list[Controller] = []
+    monkeypatch.setattr(facade.commands.run, "run", made.append)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(CODE, str(GUIDE), "exec"), names)
+    return made[0]
+
+
+def test_it_is_short() -> None:
+    """Twenty lines, not counting empty ones."""
+    assert len([line for line in CODE.splitlines() if line.strip()]) <= 20
+
+
+def test_it_works(controller: Controller) -> None:
+    """A known scan type is configured, with progress; an unknown one is refused."""
+    site = Site()
+    site.say(State="ON", obsState="IDLE", scanTypes='["target:a"]')
+    good = site.send("Configure", FIRST, argument={"scan_type": "target:a"})
+    bad = site.send("Configure", FIRST, argument={"scan_type": "none"})
+    Life(site, controller=controller).work()
+    assert site.statuses(good) == ["ACCEPTED", "IN_PROGRESS", "IN_PROGRESS", "IN_PROGRESS", "COMPLETED"]
+    assert (site.outcome(bad), site.acks(bad)[-1].text) == ("REJECTED", "scan type none is unknown")
+    assert site.reported("obsState") == ["IDLE", "CONFIGURING", "READY"]
+    assert site.reported("scanType") == ["target:a"]
+
+
+def test_the_table_of_the_guide_names_what_there_is() -> None:
+    """Each attribute and method of a call that the guide shows exists."""
+    from facade.commands.controller import Call
+
+    shown = set(re.findall(r"`call\.(\w+)", GUIDE.read_text()))
+    life = Life(Site())
+    message = life.site.command()
+    call = Call(message, (), (0, 0), life.execution)
+    assert {"argument", "report", "wait", "progress"} <= shown
+    assert not [name for name in shown if not hasattr(call, name)]

@@ -1,0 +1,187 @@
+"""The simulated subarray: what each command changes, and where the data are to be sent."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from facade.bus.memory import MemoryBus
+from facade.clock import ManualClock
+from facade.commands.arguments import Arguments
+from facade.commands.controller import Rejected
+from facade.commands.messages import ACKS, AckMessage, ack_record
+from facade.errors import ConfigError
+from facade.simulate.controller import KINDS, ExecutionLine, Fault, SimulatedController
+from facade.simulate.observation import COMMANDS, Subarray, receive_addresses
+from tests.support.controllers import COMPONENT, FIRST, ICD, Life, Site
+
+WINDOW = {"spectral_window_id": "w", "count": 6000, "start": 0, "freq_min": 1.0, "freq_max": 2.0}
+BLOCK: dict[str, Any] = {
+    "eb_id": "eb-test-20261121-00001",
+    "beams": [
+        {"beam_id": "vis0", "function": "visibilities"},
+        {"beam_id": "pss1", "function": "pulsar search", "search_beam_id": 1},
+    ],
+    "scan_types": [
+        {"scan_type_id": ".default", "beams": {"vis0": {"channels_id": "wide", "polarisations_id": "all"}}},
+        {"scan_type_id": "target:a", "derive_from": ".default", "beams": {"vis0": {"field_id": "a"}}},
+        {"scan_type_id": "target:b", "derive_from": ".default", "beams": {"vis0": {"channels_id": "zoom"}, "pss1": {}}},
+    ],
+    "channels": [
+        {"channels_id": "wide", "spectral_windows": [WINDOW, {**WINDOW, "start": 20_000, "count": 100}]},
+        {"channels_id": "zoom", "spectral_windows": [{**WINDOW, "start": 8, "count": 2048, "stride": 4}]},
+    ],
+}  # fmt: skip
+ARGUMENTS = {
+    "AssignResources": {"resources": {"receptors": ["SKA002"]}, "execution_block": BLOCK},
+    "ReleaseResources": {"resources": {"receptors": ["SKA001"]}},
+    "Configure": {"scan_type": "target:a"},
+    "Scan": {"scan_id": 5},
+}
+
+
+def test_every_command_leads_to_a_target_of_the_icd() -> None:
+    """The model and the ICD's table know the same commands, states and attributes."""
+    device_class = ICD.classes["SdpSubarray"]
+    assert {command.name for command in device_class.commands} == set(COMMANDS)
+    reported = {attribute.name for attribute in device_class.attributes if attribute.reported} | {"State"}
+    before = Subarray(resources={"receptors": ["SKA001", "SKA002"]}, scan_types=("target:a",))
+    for command in device_class.commands:
+        changes = COMMANDS[command.name](before, ARGUMENTS.get(command.name, {}))
+        assert changes[command.reports] in command.targets
+        assert set(changes) <= reported
+        assert list(changes)[-1] in ("obsState", "State")
+
+
+def test_receive_addresses_follow_the_channels() -> None:
+    """By scan type and beam, what is derived included; templates have none; the schema accepts it."""
+    found = receive_addresses(BLOCK, 3)
+    assert set(found) == {"interface", "target:a", "target:b"}
+    assert found["target:a"]["vis0"] == {
+        "function": "visibilities",
+        "host": [[0, "10.3.0.1"], [4096, "10.3.0.2"], [20_000, "10.3.0.3"]],
+        "port": [[0, 9000, 1], [4096, 9000, 1], [20_000, 9000, 1]],
+    }
+    assert found["target:b"]["vis0"]["host"] == [[8, "10.3.0.4"], [4104, "10.3.0.5"]]
+    assert found["target:b"]["pss1"] == {"function": "pulsar search", "search_beam_id": 1}
+    Arguments(ICD).check("recvaddrs", msgspec.json.encode(found).decode())
+
+
+@pytest.mark.parametrize(("count", "hosts"), [(0, 1), (1, 1), (4096, 1), (4097, 2), (9_000_000_000_000, 64)], ids=str)
+def test_any_number_of_channels_has_a_bounded_map(count: int, hosts: int) -> None:
+    """The largest number that a schema allows does not fill the memory."""
+    block = {**BLOCK, "channels": [{"channels_id": "wide", "spectral_windows": [{**WINDOW, "count": count}]}]}
+    assert len(receive_addresses(block, 1)["target:a"]["vis0"]["host"]) == hosts
+
+
+def test_a_circle_of_scan_types_ends() -> None:
+    """The facade refuses it, but a controller does not rely on that."""
+    entries = [{"scan_type_id": "a", "derive_from": "b"}, {"scan_type_id": "b", "derive_from": "a"}]
+    assert receive_addresses({"beams": [], "scan_types": entries}, 1)["a"] == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "left", "obs_state"),
+    [(["SKA001"], {"receptors": ["SKA002"]}, "IDLE"), (["SKA001", "SKA002"], {}, "EMPTY")],
+)
+def test_released_resources(given: list[str], left: dict[str, Any], obs_state: str) -> None:
+    """IDLE while some remain, EMPTY with nothing left of the execution block when none do."""
+    before = Subarray(resources={"receptors": ["SKA001", "SKA002"]})
+    changes = COMMANDS["ReleaseResources"](before, {"resources": {"receptors": given}})
+    assert (changes["resources"], changes["obsState"]) == (left, obs_state)
+    assert ("receiveAddresses" in changes) is (obs_state == "EMPTY")
+
+
+def test_what_is_not_there_is_refused_unless_it_was_done_already() -> None:
+    """A release that a crash has cut short finds its receptors gone."""
+    argument = {"resources": {"receptors": ["SKA001"]}}
+    with pytest.raises(Rejected, match=r"\$\.resources\.receptors: expected some of"):
+        COMMANDS["ReleaseResources"](Subarray(), argument)
+    assert COMMANDS["ReleaseResources"](Subarray(again=True), argument)["obsState"] == "EMPTY"
+    with pytest.raises(Rejected, match=r"\$\.scan_type: expected one of a, got 'b'"):
+        COMMANDS["Configure"](Subarray(scan_types=("a",)), {"scan_type": "b"})
+
+
+def test_new_scan_types_are_added() -> None:
+    """And can be configured at once."""
+    argument = {"scan_type": "b", "new_scan_types": [{"scan_type_id": "b", "derive_from": "a"}]}
+    changes = COMMANDS["Configure"](Subarray(scan_types=("a",)), argument)
+    assert (changes["scanTypes"], changes["scanType"]) == (["a", "b"], "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("fail", Fault("fail")),
+        ("hang:Scan", Fault("hang", "Scan")),
+        ("slow::0.5", Fault("slow", "", 0.5)),
+        ("no-acks:Abort:0.01", Fault("no-acks", "Abort", 0.01)),
+    ],
+)
+def test_faults_are_read(text: str, fault: Fault) -> None:
+    """KIND, KIND:COMMAND, KIND:COMMAND:PROBABILITY."""
+    assert Fault.parse(text) == fault
+
+
+@pytest.mark.parametrize("text", ["", "explode", "fail:Scan:x", "fail:Scan:2", "fail:Scan:nan", "fail:Dance"])
+def test_wrong_faults_are_refused(text: str) -> None:
+    """With what was expected."""
+    with pytest.raises(ConfigError, match="fault: expected"):
+        simulated(faults=[Fault.parse(text)])
+
+
+def test_a_fault_strikes_as_often_as_it_should_and_always_the_same_commands() -> None:
+    """The draw depends on the seed and the command's id alone, so that a restart changes nothing."""
+    fault = Fault("fail", "Scan", 0.3)
+    struck = [fault.strikes(1, str(number), "Scan") for number in range(2000)]
+    assert struck == [fault.strikes(1, str(number), "Scan") for number in range(2000)]
+    assert sum(struck) == pytest.approx(600, abs=80)
+    assert struck != [fault.strikes(2, str(number), "Scan") for number in range(2000)]
+    assert not fault.strikes(1, "0", "EndScan")
+
+
+def simulated(*, faults: Any = (), report: Any = None, clock: Any = None) -> SimulatedController:
+    clock = clock or ManualClock()
+    return SimulatedController(ICD, component=COMPONENT, faults=faults, report=report, seed=1, speed=1.0, clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids"), [("duplicate-acks", ["7", "7"]), ("no-acks", []), ("wrong-ids", ["7-wrong"]), ("slow", ["7"])]
+)
+def test_acks_have_the_faults_that_were_asked_for(kind: str, ids: list[str]) -> None:
+    """Other records have none."""
+    site = Site()
+    writer = simulated(faults=[Fault(kind)]).through(MemoryBus(site.broker))
+    ack = AckMessage(id="7", device=FIRST, command="Scan", status="COMPLETED", time=1, origin="x")
+    writer.send(ack_record(ack))
+    assert [found.id for found in site.acks()] == ids
+    writer.send_durably(ack_record(ack), 1.0)
+    assert [found.id for found in site.acks()] == ids * 2
+    site.say(obsState="IDLE")
+    assert len(site.broker.read(ACKS)) == 2 * len(ids)
+
+
+def test_an_observation_in_memory(tmp_path: Any) -> None:
+    """From OFF to a scan and back, as TM would; each execution is a line of the report."""
+    site, file = Site(), tmp_path / "report.jsonl"
+    site.say(State="OFF")
+    life = Life(site, controller=simulated(report=file, clock=site.clock).controller)
+    names = "On AssignResources Configure Scan EndScan End ReleaseAllResources Off".split()
+    sent = []
+    for name in names:
+        sent.append(site.send(name, argument=ARGUMENTS.get(name)))
+        life.work()
+    assert [site.outcome(message) for message in sent] == ["COMPLETED"] * len(names)
+    assert site.reported("obsState") == [
+        "EMPTY", "RESOURCING", "IDLE", "CONFIGURING", "READY", "SCANNING", "READY", "IDLE", "RESOURCING", "EMPTY",
+        "EMPTY",
+    ]  # fmt: skip
+    lines = [msgspec.json.decode(line, type=ExecutionLine) for line in file.read_bytes().splitlines()]
+    assert [(line.id, line.command) for line in lines] == [(message.id, message.command) for message in sent]
+    for record in site.broker.read("state"):
+        assert len(msgspec.json.decode(record.value)["value"]) < 10_000
+
+
+def test_every_kind_is_explained() -> None:
+    """The help text is made of it."""
+    assert all(what[0].islower() and not what.endswith(".") for what in KINDS.values())
