@@ -8,8 +8,7 @@ import tango
 from tango.server import command
 
 from devices.base import FacadeDevice
-from devices.tracing import trace_headers
-from facade import admin_mode
+from facade import admin_mode, tracing
 from facade.admin_mode import allowed
 from facade.commands.gateway import FAILED, Gateway
 from facade.commands.outcomes import QUEUED
@@ -69,7 +68,7 @@ class CommandedDevice(FacadeDevice):
         """
         gateway, device = self.gateway(name), self.get_name().lower()
         try:
-            id = gateway.give(device, name, argument, trace_headers())
+            id = gateway.give(device, name, argument, tracing.current())
         except CommandRefused as error:
             raise refusal(str(error), error.origin, error.reason) from error
         except NotSent as error:

@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Mapping
 
+from facade import tracing
 from facade.bus.port import GroupMember, Record
 from facade.clock import Clock
 from facade.commands.controller import Call, Cancelled, Controller, Rejected
@@ -38,8 +39,6 @@ LONGEST_QUEUE = 100
 """Commands of one device that wait here."""
 _RETRY = 0.5
 """Pause after the past could not be read [s]."""
-_TRACED = ("traceparent", "tracestate")
-"""Headers that are handed on from a command to its acknowledgements."""
 
 
 class Execution:
@@ -191,7 +190,7 @@ class Execution:
         if message is None:
             self._offsets.finish(*place)
             return
-        headers = tuple(header for header in record.headers if header[0] in _TRACED)
+        headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
         call = Call(message, headers, place, self._outbox)
         live = self._queues.enter(call)
         if live is not None:
@@ -258,7 +257,8 @@ class Execution:
 
     def _handle(self, call: Call) -> tuple[AckStatus | None, str, object]:
         try:
-            return "COMPLETED", "", self._controller.handlers[call.command](call)
+            with tracing.span(f"{self._name} {call.command}", call.headers, id=call.id, device=call.device):
+                return "COMPLETED", "", self._controller.handlers[call.command](call)
         except Rejected as refused:
             # In the table of outcomes nothing is refused any more once it is in progress.
             return "FAILED" if call.in_progress or call.again else "REJECTED", str(refused), None

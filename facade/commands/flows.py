@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.commands.lease import Lease
@@ -86,7 +87,9 @@ def flows(tracker: Tracker, lease: Lease, components: Components, clock: Clock) 
         return tracker.fold_command(decode_command(record.value or b""), record)
 
     def ack(record: Record) -> str | None:
-        return tracker.fold_ack(decode_ack(record.value or b""), clock.monotonic())
+        message = decode_ack(record.value or b"")
+        with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
+            return tracker.fold_ack(message, clock.monotonic())
 
     def heartbeat(record: Record) -> str | None:
         beat = decode_heartbeat(record.value or b"")

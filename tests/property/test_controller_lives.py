@@ -212,5 +212,8 @@ class Controllers(RuleBasedStateMachine):
 
 TestControllers = Controllers.TestCase
 TestControllers.settings = settings(
-    max_examples=400, stateful_step_count=10, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=400,
+    stateful_step_count=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -1,0 +1,67 @@
+"""One trace from the Tango call to the acknowledgement, where OpenTelemetry is installed and switched on; else nothing.
+
+The switch and the exporter are PyTango's own variables, so that one set of them serves device servers
+and controllers: TANGO_TELEMETRY_ENABLE=on, TANGO_TELEMETRY_TRACING_ENDPOINTS (OTLP over HTTP). The trace
+context travels in the W3C header ``traceparent`` of commands, states and acknowledgements.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from facade.bus.port import Headers
+
+try:
+    from opentelemetry import propagate, trace
+except ImportError:  # an extra: pip install 'sdp-tango-facade[telemetry]'
+    propagate = trace = None
+
+TRACED = ("traceparent", "tracestate")
+"""Headers that are handed on from a command to everything that it brings about."""
+_SCOPE = "sdp-tango-facade"
+
+
+def enabled(environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether traces are wanted, and can be made."""
+    return trace is not None and environment.get("TANGO_TELEMETRY_ENABLE", "off").lower() in ("on", "1", "true")
+
+
+def start(service: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Export the spans of a process that is no Tango client or server; in those, PyTango does it.
+
+    Parameters
+    ----------
+    service
+        Name under which the process appears.
+    """
+    if not enabled(environment):
+        return
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": service}))
+    endpoint = environment.get("TANGO_TELEMETRY_TRACING_ENDPOINTS", "").split(",")[0] or None
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    trace.set_tracer_provider(provider)
+
+
+def current() -> Headers:
+    """Give the trace context of what runs now as record headers."""
+    if propagate is None:
+        return ()
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return tuple((name, value.encode()) for name, value in carrier.items() if name in TRACED)
+
+
+@contextmanager
+def span(name: str, headers: Headers, **tags: str) -> Iterator[None]:
+    """Make what runs inside a part of the trace that some headers carry; without any, of none."""
+    carrier = {name: value.decode("latin-1") for name, value in headers if name in TRACED}
+    if propagate is None or not carrier:
+        yield
+        return
+    with trace.get_tracer(_SCOPE).start_as_current_span(name, propagate.extract(carrier), attributes=tags):
+        yield

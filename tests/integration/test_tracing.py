@@ -1,0 +1,108 @@
+"""One trace from the caller's Tango call through the bus and the controller to the acknowledgement."""
+
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader
+from facade.bus.port import BusHealth
+from facade.config import Settings
+from tests.support.deployment import Deployment
+from tests.support.waiting import until
+
+CALL = """
+import tango
+proxy = tango.DeviceProxy("mid-sdp/subarray/01")
+proxy.command_inout("On")
+"""
+
+
+class Receiver:
+    """Takes what is exported, as an OpenTelemetry collector would (OTLP over HTTP)."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                receiver.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_one_trace_from_the_call_to_the_acknowledgement(infra, tmp_path: Path, receiver: Receiver) -> None:
+    """The trace of the caller is in the headers of the command and of every acknowledgement, and caller, device
+    server and controller export spans of it."""
+    telemetry = {
+        "TANGO_TELEMETRY_ENABLE": "on",
+        "TANGO_TELEMETRY_TRACING_EXPORTERS": "http",
+        "TANGO_TELEMETRY_TRACING_ENDPOINTS": f"{receiver.url}/v1/traces",
+        "TANGO_TELEMETRY_LOGGING_EXPORTERS": "http",
+        "TANGO_TELEMETRY_LOGGING_ENDPOINTS": f"{receiver.url}/v1/logs",
+    }
+    with Deployment(infra, tmp_path, nodes=1) as deployment:
+        deployment.prepare()
+        controller = ["sdp-facade", "simulate", "controller", "--subarrays", "1"]
+        processes = [deployment.start("controller", controller, **telemetry)]
+        processes.append(deployment.server("subarray", **telemetry))
+        subarray = deployment.proxy("mid-sdp/subarray/01")
+        until(lambda: subarray.healthState == 0, 20.0, "the subarray is ready")
+        environment = {**deployment.environment, **telemetry, "HOME": os.environ.get("HOME", "/")}
+        subprocess.run([sys.executable, "-c", CALL], env=environment, check=True, timeout=60, capture_output=True)
+        until(lambda: str(subarray.state()) == "ON", 20.0, "the command has taken effect")
+        until(lambda: subarray.commandsFinished == 1, 10.0, "its outcome is known")
+        headers = traceparents(deployment)
+        traces = {value.split("-")[1] for values in headers.values() for value in values}
+        assert len(headers["commands"]) == 1
+        assert len(headers["command-acks"]) >= 2
+        (trace,) = traces
+        for process in processes:  # so that they export what they still hold
+            process.terminate()
+    exported = b"".join(receiver.bodies)
+    for name in (b"pytango.client", b"On COMPLETED", b"On ACCEPTED", b"simulated-controller On"):
+        assert name in exported, f"no span {name!r}"
+    assert exported.count(bytes.fromhex(trace)) >= 5
+
+
+def traceparents(deployment: Deployment) -> dict[str, list[str]]:
+    """Give the trace headers of each record of the command topics."""
+    topics = ("commands", "command-acks")
+    connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
+    reader = KafkaReader(connection, dict.fromkeys(topics), start={}, health=BusHealth())
+    found: dict[str, list[str]] = {topic: [] for topic in topics}
+    for record in reader.read_to_end(10.0):
+        found[record.topic].append(dict(record.headers)["traceparent"].decode())
+    reader.close()
+    return found
