@@ -18,6 +18,7 @@ from tango.server import run
 
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
+from facade import tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("TANGO_DS_EVENT_BUFFER_HWM", HIGH_WATER_MARK)
     try:
         icd, settings = load(), load_settings()
+        tracing.start(f"{SERVER}-{arguments[0]}")
         _serve(icd, settings, arguments)
     except FacadeError as error:
         sys.exit(f"{SERVER} {arguments[0]}: {error}")

@@ -27,7 +27,7 @@ def enabled(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def start(service: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Export the spans of a process that is no Tango client or server; in those, PyTango does it.
+    """Export the spans of this module; those of Tango's calls are PyTango's own business.
 
     Parameters
     ----------

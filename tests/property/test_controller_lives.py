@@ -33,6 +33,7 @@ actions = st.lists(
         st.tuples(st.just("step"), members),
         st.tuples(st.just("catch_up"), members),
         st.tuples(st.just("start"), members),
+        st.tuples(st.just("take_over"), members, devices),
         st.tuples(st.just("send"), devices, names),
         st.tuples(st.just("repeat"), st.integers(0, 50)),
         st.tuples(st.just("time_out"), st.integers(0, 50)),
@@ -131,6 +132,13 @@ class Controllers(RuleBasedStateMachine):
                     self.busy.discard(member)
 
             self.do(member, work)
+
+    def take_over(self, member: str, device: str) -> None:
+        """Give a member everything, and have it execute what it finds, while the other one is in the middle."""
+        if member not in self.busy:
+            self.move(EVERYTHING if member == "one" else frozenset())
+            self.catch_up(member)
+            self.do(member, lambda life: life.execution.execute_next(device))
 
     def perform(self, script: Script) -> None:
         for name, *arguments in script:
