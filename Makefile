@@ -7,7 +7,7 @@ STAMP := .venv/.stamp
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint clean
+.PHONY: help demo test bench faults lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -21,6 +21,9 @@ test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
 bench: $(STAMP) ## Measure throughput and latency beside the raw limits of this machine
 	$(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/sdp-facade bench $(ARGS)
+
+faults: $(STAMP) ## Give 10,000 commands while parts are killed, and account for each
+	$(BIN)/sdp-facade faults $(ARGS)
 
 lint: $(STAMP) ## Check style, types, layers, and that the ICD and all that is derived from it agree
 	$(BIN)/ruff check

@@ -13,6 +13,7 @@ from devices.bench.cli import bench
 from devices.demo.options import DemoOptions
 from devices.demo.story import play
 from devices.events import EventRecorder, find_devices
+from devices.faults.cli import faults
 from devices.registration import SERVER, instances, register, registration
 from devices.view import draw
 from devices.watch import Watch, look, subscribe_shown
@@ -126,6 +127,7 @@ def _need_tango_host(tango_host: str) -> None:
 
 
 app.command()(bench)
+app.command()(faults)
 
 
 def main() -> None:

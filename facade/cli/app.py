@@ -88,7 +88,7 @@ def aggregate(slot: Slot = "0") -> None:
         while not stopped():
             worker.step()
     worker.finish()
-    # Everything is committed. The client's destructor would wait for its group as closing it does.
+    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
     logging.shutdown()
     os._exit(0)
 

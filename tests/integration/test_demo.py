@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,8 +12,10 @@ import pytest
 
 from devices.demo.plan import OBSERVATION
 from devices.demo.report import DemoReport
+from facade.clock import SystemClock
 from facade.infra import local
-from facade.infra.processes import ProcessRecord, is_alive
+from facade.infra.processes import ProcessRecord, is_alive, kill
+from tests.support.waiting import until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
@@ -23,20 +24,39 @@ PLAN = [step.command for step in OBSERVATION]
 SMALL = ("--nodes", "2", "--rate", "2000", "--no-live")
 
 
-def start(state_dir: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(PROGRAM), "demo", "--state-dir", str(state_dir), *SMALL, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Give what starts a demo in the test's folder; what a test that failed left there is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_one(*options: str) -> subprocess.Popen[str]:
+        argv = [str(PROGRAM), "demo", "--state-dir", str(tmp_path), *SMALL, *options]
+        started.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    for record in records_of(tmp_path):
+        kill(record, SystemClock())
+    local.down(tmp_path, wipe=True)
+
+
+def records_of(state_dir: Path) -> list[ProcessRecord]:
+    """Give what the demo says it has started."""
+    file = state_dir / "demo" / "processes.json"
+    return msgspec.json.decode(file.read_bytes(), type=list[ProcessRecord]) if file.exists() else []
 
 
 def running(state_dir: Path) -> list[str]:
     """Give what the records of the demo and of its services say is alive, and any process that names the folder."""
-    file = state_dir / "demo" / "processes.json"
-    records = msgspec.json.decode(file.read_bytes(), type=list[ProcessRecord]) if file.exists() else []
-    alive = [record.name for record in records if is_alive(record)]
+    alive = [record.name for record in records_of(state_dir) if is_alive(record)]
     alive += [line.process for line in local.status(state_dir) if line.alive]
     return alive + processes_of(state_dir)
 
@@ -74,11 +94,11 @@ def report_of(state_dir: Path) -> DemoReport:
 
 
 @pytest.mark.timeout(240)
-def test_two_demos_balance_and_leave_nothing(tmp_path: Path) -> None:
+def test_two_demos_balance_and_leave_nothing(start: Start, tmp_path: Path) -> None:
     """The second one finds the data of the first, has another size, and starts from zero all the same."""
     options: Sequence[Sequence[str]] = (("--seconds", "9"), ("--seconds", "5", "--nodes", "1", "--no-kills"))
     for nodes, chosen in zip((2, 1), options, strict=True):
-        code, output = finish(start(tmp_path, *chosen))
+        code, output = finish(start(*chosen))
         assert code == 0, output
         report = report_of(tmp_path)
         assert report.balanced
@@ -122,10 +142,10 @@ def assert_observed(report: DemoReport, *, kills: bool) -> None:
         assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_clears_everything_away(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path, "--seconds", "60")
+def test_a_signal_in_the_middle_clears_everything_away(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    process = start("--seconds", "60")
     wait_for(tmp_path, "all nodes show values", process)
     # While the next process is started, which must not be forgotten.
     assert running(tmp_path)
@@ -137,13 +157,12 @@ def test_a_signal_in_the_middle_clears_everything_away(tmp_path: Path, number: s
     assert running(tmp_path) == []
 
 
-@pytest.mark.timeout(120)
-def test_a_process_that_dies_is_noticed_and_its_log_shown(tmp_path: Path) -> None:
+@pytest.mark.timeout(240)
+def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path: Path) -> None:
     """The exit code is 1; the message has the name, the log's last lines and its folder."""
-    process = start(tmp_path, "--seconds", "60", "--no-kills")
+    process = start("--seconds", "60", "--no-kills")
     wait_for(tmp_path, "all nodes show values", process)
-    records = msgspec.json.decode((tmp_path / "demo" / "processes.json").read_bytes(), type=list[ProcessRecord])
-    (victim,) = (record for record in records if record.name == "control")
+    (victim,) = (record for record in records_of(tmp_path) if record.name == "control")
     os.kill(victim.pid, signal.SIGKILL)
     code, output = finish(process)
     assert code == 1, output
@@ -156,22 +175,20 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(tmp_path: Path) -> Non
     assert running(tmp_path) == []
 
 
-@pytest.mark.timeout(120)
-def test_what_a_killed_demo_left_is_found_by_the_next_one(tmp_path: Path) -> None:
-    process = start(tmp_path, "--seconds", "60", "--no-kills")
+@pytest.mark.timeout(240)
+def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
+    process = start("--seconds", "60", "--no-kills")
     wait_for(tmp_path, "all nodes show values", process)
     process.kill()
     process.communicate()
     left = running(tmp_path)
     assert {"control", "ingest-00", "subarray", "controller", "simulate", "kafka", "tango-db"} <= set(left)
-    code, output = finish(start(tmp_path, "--seconds", "5", "--no-kills"))
+    code, output = finish(start("--seconds", "5", "--no-kills"))
     assert code == 0, output
     assert "stopped what an earlier demo had left" in output
     assert report_of(tmp_path).balanced
     # The services ran when it began, so it leaves them as they were.
     assert sorted(line.process for line in local.status(tmp_path) if line.alive) == ["kafka", "tango-db"]
     local.down(tmp_path)
-    deadline = time.monotonic() + 5
-    while processes_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert running(tmp_path) == []
+    # A killed process that nobody waits for takes a moment to go.
+    until_equal(lambda: running(tmp_path), [], 15.0, "nothing is left")

@@ -9,7 +9,7 @@ from facade.infra import local
 from facade.infra.local import Options, TangoDb
 from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, node_device
 from tests.support.events import Subscriber
-from tests.support.waiting import until, until_equal
+from tests.support.waiting import until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -31,10 +31,9 @@ def test_the_path_on_mariadb(tmp_path: Path) -> None:
             report = deployment.simulate("--rate", 1000, "--seconds", 4, "--gaps", 0.01).finish()
             until_equal(deployment.totals, expected_totals(report), 15.0, "totals are what was sent")
             for kind in ("change", "archive"):
-                until(
-                    lambda kind=kind: (
-                        subscriber.by_attribute(kind)[MASTER, "heapsTotal"][-1].value == report.expected.used
-                    ),
+                until_equal(
+                    lambda kind=kind: subscriber.value(MASTER, "heapsTotal", kind),
+                    report.expected.used,
                     5.0,
                     f"the total as {kind} event",
                 )

@@ -23,6 +23,7 @@ from facade.icd.load import load
 from facade.infra import local
 from facade.notifications.sequences import SeenNumbers
 from facade.simulate.report import Report, read_report
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -51,9 +52,7 @@ def simulate(connection: Connection, file: Path, options: Sequence[str]) -> subp
 
 
 def wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not file.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(file.exists, 30.0, f"{file.name} is written")
 
 
 def read_all(connection: Connection) -> list[Record]:

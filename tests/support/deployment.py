@@ -1,6 +1,7 @@
 """A deployment of the whole facade as real processes, with a prefix and a Tango database of its own."""
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -22,8 +23,11 @@ from tests.support.processes import Running
 from tests.support.waiting import until
 
 ICD = load()
-SIMULATE = [sys.executable, "-c", "from facade.cli.simulate import app; app()", "ingest"]
+_SIMULATE = [sys.executable, "-c", "from facade.cli.simulate import app; app()"]
+SIMULATE = [*_SIMULATE, "ingest"]
 MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
+_ASSIGNED = "partitions assigned"
+"""What a controller's log says each time that it has got its devices."""
 
 _numbers = itertools.count()
 _TROUBLE = re.compile(r"Traceback|cycle failed|tick failed|internal error|DevFailed|Segmentation|core dumped")
@@ -35,16 +39,31 @@ def node_device(node: int) -> str:
     return f"mid-sdp/ingest/{node:04d}"
 
 
+def subarray_device(number: int) -> str:
+    """Give the name of a subarray's device."""
+    return f"mid-sdp/subarray/{number:02d}"
+
+
 class Deployment:
-    """Starts processes of one deployment and reads its devices; use it in a `with` statement."""
+    """Starts processes of one deployment and reads its devices; use it in a `with` statement.
+
+    Its device server of the subarrays is only started by `serve` if it is to have some.
+    """
 
     def __init__(
-        self, infra: local.Endpoints, folder: Path, *, nodes: int = 4, rack_size: int = 50, tango_host: str = ""
+        self,
+        infra: local.Endpoints,
+        folder: Path,
+        *,
+        nodes: int = 4,
+        rack_size: int = 50,
+        subarrays: int = 0,
+        tango_host: str = "",
     ) -> None:
         self.bootstrap = infra.bootstrap
         self.state_dir = infra.state_dir
         self.prefix = f"t{os.getpid()}-{next(_numbers)}."
-        self.nodes, self.rack_size = nodes, rack_size
+        self.nodes, self.rack_size, self.subarrays = nodes, rack_size, subarrays
         self.folder = folder
         self.processes: list[Running] = []
         self.expect_trouble = False
@@ -72,6 +91,8 @@ class Deployment:
     @property
     def environment(self) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
+        if self.subarrays:
+            inherited["SDP_SUBARRAYS"] = str(self.subarrays)
         return {
             **inherited,
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
@@ -85,7 +106,8 @@ class Deployment:
 
     @property
     def instances(self) -> list[str]:
-        return ["control", *(f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.rack_size + 1))]
+        racks = [f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.rack_size + 1)]
+        return ["control", *racks, *(["subarray"] if self.subarrays else [])]
 
     def topic(self, name: str) -> str:
         """Give a topic's name on the broker."""
@@ -132,7 +154,7 @@ class Deployment:
             self.await_server(process, instance)
         return process
 
-    def await_server(self, process: Running, instance: str, within: float = 20.0) -> None:
+    def await_server(self, process: Running, instance: str, within: float = 40.0) -> None:
         """Wait until a device server answers."""
         name = f"tango://{self.tango_host}/dserver/SdpFacade/{instance}"
 
@@ -159,6 +181,34 @@ class Deployment:
         argv = [*SIMULATE, "--report", str(file), *map(str, options)]
         return Simulation(self.start(name, argv), file)
 
+    def controller(self, *options: object, log: str = "controller", speed: float = 20.0) -> Running:
+        """Start the reference controller, and wait until it executes the commands of all subarrays.
+
+        What it executes is in `executions`, over all its lives.
+        """
+        file = self.folder / f"{log}.log"
+        before = file.read_text().count(_ASSIGNED) if file.exists() else 0
+        argv = [*_SIMULATE, "controller", "--speed", str(speed), "--report", str(self._executions), *map(str, options)]
+        process = self.start(log, argv)
+
+        def has_its_devices() -> bool:
+            assert process.running, f"the controller ended: {process.tail()}"
+            return process.text.count(_ASSIGNED) > before
+
+        until(has_its_devices, 30.0, "the controller has its devices")
+        return process
+
+    def executions(self) -> list[dict[str, Any]]:
+        """Give what controllers have begun, in their order, as they have written it down."""
+        if not self._executions.exists():
+            return []
+        whole = (line for line in self._executions.read_text().splitlines(keepends=True) if line.endswith("\n"))
+        return [json.loads(line) for line in whole]
+
+    @property
+    def _executions(self) -> Path:
+        return self.folder / "executions.jsonl"
+
     def proxy(self, device: str) -> tango.DeviceProxy:
         """Give a proxy; the same one each time."""
         if device not in self._proxies:
@@ -184,8 +234,12 @@ class Deployment:
         return self.read(device, name)[name]
 
     def quality(self, device: str, name: str) -> str:
-        """Give the quality of one attribute, without its prefix."""
-        return str(self.proxy(device).read_attribute(name).quality).removeprefix("ATTR_")
+        """Give the quality of one attribute, without its prefix; "no answer" where the device gives none."""
+        try:
+            return str(self.proxy(device).read_attribute(name).quality).removeprefix("ATTR_")
+        except tango.DevFailed:
+            self._proxies.pop(device, None)
+            return "no answer"
 
     def account(self) -> dict[str, Any]:
         """Give what SdpBus says of the heap notifications."""

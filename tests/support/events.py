@@ -44,6 +44,16 @@ class Subscriber:
             if line.endswith("\n"):
                 yield Event(*json.loads(line))
 
+    def newest(self, device: str, attribute: str, kind: str = "change") -> Event | None:
+        """Give the last event of an attribute, errors left out; None as long as none has come."""
+        found = self.by_attribute(kind)[device, attribute]
+        return found[-1] if found else None
+
+    def value(self, device: str, attribute: str, kind: str = "change") -> Any:
+        """Give the value of the last event of an attribute; None as long as none has come."""
+        newest = self.newest(device, attribute, kind)
+        return newest.value if newest else None
+
     def by_attribute(self, kind: str = "change") -> dict[tuple[str, str], list[Event]]:
         """Give the events of a kind by device and attribute, errors left out."""
         found: dict[tuple[str, str], list[Event]] = defaultdict(list)

@@ -39,6 +39,10 @@ class Running:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def await_handler(self, number: signal.Signals, within: float = 30.0) -> None:
+        """Wait until it handles a signal: one that is still starting would die of it, which says nothing of its end."""
+        until(lambda: not self.running or self._handles(number), within, f"{self.name} handles {number.name}")
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -51,6 +55,7 @@ class Running:
 
     def terminate(self, within: float = 10.0) -> int:
         """Ask it to end and give its exit code."""
+        self.await_handler(signal.SIGTERM)
         self._process.terminate()
         return self.exit_code(within)
 
@@ -70,3 +75,11 @@ class Running:
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.text.splitlines()[-lines:])
+
+    def _handles(self, number: int) -> bool:
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (number - 1) & 1)

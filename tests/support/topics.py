@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 Header = tuple[str, bytes | None]
@@ -78,12 +79,26 @@ def send(
     assert not failures, failures[:3]
 
 
-def assignments(bootstrap: str, group: str) -> dict[str, set[int]]:
-    """Give the partitions of each member of a consumer group, by its group.instance.id."""
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a consumer group."""
+
+    id: str
+    """A member that joins again in its slot has another one."""
+    partitions: frozenset[int]
+
+
+def members(bootstrap: str, group: str) -> dict[str, Member]:
+    """Give the members of a consumer group by group.instance.id; none while the group's coordinator does not answer."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    description = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
+    try:
+        description = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
+    except KafkaException:
+        return {}
     return {
-        member.group_instance_id: {place.partition for place in member.assignment.topic_partitions}
+        member.group_instance_id: Member(
+            member.member_id, frozenset(place.partition for place in member.assignment.topic_partitions)
+        )
         for member in description.members
     }
 
@@ -91,7 +106,7 @@ def assignments(bootstrap: str, group: str) -> dict[str, set[int]]:
 def delete(bootstrap: str, prefix: str) -> None:
     """Remove all topics whose names begin with the prefix."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    names = [name for name in admin.list_topics(timeout=5.0).topics if name.startswith(prefix)]
+    names = [name for name in admin.list_topics(timeout=20.0).topics if name.startswith(prefix)]
     if names:
         for future in admin.delete_topics(names).values():
-            future.result(10.0)
+            future.result(20.0)

@@ -1,5 +1,7 @@
 """How a worker slot takes what the group and the broker tell it, with a client that says what the test wants."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -30,6 +32,7 @@ class Client:
     """Plays a consumer; `script` is what it gives next, and whether its partitions are taken away meanwhile."""
 
     made: ClassVar[int] = 0
+    closed: ClassVar[int] = 0
     script: ClassVar[list[tuple[list[Event], bool]]] = []
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -49,6 +52,7 @@ class Client:
         return []
 
     def close(self) -> None:
+        type(self).closed += 1
         self._on_revoke(self, [])
 
 
@@ -68,7 +72,7 @@ class Transactions:
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(transactions, "Consumer", Client)
     monkeypatch.setattr(transactions, "Producer", Transactions)
-    Client.made, Client.script, Transactions.made = 0, [], 0
+    Client.made, Client.closed, Client.script, Transactions.made = 0, 0, [], 0
     return ManualClock()
 
 
@@ -121,3 +125,14 @@ def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:
     Client.script = [([Event(FENCED)], False)]
     with pytest.raises(Fenced):
         log.take(10, 0.0)
+
+
+def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:
+    """Either may freeze the process for ever, when an assignment waits to be served."""
+    log = slot(clock, BusHealth())
+    consumer = weakref.ref(log._consumer)
+    log.close()
+    del log
+    gc.collect()
+    assert consumer() is not None
+    assert Client.closed == 0

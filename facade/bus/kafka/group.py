@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.records import to_record
+from facade.bus.kafka.transactions import retire
 from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
 
@@ -23,8 +24,6 @@ _SLICE = 0.002
 """Longest single wait of the client [s]: a commit that another thread asks for must not wait for long."""
 _PATIENCE = 5.0
 """Longest wait for such a commit [s]."""
-_CLOSE = 1.0
-"""Longest wait for the consumer to leave [s]."""
 _OUTAGE = 30.0
 """For so long after the broker was last away its answers may still be about what was before [s]."""
 
@@ -98,9 +97,7 @@ class KafkaGroupMember:
 
     def close(self) -> None:
         """Leave; the name stays reserved for its next holder."""
-        closing = threading.Thread(target=self._consumer.close, name="close", daemon=True)
-        closing.start()
-        closing.join(_CLOSE)
+        retire(self._consumer)
 
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()

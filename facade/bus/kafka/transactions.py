@@ -5,8 +5,8 @@ gets its partitions back without a rebalance, and its first act (``init_transact
 transaction that its predecessor left open, so that readers are not held up by it.
 """
 
+import ctypes
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
 from typing import NoReturn
@@ -30,8 +30,6 @@ _value = methodcaller("value")
 
 _BROKER_WAIT = 4.0
 """Longest wait for one step of a transaction [s]; a worker that is told to stop waits no longer."""
-_CLOSE = 1.0
-"""Longest wait for the consumer to leave [s]."""
 _TRANSACTION = 5.0
 """The transaction's own time-out [s]."""
 _OUTAGE = 30.0
@@ -124,13 +122,10 @@ class KafkaTransactionalLog:
     def close(self) -> None:
         """Leave without committing; the slot stays reserved for its next holder.
 
-        Nothing that matters is left to do, but in the middle of a rebalance the client waits for the
-        group's answer, which may take longer than whoever stops us has patience.
+        A static member has nothing to tell its group; see `retire`.
         """
         self._producer = None
-        closing = threading.Thread(target=self._consumer.close, name="close", daemon=True)
-        closing.start()
-        closing.join(_CLOSE)
+        retire(self._consumer)
 
     def _produce(self, producer: Producer, record: Record) -> None:
         while True:
@@ -245,6 +240,16 @@ class KafkaTransactionalLog:
         consumer = Consumer(self._connection.config(self._health, _consumer_settings(self._group, self._slot)))
         consumer.subscribe([self._topic], on_revoke=self._on_revoke, on_lost=self._on_revoke)
         return consumer
+
+
+def retire(consumer: Consumer) -> None:
+    """Leave a group member's client to the end of the process, instead of closing it.
+
+    Closing is not safe: an assignment that waits to be served is then served while the client shuts
+    down, which waits for ever for an answer, and with the interpreter's lock held, so that no other
+    thread could set a limit to it. Its destructor would do the same, so it must never run.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
 
 
 def _by_partition(messages: list[Message], on_event: Callable[[KafkaError], None]) -> Iterable[list[Message]]:

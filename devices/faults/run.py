@@ -1,0 +1,184 @@
+"""The fault run: starts everything, lets TM command, kills parts at random, and asks everyone what became of it."""
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import tango
+
+from devices.bench.stage import BenchError, Running, Stage
+from devices.faults.account import Found
+from devices.faults.journal import read_calls
+from devices.registration import SERVER, register
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader
+from facade.bus.port import BusHealth
+from facade.commands.messages import ACKS, COMMANDS, decode_ack, decode_command
+from facade.config import Settings
+from facade.infra import local
+from facade.simulate.controller import ExecutionLine
+
+FAULTS = (
+    "duplicate-acks::0.05",
+    "no-acks::0.01",
+    "wrong-ids::0.01",
+    "fail::0.02",
+    "reject::0.02",
+    "slow::0.02",
+    "hang:Configure:0.003",
+    "crash-before::0.001",
+    "crash-after::0.001",
+)
+"""What goes wrong at the controller besides its being killed."""
+
+_SPEED = 50.0
+_BETWEEN = (3.0, 7.0)
+"""Shortest and longest time between two kills [s]."""
+_ENDS_WITHIN = 150.0
+"""Longest wait for the last outcomes [s]: some deadlines are a minute."""
+_PROGRESS = 5.0
+_SERVER = "from devices.server import main; main()"
+_CLI = "from facade.cli.app import app, run; run(app)"
+
+
+class FaultRun:
+    """One run of the commands.
+
+    Parameters
+    ----------
+    seed
+        Of the commands and of the kills; what happens in between is up to the machine.
+    """
+
+    def __init__(self, stage: Stage, *, commands: int, subarrays: int, seed: int) -> None:
+        self._stage, self._commands, self._seed = stage, commands, seed
+        base = stage.settings("faults", nodes=1)
+        self._settings: Settings = msgspec.structs.replace(base, subarrays=subarrays)
+        self._devices = [f"mid-sdp/subarray/{number:02d}" for number in range(1, subarrays + 1)]
+        self._calls, self._executions = stage.folder / "calls.jsonl", stage.folder / "executions.jsonl"
+        self._chance = random.Random(seed)  # noqa: S311 - a schedule that can be repeated
+        self._running: dict[str, Running] = {}
+        self.kills: dict[str, int] = {"device server": 0, "controller": 0, "broker": 0}
+
+    def run(self) -> Found:
+        """Do it all.
+
+        Raises
+        ------
+        BenchError
+            A part did not come back, or the callers or the last outcomes take too long.
+        """
+        stage = self._stage
+        with stage.topics(self._settings, 1):
+            register(stage.icd, self._settings, stage.tango_host)
+            for part in ("device server", "controller"):
+                self._start(part)
+            stage.until(self._answers, "the device server", 60.0)
+            caller = self._start_caller()
+            self._disturb(caller)
+            self._revive()
+            stage.until(self._is_quiet, "the last outcomes", _ENDS_WITHIN)
+            return self._found()
+
+    def _start(self, part: str) -> None:
+        faults = [text for fault in FAULTS for text in ("--fault", fault)]
+        controller = ["simulate", "controller", "--subarrays", str(len(self._devices)), "--speed", str(_SPEED)]
+        argv = {
+            "device server": [sys.executable, "-c", _SERVER, "subarray"],
+            "controller": [sys.executable, "-c", _CLI, *controller, *faults, "--report", str(self._executions)],
+        }
+        subarrays = {"SDP_SUBARRAYS": str(len(self._devices))}
+        self._running[part] = self._stage.start(part.replace(" ", "-"), argv[part], self._settings, **subarrays)
+
+    def _start_caller(self) -> Running:
+        task = [self._stage.tango_host, str(self._calls), str(self._commands), str(self._seed), *self._devices]
+        return self._stage.start("caller", [sys.executable, "-m", "devices.faults.caller", *task], self._settings)
+
+    def _disturb(self, caller: Running) -> None:
+        """Kill parts at random until the callers are done."""
+        clock = self._stage.clock
+        begin = said = clock.monotonic()
+        next_kill = begin + self._chance.uniform(*_BETWEEN)
+        while caller.is_alive:
+            now = clock.monotonic()
+            if now >= next_kill:
+                self._kill(self._chance.choice([*self.kills]))
+                next_kill = clock.monotonic() + self._chance.uniform(*_BETWEEN)
+            self._revive()
+            if now - said >= _PROGRESS:
+                said = now
+                self._stage.say(f"  {self._in_words()}")
+            clock.sleep(0.05)
+        if len(read_calls(self._calls)) < self._commands:
+            raise BenchError(f"the callers ended early; their output ends:\n{caller.log_end()}")
+
+    def _kill(self, part: str) -> None:
+        self.kills[part] += 1
+        if part != "broker":
+            self._running[part].kill()
+            return
+        local.stop_service(self._stage.state_dir, local.ServiceName.KAFKA, kill=True, clock=self._stage.clock)
+        local.start_service(self._stage.state_dir, local.ServiceName.KAFKA, clock=self._stage.clock)
+
+    def _revive(self) -> None:
+        """Start again what has ended, by our hand or by its own fault."""
+        for part, process in [*self._running.items()]:
+            if not process.is_alive:
+                self._start(part)
+
+    def _answers(self) -> bool:
+        try:
+            # A proxy of its own each time: one that has failed waits before it tries again.
+            return bool(tango.DeviceProxy(f"tango://{self._stage.tango_host}/dserver/{SERVER}/subarray").ping() > 0)
+        except tango.DevFailed:
+            return False
+
+    def _is_quiet(self) -> bool:
+        """Tell whether no device has a command without an outcome."""
+        self._revive()
+        return self._ask(lambda proxy: proxy.state() != tango.DevState.UNKNOWN and proxy.commandsPending == 0)
+
+    def _ask(self, question: Callable[[tango.DeviceProxy], bool]) -> bool:
+        try:
+            return all(question(tango.DeviceProxy(f"tango://{self._stage.tango_host}/{d}")) for d in self._devices)
+        except tango.DevFailed:
+            return False
+
+    def _in_words(self) -> str:
+        kills = ", ".join(f"{part} {count}" for part, count in self.kills.items())
+        return f"{len(read_calls(self._calls)):,} calls; killed: {kills}"
+
+    def _found(self) -> Found:
+        connection = Connection(self._settings, clock=self._stage.clock)
+        reader = KafkaReader(connection, {COMMANDS: None, ACKS: None}, start={}, health=BusHealth())
+        records = reader.read_to_end(60.0)
+        reader.close()
+        shown: dict[str, str] = {}
+        for device in self._devices:
+            proxy = tango.DeviceProxy(f"tango://{self._stage.tango_host}/{device}")
+            shown |= {one["id"]: one["status"] for one in msgspec.json.decode(proxy.GetCommandHistory(2000))}
+        return Found(
+            calls=read_calls(self._calls),
+            commands=[decode_command(record.value or b"") for record in records if record.topic == COMMANDS],
+            acks=[decode_ack(record.value or b"") for record in records if record.topic == ACKS],
+            shown=shown,
+            executions=_executions(self._executions),
+        )
+
+
+def _executions(path: Path) -> list[ExecutionLine]:
+    return [msgspec.json.decode(line, type=ExecutionLine) for line in path.read_bytes().split(b"\n") if line]
+
+
+def require_few(commands: int, subarrays: int) -> None:
+    """Make sure that every command of the run is still in the devices' memory at its end.
+
+    Raises
+    ------
+    BenchError
+        There would be too many.
+    """
+    if commands > 1900 * subarrays:
+        raise BenchError(f"--commands: expected at most {1900 * subarrays} with {subarrays} subarrays, got {commands}")

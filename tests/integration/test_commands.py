@@ -1,0 +1,55 @@
+"""The command path as TM's software sees it, through the Tango database, with the reference controller behind it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Deploy
+from tests.support.deployment import MASTER, Deployment, subarray_device
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+TM = Path(__file__).parents[1] / "support" / "tm.py"
+
+
+def run_tm(deployment: Deployment, within: float = 90.0) -> list[dict[str, object]]:
+    """Run a program that knows nothing of ours; give what it has checked."""
+    environment = {
+        name: value for name, value in deployment.environment.items() if not name.startswith(("SDP_", "KAFKA_"))
+    }
+    # From nowhere near the project, so that it could not import it.
+    done = subprocess.run(
+        [sys.executable, "-I", str(TM)],
+        env=environment,
+        cwd=deployment.folder,
+        capture_output=True,
+        text=True,
+        timeout=within,
+        check=False,
+    )
+    print(done.stdout, done.stderr)  # shown by pytest when the test has failed
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
+    """A client that knows only SKA's names drives a full observation, aborts and resets, and tries whatever has to be
+    refused: obsState goes as the control model says, each refusal names what is wrong and changes nothing."""
+    deployment = deploy(nodes=1, subarrays=1)
+    servers = [deployment.server(instance, ready=False) for instance in ("subarray", "control")]
+    deployment.worker()
+    deployment.simulate("--rate", 20)
+    deployment.controller(speed=4.0)
+    for server in servers:
+        deployment.await_server(server, server.name)
+    until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, 10.0, "its controller is heard")
+    until(lambda: deployment.read_one(MASTER, "healthState") == 0, 20.0, "SDP as a whole is well")
+    checks = run_tm(deployment)
+    wrong = [check for check in checks if not check["ok"]]
+    assert not wrong, "\n".join(map(json.dumps, wrong))
+    assert checks[-1]["check"] == "all was checked"
+    assert len(checks) > 120
