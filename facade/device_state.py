@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.json_schema import compile_message
 from facade.flow import DeviceReading, LastReadings
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.reading import Reading, Value
@@ -73,6 +75,7 @@ class DeviceStates:
     def __init__(self, icd: Icd, devices: Mapping[str, str], *, derived: frozenset[str] = frozenset()) -> None:
         self._icd = icd
         self._derived = derived
+        self._decoder = BatchDecoder(compile_message("state", icd.messages["state"]))
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
             device: _known(icd.classes[name]) for device, name in devices.items()
         }
@@ -104,12 +107,11 @@ class DeviceStates:
 
     def fold(self, record: Record, *, count: bool) -> str | None:
         """Take over a value; see `facade.flow.Flow`."""
-        if record.value is None:
-            return "-tombstone"
-        try:
-            message = _decode(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return f"schema: {error}"
+        # By the whole schema: a time that is no date would stop everything that shows it.
+        for rejected in self._decoder.decode([record.value]).rejected:
+            tombstone = rejected.reason is Reason.TOMBSTONE
+            return "-tombstone" if tombstone else f"schema: {rejected.path}: {rejected.detail}"
+        message = _decode(record.value or b"")
         known = self._known.get(message.device)
         if known is None:
             return "-other-device"

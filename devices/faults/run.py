@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,7 +10,7 @@ import tango
 
 from devices.bench.stage import BenchError, Running, Stage
 from devices.faults.account import Found
-from devices.faults.journal import read_calls
+from devices.faults.journal import CallLine, read_calls
 from devices.registration import SERVER, register
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import KafkaReader
@@ -38,6 +38,8 @@ _BETWEEN = (3.0, 7.0)
 """Shortest and longest time between two kills [s]."""
 _ENDS_WITHIN = 150.0
 """Longest wait for the last outcomes [s]: some deadlines are a minute."""
+_STANDSTILL = 120.0
+"""Time without any command taken after which something is stuck for good [s]."""
 _PROGRESS = 5.0
 _SERVER = "from devices.server import main; main()"
 _CLI = "from facade.cli.app import app, run; run(app)"
@@ -60,6 +62,7 @@ class FaultRun:
         self._calls, self._executions = stage.folder / "calls.jsonl", stage.folder / "executions.jsonl"
         self._chance = random.Random(seed)  # noqa: S311 - a schedule that can be repeated
         self._running: dict[str, Running] = {}
+        self._bag: list[str] = []
         self.kills: dict[str, int] = {"device server": 0, "controller": 0, "broker": 0}
 
     def run(self) -> Found:
@@ -99,20 +102,32 @@ class FaultRun:
     def _disturb(self, caller: Running) -> None:
         """Kill parts at random until the callers are done."""
         clock = self._stage.clock
-        begin = said = clock.monotonic()
+        begin = said = moved = clock.monotonic()
+        given = 0
         next_kill = begin + self._chance.uniform(*_BETWEEN)
         while caller.is_alive:
             now = clock.monotonic()
             if now >= next_kill:
-                self._kill(self._chance.choice([*self.kills]))
+                self._kill(self._next_part())
                 next_kill = clock.monotonic() + self._chance.uniform(*_BETWEEN)
             self._revive()
             if now - said >= _PROGRESS:
                 said = now
-                self._stage.say(f"  {self._in_words()}")
+                calls = read_calls(self._calls)
+                self._stage.say(f"  {self._in_words(calls)}")
+                if (count := sum(line.answer == "given" for line in calls)) != given:
+                    given, moved = count, now
+                elif now - moved > _STANDSTILL:
+                    raise BenchError(f"no command was taken for {_STANDSTILL:g} s; the last call: {calls[-1:]}")
             clock.sleep(0.05)
         if len(read_calls(self._calls)) < self._commands:
             raise BenchError(f"the callers ended early; their output ends:\n{caller.log_end()}")
+
+    def _next_part(self) -> str:
+        """Choose what is killed: each part once, in random order, and then each again."""
+        if not self._bag:
+            self._bag = self._chance.sample([*self.kills], len(self.kills))
+        return self._bag.pop()
 
     def _kill(self, part: str) -> None:
         self.kills[part] += 1
@@ -146,9 +161,10 @@ class FaultRun:
         except tango.DevFailed:
             return False
 
-    def _in_words(self) -> str:
+    def _in_words(self, calls: Sequence[CallLine]) -> str:
         kills = ", ".join(f"{part} {count}" for part, count in self.kills.items())
-        return f"{len(read_calls(self._calls)):,} calls; killed: {kills}"
+        given = sum(line.answer == "given" for line in calls)
+        return f"{len(calls):,} calls, {given:,} commands given; killed: {kills}"
 
     def _found(self) -> Found:
         connection = Connection(self._settings, clock=self._stage.clock)

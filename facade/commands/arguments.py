@@ -26,6 +26,8 @@ from facade.icd.model import Icd
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _MOST_COMPLAINTS = 3
 """Things that a refusal names."""
+_LONGEST_ID = 200
+"""Characters of a transaction id that the record of a command may have; SKA's schemas set no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,11 @@ class Arguments:
             raise ArgumentError(f"$.interface: expected one of {', '.join(validators)}, got {shown(interface)}")
         _refuse((tuple(error.absolute_path), _in_words(error)) for error in validator.iter_errors(document))
         _refuse(complaints(family, document))
-        return CheckedArgument(document, interface, document.get("transaction_id"))
+        transaction_id = document.get("transaction_id")
+        if transaction_id is not None and len(transaction_id) > _LONGEST_ID:
+            got = f"{len(transaction_id)}: {shown(transaction_id)}"
+            raise ArgumentError(f"$.transaction_id: expected at most {_LONGEST_ID} characters, got {got}")
+        return CheckedArgument(document, interface, transaction_id)
 
 
 def _refuse(found: Iterable[Complaint]) -> None:

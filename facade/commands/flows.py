@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.json_schema import compile_message
 from facade.commands.lease import Lease
 from facade.commands.messages import (
     ACKS,
@@ -20,8 +20,7 @@ from facade.commands.messages import (
 )
 from facade.commands.tracker import Tracker
 from facade.flow import DeviceReading, LastReadings
-
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+from facade.icd.model import Icd
 
 
 class _LogFlow:
@@ -30,18 +29,19 @@ class _LogFlow:
     durable = False
     partitions: Sequence[int] | None = None
 
-    def __init__(self, topic: str, take: Callable[[Record], str | None]) -> None:
+    def __init__(self, icd: Icd, topic: str, take: Callable[[Record], str | None]) -> None:
         self.topic = topic
         self._take = take
+        message = icd.topics[topic].message or ""
+        self._decoder = BatchDecoder(compile_message(message, icd.messages[message]))
 
     def fold(self, record: Record, *, count: bool) -> str | None:
         """Take one record; see `facade.flow.Flow`."""
-        if record.value is None:
-            return "-tombstone"
-        try:
-            return self._take(record)
-        except _UNREADABLE as error:
-            return f"schema: {error}"
+        # By the whole schema: a time that is no date would stop everything that shows it.
+        for rejected in self._decoder.decode([record.value]).rejected:
+            tombstone = rejected.reason is Reason.TOMBSTONE
+            return "-tombstone" if tombstone else f"schema: {rejected.path}: {rejected.detail}"
+        return self._take(record)
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Give nothing: the panels show it."""
@@ -80,7 +80,7 @@ class Components:
         return any(device in beat.devices and now - at <= within for beat, at in self.newest.values())
 
 
-def flows(tracker: Tracker, lease: Lease, components: Components, clock: Clock) -> list[_LogFlow]:
+def flows(icd: Icd, tracker: Tracker, lease: Lease, components: Components, clock: Clock) -> list[_LogFlow]:
     """Make the flows of the command path."""
 
     def command(record: Record) -> str | None:
@@ -97,4 +97,5 @@ def flows(tracker: Tracker, lease: Lease, components: Components, clock: Clock) 
         components.fold(beat, record.timestamp_us / 1e6)
         return None
 
-    return [_LogFlow(COMMANDS, command), _LogFlow(ACKS, ack), _LogFlow(HEARTBEATS, heartbeat)]
+    takers = {COMMANDS: command, ACKS: ack, HEARTBEATS: heartbeat}
+    return [_LogFlow(icd, topic, take) for topic, take in takers.items()]

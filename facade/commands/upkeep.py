@@ -9,12 +9,18 @@ from facade.commands.lease import INTERVAL, Lease
 from facade.commands.messages import HeartbeatMessage, ack_record, heartbeat_record
 from facade.commands.tracker import Tracker
 
+_GOODBYE = 1.0
+"""Longest wait for the last heartbeat to leave [s]."""
+
 
 class Post(Protocol):
     """Writes records without waiting."""
 
     def post(self, record: Record) -> None:
         """Queue a record; a failure is counted and logged, not raised."""
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is queued, at most `timeout` [s]."""
 
 
 class Upkeep:
@@ -66,6 +72,7 @@ class Upkeep:
     def end(self) -> None:
         """Give the lease back, so that the next start need not wait for it to lapse."""
         self._beat(stopping=True)
+        self._post.close(_GOODBYE)
 
     def _beat(self, *, stopping: bool) -> None:
         heartbeat = HeartbeatMessage(

@@ -39,9 +39,6 @@ _DERIVED = frozenset({OBS_STATE})
 class CommandSender(Sender, Post, Protocol):
     """Puts commands on the bus."""
 
-    def close(self, timeout: float) -> None:
-        """Wait for what is queued, at most `timeout` [s]."""
-
 
 class Bus(pumping.Bus, Protocol):
     """Opens the bus for one device server."""
@@ -156,7 +153,7 @@ class _Parts:
             known=lambda: self._has_read(STATES, COMMANDS, ACKS),
             clock=clock,
         )
-        self.flows += [self.states, *flows(tracker, lease, self._components, clock)]
+        self.flows += [self.states, *flows(icd, tracker, lease, self._components, clock)]
         subarrays = {}
         for device in devices:
             device_class = icd.classes[self.classes[device]]

@@ -21,7 +21,7 @@ def run_tm(deployment: Deployment, within: float = 90.0) -> list[dict[str, objec
     environment = {
         name: value for name, value in deployment.environment.items() if not name.startswith(("SDP_", "KAFKA_"))
     }
-    # From nowhere near the project, so that it could not import it.
+    # It gets nothing of ours, neither settings nor a place from which it could import.
     done = subprocess.run(
         [sys.executable, "-I", str(TM)],
         env=environment,

@@ -73,7 +73,7 @@ class Deployment:
 
     def __enter__(self) -> "Deployment":
         if not self.tango_host:
-            self.tango_host = self._start_database()
+            self.tango_host = self.database()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,6 +108,23 @@ class Deployment:
     def instances(self) -> list[str]:
         racks = [f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.rack_size + 1)]
         return ["control", *racks, *(["subarray"] if self.subarrays else [])]
+
+    def database(self, name: str = "tango-db") -> str:
+        """Start an empty Tango database; gives its address."""
+        port = choose_port()
+        host = f"127.0.0.1:{port}"
+        argv = ["PyDatabaseds", "--host", "127.0.0.1", "--port", str(port), "2"]
+        self.start(name, argv, TANGO_HOST=host, PYTANGO_DATABASE_NAME=str(self.folder / f"{name}.sqlite"))
+
+        def answers() -> bool:
+            try:
+                tango.Database("127.0.0.1", port).get_info()
+            except tango.DevFailed:
+                return False
+            return True
+
+        until(answers, 20.0, f"the Tango database {name} answers")
+        return host
 
     def topic(self, name: str) -> str:
         """Give a topic's name on the broker."""
@@ -260,26 +277,6 @@ class Deployment:
     def broker(self) -> "Broker":
         """Give control over the broker."""
         return Broker(self.state_dir)
-
-    def _start_database(self) -> str:
-        port = choose_port()
-        host = f"127.0.0.1:{port}"
-        self.tango_host = host
-        self.start(
-            "tango-db",
-            ["PyDatabaseds", "--host", "127.0.0.1", "--port", str(port), "2"],
-            PYTANGO_DATABASE_NAME=str(self.folder / "tango.db"),
-        )
-
-        def answers() -> bool:
-            try:
-                tango.Database("127.0.0.1", port).get_info()
-            except tango.DevFailed:
-                return False
-            return True
-
-        until(answers, 20.0, "the Tango database answers")
-        return host
 
 
 class Simulation:

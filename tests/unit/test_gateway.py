@@ -7,7 +7,7 @@ import pytest
 from facade.bus.port import Record
 from facade.commands.gateway import MOST_PENDING
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
-from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench
+from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
 OBS_STATES = ICD.enums["ObsState"]
@@ -421,6 +421,17 @@ def test_a_server_that_was_killed_comes_back_with_every_command_and_its_state(be
     again.give("EndScan")
 
 
+def test_a_transaction_id_that_no_record_can_carry_is_refused(bench):
+    server = bench.server()
+    on(bench, server)
+    text = "txn-test-20261121-" + "x" * 183
+    with pytest.raises(CommandRefused, match=r"\$\.transaction_id: expected at most 200 characters, got 201"):
+        server.give("Configure", {**CONFIGURE, "transaction_id": text})
+    id = server.give("Configure", {**CONFIGURE, "transaction_id": text[:-1]})
+    server.cycle()
+    assert server.tracker.find(id).place
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -442,6 +453,22 @@ def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reas
     assert account.reasons == {reason: 1}
     assert account.balance == 0
     server.give("Configure", CONFIGURE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"time": 2**62}, {"time": -(2**62)}, {"status": "IN_PROGRESS", "remaining": 1e300}, {"text": "x" * 100_000}],
+)
+def test_an_ack_outside_its_schema_is_a_dead_letter_and_harms_nothing(bench, changes):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    ack = {"schema": "command-ack/1", "id": id, "device": SUBARRAY, "command": "Configure", "status": "COMPLETED"}
+    document = {**ack, "time": 1, "origin": CONTROLLER, **changes}
+    bench.broker.append(Record(topic="command-acks", key=SUBARRAY.encode(), value=json.dumps(document).encode()))
+    server.cycle()
+    assert server.service.pump.accounts["command-acks"].reasons == {"schema": 1}
+    assert server.tracker.find(id).status == "SENT"
 
 
 @pytest.mark.parametrize(

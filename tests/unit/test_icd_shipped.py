@@ -1,6 +1,7 @@
 """The shipped interface is clean, and each check can fail."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -571,3 +572,14 @@ def test_the_command_names_the_classes_that_there_are() -> None:
     result = CliRunner().invoke(app, ["show", "SdpNode"])
     assert result.exit_code == 2
     assert "SdpIngestNode" in result.output
+
+
+def test_no_state_of_a_subarray_is_a_dead_end():
+    """From everything that a failing command may leave (FAULT, in ON or OFF), some command leads on."""
+    icd = load()
+    commands = icd.classes["SdpSubarray"].commands
+    stable = set(icd.enums["ObsState"]) - {command.transitional for command in commands}
+    for state, obs_state in itertools.product(("ON", "OFF"), stable):
+        allowed = [c.name for c in commands if state in c.state and (not c.obs_state or obs_state in c.obs_state)]
+        reachable = state == "ON" or obs_state in ("EMPTY", "FAULT")
+        assert allowed or not reachable, f"nothing is allowed in {state}, {obs_state}"
