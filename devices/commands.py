@@ -75,10 +75,18 @@ class CommandedDevice(FacadeDevice):
             raise refusal(str(error), f"{type(self).__name__}.{name}") from error
         except OutcomeUnknown as error:
             raise refusal(str(error), f"{type(self).__name__}.{name}", "API_CommandTimedOut") from error
-        _, obs_state = gateway.show(device)
-        if obs_state is not None:  # whoever reads after the call finds the transitional state
-            self.show(OBS_STATE, Reading(obs_state, self.clock.now()))
+        self._show_obs_state(gateway, device)
         return [QUEUED], [id]
+
+    def _show_obs_state(self, gateway: Gateway, device: str) -> None:
+        """Let whoever reads after a call find the transitional state."""
+        _, label = gateway.show(device)
+        while label is not None:
+            self.show(OBS_STATE, Reading(label, self.clock.now()))
+            # The pump may have shown a newer one just before, and will not show it again.
+            shown, (_, label) = label, gateway.show(device)
+            if label == shown:
+                return
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
         """Give what is known of one command."""

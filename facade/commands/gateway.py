@@ -173,13 +173,15 @@ class Gateway:
         before: Tracked | None,
     ) -> CommandMessage:
         now_us = self._now_us() if before is None else before.issued
+        # The order of the commands is that of their issue times, whatever the clock does.
+        issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
         return CommandMessage(
-            id=command_id(now_us, secrets.randbelow(10**12), command.name) if before is None else before.id,
+            id=command_id(issued, secrets.randbelow(10**12), command.name) if before is None else before.id,
             device=device,
             command=command.name,
             argument=document,
             transaction_id=transaction_id,
-            issued=now_us,
+            issued=issued,
             not_after=now_us + round(command.start_within * 1e6),
             deadline=now_us + round(command.deadline * 1e6),
             ceiling=now_us + round(command.ceiling * 1e6),

@@ -24,7 +24,8 @@ class Lease:
         self._term = term
         self._renewed_us = 0
         self._sent: dict[int, float] = {}
-        self._good_until = float("-inf")
+        self._good_until = self._held_since = float("-inf")
+        self._released = False
         self.holder: str | None = None
         """Incarnation that may command; None: nobody."""
 
@@ -38,24 +39,37 @@ class Lease:
         """Take a heartbeat from the log, with the broker's time stamp [Unix us]."""
         if heartbeat.role != "server" or heartbeat.component != self._component:
             return
-        lapsed = appended_us - self._renewed_us > self._term * 1e6
+        # The broker's clock may have been set back, or another broker's may be behind.
+        lapsed = abs(appended_us - self._renewed_us) > self._term * 1e6
         if self.holder is None or self.holder == heartbeat.incarnation or lapsed:
             self.holder = None if heartbeat.stopping else heartbeat.incarnation
             self._renewed_us = appended_us
         sent = self._sent.pop(heartbeat.time, None) if heartbeat.incarnation == self._incarnation else None
-        if self.holder == self._incarnation and sent is not None:
+        if self.holder == self._incarnation and sent is not None and not self._released:
+            if sent > self._good_until:
+                self._held_since = sent
             self._good_until = sent + self._term
         elif self.holder != self._incarnation:
             self._good_until = float("-inf")
+
+    def release(self) -> None:
+        """Command no more, from now on: another server may hold the lease as soon as it hears of it."""
+        self._released, self._good_until = True, float("-inf")
 
     def held(self, monotonic: float) -> bool:
         """Tell whether this incarnation may command now."""
         return monotonic < self._good_until
 
+    def held_for(self, monotonic: float) -> float:
+        """Give for how long this incarnation has held the lease without a gap [s]; 0: it does not."""
+        return monotonic - self._held_since if self.held(monotonic) else 0.0
+
     def trouble(self, monotonic: float) -> str:
         """Say why this incarnation may not command; an empty text when it may."""
         if self.held(monotonic):
             return ""
+        if self._released:
+            return "this device server is about to end"
         if self.holder is None or self.holder == self._incarnation:
             return (
                 f"this device server's heartbeats do not come back from the bus within {self._term:g} s, so it cannot"

@@ -44,8 +44,9 @@ class CommandSources:
 class CommandPanel:
     """The long-running-command attributes of one device, in the form of ska-tango-base."""
 
-    def __init__(self, device: str, device_class: DeviceClass, tracker: Tracker) -> None:
+    def __init__(self, device: str, device_class: DeviceClass, tracker: Tracker, known: Callable[[], bool]) -> None:
         self._device = device
+        self._known = known
         self._names = {attribute.name for attribute in device_class.attributes}
         self._commands = {command.name: command for command in device_class.commands}
         self._initial = next((a.initial or "" for a in device_class.attributes if a.name == OBS_STATE), "")
@@ -56,7 +57,8 @@ class CommandPanel:
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give the attributes; they are made anew only when something has happened to a command."""
         version = self._tracker.version(self._device)
-        if version != self._version:
+        # Of half of the log the outcomes of old commands are missing.
+        if version != self._version and self._known():
             self._version = version
             for name, value in self._values().items():
                 before = self._shown.get(name)
@@ -127,9 +129,10 @@ class SubarrayPanel:
         state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
         health, reasons = self._health(now, obs_state)
         mode = self._sources.states.label(self._device, ADMIN_MODE)
+        known = self._sources.known()  # half of the log tells of commands and states that are long over
         line = f"The device is in {state} state; obsState is {obs_state}; adminMode is {mode}; health is {health}."
         return {
-            OBS_STATE: obs_state,
+            **({OBS_STATE: obs_state} if known else {}),
             "healthState": health,
             "healthInfo": reasons,
             "versionId": self._version,

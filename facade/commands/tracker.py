@@ -69,6 +69,8 @@ class _Device:
     finished: deque[Tracked] = field(default_factory=deque)
     version: int = 0
     finished_total: int = 0
+    newest: int = 0
+    """When the newest command was issued [Unix us]."""
 
 
 class Tracker:
@@ -87,6 +89,8 @@ class Tracker:
         self._by_transaction: dict[tuple[str, str, str], Tracked] = {}
         self._orphans: dict[str, list[tuple[float, AckMessage]]] = {}
         self._lock = threading.RLock()
+        self.live = False
+        """Whether what stood on the bus at the start has been read."""
         self.late = dict.fromkeys(self._devices, 0)
         """Acknowledgements that came after the outcome, or out of order, by device."""
         self.unknown = dict.fromkeys(self._devices, 0)
@@ -137,13 +141,21 @@ class Tracker:
             if ack.device not in self._devices:
                 return "-other-device"
             tracked = self._by_id.get(ack.id)
-            if tracked is None:
-                self._orphans.setdefault(ack.id, []).append((monotonic, ack))
-                if len(self._orphans) > _ORPHANS:
-                    self._drop_orphans([next(iter(self._orphans))])
+            if tracked is not None and tracked.device != ack.device:
+                return f"device: {ack.id}: expected {tracked.device}, got {ack.device}"
+            if tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
+                self._keep_orphan(ack, monotonic)
             else:
                 self._apply(tracked, ack)
             return None
+
+    def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:
+        waiting = self._orphans.setdefault(ack.id, [])
+        if len(waiting) < _ACKS or (ack.status in FINAL and not any(a.status in FINAL for _, a in waiting)):
+            waiting.append((monotonic, ack))
+        # At a start the acknowledgements of thousands of commands may be read before these are.
+        if self.live and len(self._orphans) > _ORPHANS:
+            self._drop_orphans([next(iter(self._orphans))])
 
     def due(self, now_us: int, monotonic: float, origin: str) -> list[AckMessage]:
         """Give the outcomes that the facade has to make, as records still to be written.
@@ -151,6 +163,7 @@ class Tracker:
         They count once they have come back: an outcome that the log has first is the one.
         """
         with self._lock:
+            self.live = True
             old = [id for id, acks in self._orphans.items() if monotonic - acks[0][0] > _ORPHAN]
             self._drop_orphans(old)
             made = []
@@ -181,6 +194,11 @@ class Tracker:
         """Give a number that changes with everything that happens to a device's commands."""
         return self._devices[device].version
 
+    def next_issue(self, device: str, now_us: int) -> int:
+        """Give an issue time after those of all earlier commands, also when the clock was set back [Unix us]."""
+        with self._lock:
+            return max(now_us, self._devices[device].newest + 1)
+
     def find(self, id: str) -> Tracked | None:
         """Give a command."""
         return self._by_id.get(id)
@@ -205,6 +223,7 @@ class Tracker:
         self._by_transaction[tracked.device, tracked.command, tracked.transaction_id] = tracked
         device = self._devices[tracked.device]
         device.pending[tracked.id] = tracked
+        device.newest = max(device.newest, tracked.issued)
         device.version += 1
         return tracked
 
@@ -215,6 +234,7 @@ class Tracker:
             device.finished_total -= 1
             device.pending[tracked.id] = tracked
             tracked.ended, tracked.text = 0, ""
+            tracked.acks.clear()
         tracked.status = SENT
         device.version += 1
 

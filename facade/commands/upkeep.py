@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import Record
 from facade.clock import Clock
-from facade.commands.lease import INTERVAL, Lease
+from facade.commands.lease import INTERVAL, TERM, Lease
 from facade.commands.messages import HeartbeatMessage, ack_record, heartbeat_record
 from facade.commands.tracker import Tracker
 
@@ -42,7 +42,6 @@ class Upkeep:
         post: Post,
         lease: Lease,
         tracker: Tracker,
-        health: BusHealth,
         caught_up: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -53,7 +52,6 @@ class Upkeep:
         self._post = post
         self._lease = lease
         self._tracker = tracker
-        self._health = health
         self._caught_up = caught_up
         self._clock = clock
         self._next = float("-inf")
@@ -64,13 +62,14 @@ class Upkeep:
         if monotonic >= self._next:
             self._next = monotonic + INTERVAL
             self._beat(stopping=False)
-        # While no broker answers, what controllers say cannot be heard either.
-        if self._health.connected and self._caught_up():
+        # Who has not heard its own heartbeats come back for a while has not heard either what controllers say.
+        if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._component):
                 self._post.post(ack_record(ack))
 
     def end(self) -> None:
         """Give the lease back, so that the next start need not wait for it to lapse."""
+        self._lease.release()
         self._beat(stopping=True)
         self._post.close(_GOODBYE)
 

@@ -50,14 +50,14 @@ class MasterPanel:
         self._sources = sources
         self._versions = versions
         self._shown: dict[str, Reading] = {}
-
-    def state(self, now: float) -> str:
-        """Give the Tango State."""
-        return str(self._values(now)["State"])
+        self.state = "UNKNOWN"
+        """The Tango State as it was last found; for other threads."""
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give what SdpMaster provides itself."""
-        for name, value in self._values(now).items():
+        values = self._values(now)
+        self.state = str(values["State"])
+        for name, value in values.items():
             before = self._shown.get(name)
             if before is None or before.value != value:  # the time is that of the change
                 self._shown[name] = Reading(value, now)

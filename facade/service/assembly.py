@@ -11,7 +11,7 @@ from facade.commands.arguments import Arguments
 from facade.commands.flows import Components, flows
 from facade.commands.gateway import Gateway, Sender
 from facade.commands.lease import Lease
-from facade.commands.messages import ACKS, COMMANDS
+from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.commands.panel import CommandPanel, CommandSources, SubarrayPanel, silences
 from facade.commands.rules import OBS_STATE
 from facade.commands.tracker import Tracker
@@ -150,14 +150,14 @@ class _Parts:
             components=self._components,
             lease=lease,
             health=self._bus.health,
-            known=lambda: self._has_read(STATES, COMMANDS, ACKS),
+            known=lambda: self._has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
             clock=clock,
         )
         self.flows += [self.states, *flows(icd, tracker, lease, self._components, clock)]
         subarrays = {}
         for device in devices:
             device_class = icd.classes[self.classes[device]]
-            self.panels.append(CommandPanel(device, device_class, tracker))
+            self.panels.append(CommandPanel(device, device_class, tracker, sources.known))
             if device_class.name == SUBARRAY:
                 subarrays[device] = SubarrayPanel(device, device_class, sources, version)
                 self.panels.append(subarrays[device])
@@ -181,7 +181,6 @@ class _Parts:
             post=sender,
             lease=lease,
             tracker=tracker,
-            health=self._bus.health,
             caught_up=sources.known,
             clock=clock,
         )
@@ -211,7 +210,7 @@ class _Parts:
             self.panels.append(self._master)
 
     def _master_state(self) -> str:
-        return self._master.state(self._clock.now())
+        return self._master.state
 
 
 def node_number(device: str, settings: Settings) -> int:

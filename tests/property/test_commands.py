@@ -235,7 +235,9 @@ class Faults(RuleBasedStateMachine):
         """In the end, everything has an outcome, whatever was lost."""
         self.bench.clock.sleep(1000.0)
         self.server = self.bench.server(ready=False)
-        self.server.cycle(6)
+        for _ in range(20):  # who has just come waits before it judges
+            self.bench.clock.sleep(0.5)
+            self.server.cycle()
         assert self.server.tracker.pending(SUBARRAY) == []
         for id in self.ids:
             assert self.server.tracker.find(id).status in FINAL

@@ -54,6 +54,9 @@ class Server:
             clock=bench.clock,
             versions={"versionId": "1"},
         )
+
+    def open(self) -> None:
+        """Reach the bus."""
         self.reader = self.service.pump._open()
 
     @property
@@ -91,9 +94,11 @@ class Bench:
         self.clock = ManualClock(BASE_US / 1e6)
         self.broker = MemoryBroker(self.clock, PARTITIONS)
 
-    def server(self, *, ready: bool = True, **options: Any) -> Server:
+    def server(self, *, ready: bool = True, start: bool = True, **options: Any) -> Server:
         server = Server(self, **options)
-        server.cycle()
+        if start:
+            server.open()
+            server.cycle()
         if ready:
             assert server.gateway.lease.held(self.clock.monotonic())
         return server

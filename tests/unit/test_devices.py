@@ -143,6 +143,28 @@ def test_every_command_is_what_the_icd_says_and_answers_before_the_bus_is_there(
             assert (config.in_type_desc, config.out_type_desc) == (query.argument_description, query.result_description)
 
 
+def test_what_the_pump_showed_meanwhile_is_not_shown_over_for_good():
+    """The state after a call is looked at once more after it was shown: the pump shows nothing twice."""
+
+    class Overtaken:
+        def __init__(self):
+            self.labels = ["RESOURCING", "EMPTY", "EMPTY"]
+
+        def give(self, *_):
+            return "1_1_ReleaseAllResources"
+
+        def show(self, _):
+            return "ON", self.labels.pop(0)
+
+    class Service:
+        gateway = Overtaken()
+
+    with context("SdpSubarray") as proxy:
+        FacadeDevice.service = Service()
+        proxy.ReleaseAllResources()
+        assert ICD.enums["ObsState"][proxy.obsState] == "EMPTY"
+
+
 def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_the_server():
     class SdpSubarray(FacadeDevice):
         def write_adminMode(self, value):

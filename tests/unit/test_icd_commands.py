@@ -22,7 +22,7 @@ OBS_STATES = ICD.enums["ObsState"]
 
 # command, State, obsStates in which it is allowed, what is shown meanwhile, where it leads
 TABLE = [
-    ("On", "OFF", "EMPTY", None, "ON"),
+    ("On", "OFF", "EMPTY FAULT", None, "ON"),
     ("Off", "ON", "", None, "OFF"),
     ("AssignResources", "ON", "EMPTY IDLE", "RESOURCING", "IDLE"),
     ("ReleaseResources", "ON", "IDLE", "RESOURCING", "IDLE"),

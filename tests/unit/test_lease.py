@@ -78,6 +78,33 @@ def test_who_was_stopped_for_a_while_refuses_before_another_has_taken_over():
     assert "incarnation b" in log.leases["a"].trouble(T0 + 10.0)
 
 
+def test_who_has_said_goodbye_commands_no_more():
+    log = Log("a", "b")
+    log.beat("a", T0)
+    assert log.leases["a"].held(T0 + 1)
+    log.leases["a"].release()
+    log.beat("a", T0 + 1)  # one that was under way comes back
+    assert log.holders(T0 + 1) == set()
+    assert "about to end" in log.leases["a"].refusal(T0 + 1, T0 + 1)
+
+
+def test_a_brokers_clock_that_was_set_back_does_not_keep_a_dead_servers_lease():
+    log = Log("a", "b")
+    log.beat("a", T0)
+    log.beat("b", T0 + 10, delay=-3600)
+    assert log.holders(T0 + 10.1) == {"b"}
+
+
+def test_the_lease_knows_for_how_long_it_has_been_held_without_a_gap():
+    log = Log("a")
+    for step in range(5):
+        log.beat("a", T0 + step)
+    assert log.leases["a"].held_for(T0 + 4.5) == 4.5
+    assert log.leases["a"].held_for(T0 + 8) == 0.0
+    log.beat("a", T0 + 20)
+    assert log.leases["a"].held_for(T0 + 21) == 1.0
+
+
 def test_a_heartbeat_that_took_long_is_good_only_from_its_sending():
     log = Log("a")
     log.beat("a", T0, delay=TERM - 0.5)

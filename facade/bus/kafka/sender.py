@@ -43,6 +43,7 @@ class KafkaSender:
         """Return once all in-sync replicas have a record."""
         done = threading.Event()
         outcome: list[KafkaError | None] = []
+        was_up = self._health.connected
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             outcome.append(error)
@@ -63,7 +64,7 @@ class KafkaSender:
             # What has not left is dropped, so that it cannot be executed after its caller was told that it failed.
             self._producer.purge(in_queue=True, in_flight=True, blocking=False)
             self._await(done, _AFTER_PURGE)
-        self._judge(record.topic, outcome, timeout)
+        self._judge(record.topic, outcome, timeout, up=was_up or self._health.connected)
 
     def post(self, record: Record) -> None:
         """Queue a record without waiting for it; a failure is counted and logged, not raised."""
@@ -93,13 +94,14 @@ class KafkaSender:
         while not done.is_set() and (left := deadline - clock.monotonic()) > 0:
             self._producer.poll(min(left, _SLICE))
 
-    def _judge(self, topic: str, outcome: list[KafkaError | None], timeout: float) -> None:
+    def _judge(self, topic: str, outcome: list[KafkaError | None], timeout: float, *, up: bool) -> None:
         brokers = self._connection.bootstrap
         error = outcome[0] if outcome else None
         if outcome and error is None:
             return
-        if error is not None and error.code() in _SURELY_NOT:
-            purged = error.code() == KafkaError._PURGE_QUEUE
+        purged = error is not None and error.code() == KafkaError._PURGE_QUEUE
+        # What waits in the queue may wait there for its second try: the first may have been taken.
+        if error is not None and error.code() in _SURELY_NOT and not (purged and up):
             why = f"no broker of {brokers} took it within {timeout:g} s" if purged else error.str()
             self._connection.note(self._health, f"record for {topic} was not sent: {why}")
             raise NotSent(f"the record for {topic} was not sent: {why}")
