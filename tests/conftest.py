@@ -7,9 +7,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from facade.infra import local
 from tests.support.deployment import Broker, Deployment
+
+# The same examples each time: a run tells about the change, not about its luck. SDP_TEST_PROFILE=random looks further.
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("SDP_TEST_PROFILE", "fixed"))
 
 # A shell that starts a job in the background makes it ignore SIGINT, and all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -61,7 +61,7 @@ def bench(
         raise ConfigError(f"--only {unknown[0]}: expected one of {', '.join(MEASUREMENTS)}")
     clock = SystemClock()
     journal = _Journal(report, clock, quick=quick)
-    with _terminable():
+    with terminable():
         try:
             with stage(report.parent, clock, journal.say) as made:
                 for name in names:
@@ -155,7 +155,7 @@ def _coloured(word: str) -> str:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Let SIGTERM end the bench as Ctrl-C does: with everything stopped."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -35,9 +35,12 @@ CHOICES: dict[str, dict[str, int]] = {
 _PASSING = ("RESOURCING", "CONFIGURING", "RESETTING", "ABORTING", "RESTARTING")
 _LONGEST = 2.0
 """Time after which TM aborts what does not end [s]."""
+_REPEATS = 30.0
+"""For so long TM repeats a call whose outcome it does not know; a killed server is back much sooner."""
 _PAUSE = 0.01
 _AWAY = 0.1
-_ID = re.compile(r"GetCommand\('([^']+)'\)")
+_ID = re.compile(r"GetCommand\('([^']+)'\)|command (\S+) of this transaction_id never")
+"""An id in the text of an error."""
 
 
 class Caller:
@@ -84,7 +87,21 @@ class Caller:
             return ""
 
     def _call(self, name: str) -> Answer:
+        """Give a command; where nobody knows whether it was taken, again with the same transaction_id."""
         argument = self._argument(name)
+        answer = last = self._try(name, argument)
+        until = self._clock.monotonic() + _REPEATS
+        while argument is not None and last in ("unknown", "no answer") and self._clock.monotonic() < until:
+            while self._proxy is None and self._clock.monotonic() < until:
+                self._look()
+            if self._proxy is None:
+                break
+            last = self._try(name, argument, again=True)
+            if last == "not sent":  # it says nothing of the call before
+                last = "unknown"
+        return answer
+
+    def _try(self, name: str, argument: dict[str, Any] | None, *, again: bool = False) -> Answer:
         called, begin = self._clock.now(), self._clock.monotonic()
         answer: Answer
         try:
@@ -94,13 +111,20 @@ class Caller:
             error = failed.args[0]
             answer, text = _judge(error.reason, error.desc), error.desc
             found = _ID.search(text)
-            id = found.group(1) if found else ""
-        seconds = self._clock.monotonic() - begin
+            id = (found.group(1) or found.group(2)) if found else ""
         line = CallLine(
-            device=self._device, command=name, called=called, seconds=seconds, answer=answer, id=id, text=text[:300]
+            device=self._device,
+            command=name,
+            called=called,
+            seconds=self._clock.monotonic() - begin,
+            answer=answer,
+            id=id,
+            text=text[:300],
+            transaction_id="" if argument is None else argument["transaction_id"],
+            again=again,
         )
         os.write(self._journal, msgspec.json.encode(line) + b"\n")
-        if answer in ("refused", "not sent", "no answer"):
+        if answer != "given":
             self._proxy = None if answer == "no answer" else self._proxy
             self._clock.sleep(_AWAY)
         return answer

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from devices.bench.cli import terminable
 from devices.bench.stage import stage
 from devices.faults.account import account
 from devices.faults.run import FaultRun, require_few
@@ -21,7 +22,9 @@ def faults(
     commands: Annotated[int, typer.Option(min=1, help="Commands to give in all.")] = 10_000,
     subarrays: Annotated[int, typer.Option(min=1, max=16)] = 8,
     seed: Annotated[int, typer.Option(help="Of the commands and of the kills.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help=f"Only {_QUICK} commands.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"Only {_QUICK} commands, and accidents one close upon the other.")
+    ] = False,
     folder: Annotated[Path, typer.Option(help="Where a broker, a Tango database and logs may live meanwhile.")] = Path(
         ".run"
     ),
@@ -40,12 +43,13 @@ def faults(
         out.print(f"{clock.monotonic() - begin:6.0f} s  {text}")
         sys.stdout.flush()
 
-    with stage(folder, clock, say) as made:
-        run = FaultRun(made, commands=commands, subarrays=subarrays, seed=seed)
+    with terminable(), stage(folder, clock, say) as made:
+        run = FaultRun(made, commands=commands, subarrays=subarrays, seed=seed, quick=quick)
         found = account(run.run())
     table = Table("what", "number", title=f"{commands:,} commands, {subarrays} subarrays, seed {seed}")
     for part, count in run.kills.items():
         table.add_row(f"kill -9 of the {part}", f"{count:,}")
+    table.add_row("standstills of the broker (SIGSTOP)", f"{run.standstills:,}")
     for what, number in found.rows:
         table.add_row(what, f"{number:,}")
     table.add_row("slowest answer of a device that was there", f"{found.slowest * 1e3:.0f} ms")

@@ -22,6 +22,10 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the answer, or the error, has one."""
     text: str = ""
     """The error."""
+    transaction_id: str = ""
+    """Of the argument, if it has one."""
+    again: bool = False
+    """Whether the call repeats one whose answer was lost or unknown, with the same transaction_id."""
 
 
 def read_calls(path: Path) -> list[CallLine]:

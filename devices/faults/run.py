@@ -1,6 +1,8 @@
 """The fault run: starts everything, lets TM command, kills parts at random, and asks everyone what became of it."""
 
+import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,9 +35,17 @@ FAULTS = (
 )
 """What goes wrong at the controller besides its being killed."""
 
+QUICK_FAULTS = tuple(
+    text.replace("::0.01", ":Scan:0.1") if text.startswith(("no-acks", "wrong-ids")) else text for text in FAULTS
+)
+"""The same, but nothing whose outcome takes a minute."""
+
 _SPEED = 50.0
-_BETWEEN = (3.0, 7.0)
-"""Shortest and longest time between two kills [s]."""
+_BETWEEN, _QUICK_BETWEEN = (3.0, 7.0), (1.0, 2.0)
+"""Shortest and longest time between two accidents [s]."""
+_STANDSTILL_OF = "broker's standstill"
+_STANDS = (0.3, 2.5)
+"""Shortest and longest time for which the broker stands still [s]."""
 _ENDS_WITHIN = 150.0
 """Longest wait for the last outcomes [s]: some deadlines are a minute."""
 _STANDSTILL = 120.0
@@ -52,9 +62,11 @@ class FaultRun:
     ----------
     seed
         Of the commands and of the kills; what happens in between is up to the machine.
+    quick
+        Whether accidents follow each other closely, so that a short run has all of them.
     """
 
-    def __init__(self, stage: Stage, *, commands: int, subarrays: int, seed: int) -> None:
+    def __init__(self, stage: Stage, *, commands: int, subarrays: int, seed: int, quick: bool = False) -> None:
         self._stage, self._commands, self._seed = stage, commands, seed
         base = stage.settings("faults", nodes=1)
         self._settings: Settings = msgspec.structs.replace(base, subarrays=subarrays)
@@ -63,7 +75,11 @@ class FaultRun:
         self._chance = random.Random(seed)  # noqa: S311 - a schedule that can be repeated
         self._running: dict[str, Running] = {}
         self._bag: list[str] = []
+        self._between = _QUICK_BETWEEN if quick else _BETWEEN
+        self._faults = QUICK_FAULTS if quick else FAULTS
         self.kills: dict[str, int] = {"device server": 0, "controller": 0, "broker": 0}
+        self.standstills = 0
+        """How often the broker kept all connections and answered nobody for a while (SIGSTOP)."""
 
     def run(self) -> Found:
         """Do it all.
@@ -86,7 +102,7 @@ class FaultRun:
             return self._found()
 
     def _start(self, part: str) -> None:
-        faults = [text for fault in FAULTS for text in ("--fault", fault)]
+        faults = [text for fault in self._faults for text in ("--fault", fault)]
         controller = ["simulate", "controller", "--subarrays", str(len(self._devices)), "--speed", str(_SPEED)]
         argv = {
             "device server": [sys.executable, "-c", _SERVER, "subarray"],
@@ -104,12 +120,12 @@ class FaultRun:
         clock = self._stage.clock
         begin = said = moved = clock.monotonic()
         given = 0
-        next_kill = begin + self._chance.uniform(*_BETWEEN)
+        next_kill = begin + self._chance.uniform(*self._between)
         while caller.is_alive:
             now = clock.monotonic()
             if now >= next_kill:
                 self._kill(self._next_part())
-                next_kill = clock.monotonic() + self._chance.uniform(*_BETWEEN)
+                next_kill = clock.monotonic() + self._chance.uniform(*self._between)
             self._revive()
             if now - said >= _PROGRESS:
                 said = now
@@ -126,16 +142,30 @@ class FaultRun:
     def _next_part(self) -> str:
         """Choose what is killed: each part once, in random order, and then each again."""
         if not self._bag:
-            self._bag = self._chance.sample([*self.kills], len(self.kills))
+            parts = [*self.kills, _STANDSTILL_OF]
+            self._bag = self._chance.sample(parts, len(parts))
         return self._bag.pop()
 
     def _kill(self, part: str) -> None:
+        if part == _STANDSTILL_OF:
+            self._stand_still()
+            return
         self.kills[part] += 1
         if part != "broker":
             self._running[part].kill()
             return
         local.stop_service(self._stage.state_dir, local.ServiceName.KAFKA, kill=True, clock=self._stage.clock)
         local.start_service(self._stage.state_dir, local.ServiceName.KAFKA, clock=self._stage.clock)
+
+    def _stand_still(self) -> None:
+        """Let the broker hang for a while: whether what is on its way arrives, nobody knows meanwhile."""
+        self.standstills += 1
+        pid = self._stage.broker_pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self._stage.clock.sleep(self._chance.uniform(*_STANDS))
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def _revive(self) -> None:
         """Start again what has ended, by our hand or by its own fault."""
@@ -164,7 +194,7 @@ class FaultRun:
     def _in_words(self, calls: Sequence[CallLine]) -> str:
         kills = ", ".join(f"{part} {count}" for part, count in self.kills.items())
         given = sum(line.answer == "given" for line in calls)
-        return f"{len(calls):,} calls, {given:,} commands given; killed: {kills}"
+        return f"{len(calls):,} calls, {given:,} commands given; killed: {kills}; standstills: {self.standstills}"
 
     def _found(self) -> Found:
         connection = Connection(self._settings, clock=self._stage.clock)

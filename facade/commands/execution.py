@@ -161,10 +161,13 @@ class Execution:
                 self._take(record)
 
     def _recover(self) -> None:
-        """End what an earlier life of this controller began and must not repeat."""
+        """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
         for ack in self._past.left_open(self._name):
             command = self._commands.get(ack.device, {}).get(ack.command)
             if command is not None and not command.repeatable:
+                self._endings.interrupted(ack)
+        for ack in self._past.given_up(self._name):  # nobody will go on with it, and its device may wait for that
+            if ack.command in self._commands.get(ack.device, {}):
                 self._endings.interrupted(ack)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:

@@ -102,7 +102,7 @@ class Gateway:
             self._require_allowed(device, command, commands)
             self._require_sense(device, command, document, where)
         message = self._message(device, command, document, transaction_id, before)
-        return self._send(message, headers)
+        return self._send(message, headers, again=before is not None)
 
     def show(self, device: str) -> tuple[str, str | None]:
         """Give State and obsState as a command finds them; obsState is None where there is none."""
@@ -156,11 +156,13 @@ class Gateway:
                 " another argument; expected a new one"
             )
             raise CommandRefused(FAILED, what, where)
-        if before.status in (NEW, UNDELIVERED) and not before.place:
-            if before.status == NEW and self._now_us() < before.not_after:
-                return None  # perhaps it never arrived: the same id, so that it cannot be executed twice
+        if before.status == UNDELIVERED and not before.place:
             what = f"{before.command}: command {before.id} of this transaction_id never reached the bus; use a new one"
             raise CommandRefused(FAILED, what, where)
+        if before.status == NEW and not before.place:
+            if self._now_us() < before.not_after:
+                return None  # perhaps it never arrived: the same id, so that it cannot be executed twice
+            raise _unknown(before, "it was not seen on the bus yet")  # a bus that is slow may have it all the same
         _log.info("repeated transaction_id=%s id=%s device=%s", before.transaction_id, before.id, before.device)
         return before.id
 
@@ -189,23 +191,22 @@ class Gateway:
             origin=self.origin,
         )
 
-    def _send(self, message: CommandMessage, headers: Headers) -> str:
+    def _send(self, message: CommandMessage, headers: Headers, *, again: bool) -> str:
         if self.tracker.find(message.id) is None:
             self.tracker.begin(message)
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
             self.sender.send(command_record(message, headers), TIMEOUT)
         except NotSent as error:
+            if again:  # which says nothing about the first time
+                _log.warning("command not sent again %s: %s", tags, error)
+                raise _unknown(message, str(error)) from error
             self.tracker.undelivered(message.id, self._now_us(), str(error))
             _log.warning("command not sent %s: %s", tags, error)
             raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
         except OutcomeUnknown as error:
             _log.warning("command unconfirmed %s: %s", tags, error)
-            until = datetime.fromtimestamp(message.not_after / 1e6, UTC).isoformat(timespec="seconds")
-            raise OutcomeUnknown(
-                f"{message.command}: outcome unknown: {error}. It will not begin after {until}; ask"
-                f" GetCommand({message.id!r}), or repeat the call with transaction_id {message.transaction_id}"
-            ) from error
+            raise _unknown(message, str(error)) from error
         self.tracker.sent(message.id)
         _log.info("command sent %s", tags)
         return message.id
@@ -216,3 +217,12 @@ class Gateway:
 
     def _now_us(self) -> int:
         return round(self.clock.now() * 1e6)
+
+
+def _unknown(command: CommandMessage | Tracked, why: str) -> OutcomeUnknown:
+    """Say that nobody knows whether a command is on the bus, and how to find out."""
+    until = datetime.fromtimestamp(command.not_after / 1e6, UTC).isoformat(timespec="seconds")
+    return OutcomeUnknown(
+        f"{command.command}: outcome unknown: {why}. It will not begin after {until}; ask"
+        f" GetCommand({command.id!r}), or repeat the call with transaction_id {command.transaction_id}"
+    )

@@ -12,7 +12,7 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.commands.messages import AckMessage, decode_ack
-from facade.commands.outcomes import FINAL
+from facade.commands.outcomes import FINAL, TIMED_OUT, UNDELIVERED
 
 _REMEMBERED = 100_000
 """Outcomes kept; a command that is older than so many others has long expired, and is refused for that."""
@@ -38,6 +38,8 @@ class Past:
     def __init__(self) -> None:
         self._open: dict[str, Known] = {}
         self._final: OrderedDict[str, Known] = OrderedDict()
+        self._given_up: OrderedDict[str, AckMessage] = OrderedDict()
+        """What controllers said last of commands whose outcome the facade has made, while they had none."""
         self._lock = threading.Lock()
 
     def get(self, command_id: str) -> Known | None:
@@ -62,9 +64,22 @@ class Past:
         """Give the newest acknowledgement of each command that someone began and did not end."""
         return [known.ack for known in self._open.values() if known.ack.origin == origin]
 
+    def given_up(self, origin: str) -> list[AckMessage]:
+        """Give the newest acknowledgement of each command that someone began, and that timed out before it ended."""
+        return [ack for ack in self._given_up.values() if ack.origin == origin]
+
     def _take(self, known: Known) -> None:
         with self._lock:
-            self._keep(known.ack.id, known)
+            command_id, status = known.ack.id, known.ack.status
+            begun = self._open.get(command_id)
+            if status in (TIMED_OUT, UNDELIVERED):
+                if begun is not None:
+                    self._given_up[command_id] = begun.ack
+            elif status in FINAL:
+                self._given_up.pop(command_id, None)
+            if len(self._given_up) > _REMEMBERED:
+                self._given_up.popitem(last=False)
+            self._keep(command_id, known)
 
     def _keep(self, command_id: str, known: Known) -> None:
         before = self._final.get(command_id)

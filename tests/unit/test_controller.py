@@ -542,6 +542,40 @@ def test_interrupted_devices_can_be_put_right(site: Site) -> None:
     assert site.reported("obsState")[-1] == "FAULT"
 
 
+@pytest.mark.parametrize("name", ["Abort", "Configure"])
+def test_the_device_of_a_command_that_timed_out_meanwhile_can_be_put_right(site: Site, name: str) -> None:
+    """It was begun, its controller was killed and came back after the facade had given it up, so that nobody will go
+    on with it; the hook hears of it once, also of one that is repeatable."""
+    site.say(State="ON", obsState="READY")
+    message = site.send(name, repeatable=name == "Abort")
+    site.crash_at = "handler"
+    live(site)
+    site.acknowledge(message, "TIMED_OUT")
+    seen = []
+    for _ in range(3):
+        life = Life(site)
+        life.controller.interrupted(lambda device, command: seen.append((device.device, command)))
+        life.work()
+    assert seen == [(FIRST, name)]
+    assert site.outcome(message) == "TIMED_OUT"
+    assert site.statuses(message) == ["ACCEPTED", "TIMED_OUT", "FAILED"]
+    assert site.effects[message.id] == 0
+
+
+def test_the_hook_does_not_hear_of_what_ended_late(site: Site) -> None:
+    """A command that has timed out, and that its controller has ended all the same, leaves nothing to be put right."""
+    message = site.send()
+    life = Life(site)
+    life.handle = lambda call: site.acknowledge(message, "TIMED_OUT")
+    life.work()
+    assert site.statuses(message) == ["ACCEPTED", "TIMED_OUT", "COMPLETED"]
+    life = Life(site)
+    seen = []
+    life.controller.interrupted(lambda device, command: seen.append(command))
+    life.work()
+    assert seen == []
+
+
 def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
     """What is queued is not begun and not answered; what runs and is repeatable begins anew."""
     running = site.send("ReleaseAllResources")

@@ -411,6 +411,40 @@ def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_was_
     server.give("Configure", CONFIGURE)
 
 
+def test_a_repeat_that_was_not_sent_says_nothing_about_the_first_time(bench):
+    server = bench.server()
+    on(bench, server)
+    argument = {**CONFIGURE, "transaction_id": TXN}
+    server.bus.mute = True
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", argument)
+    server.bus.away = True
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", argument)
+    (tracked,) = server.tracker.pending(SUBARRAY)
+    assert tracked.status == "NEW"
+    server.bus.away = server.bus.mute = False
+    server.cycle()
+    assert server.give("Configure", argument) == tracked.id
+
+
+def test_a_command_that_may_still_appear_is_not_said_to_be_lost(bench):
+    server = bench.server()
+    on(bench, server)
+    argument = {**CONFIGURE, "transaction_id": TXN}
+    server.bus.deaf = True
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", argument)
+    server.bus.deaf = False
+    (tracked,) = server.tracker.pending(SUBARRAY)
+    while bench.clock.now() * 1e6 < tracked.not_after:
+        bench.clock.sleep(0.5)
+        server.cycle()
+    with pytest.raises(OutcomeUnknown, match="not seen on the bus yet"):
+        server.give("Configure", argument)
+    assert bench.commands() == []
+
+
 def test_a_lost_command_is_sent_again_under_the_same_id(bench):
     server = bench.server()
     on(bench, server)
