@@ -134,7 +134,8 @@ class FaultRun:
                 if (count := sum(line.answer == "given" for line in calls)) != given:
                     given, moved = count, now
                 elif now - moved > _STANDSTILL:
-                    raise BenchError(f"no command was taken for {_STANDSTILL:g} s; the last call: {calls[-1:]}")
+                    what = f"no command was taken for {_STANDSTILL:g} s; the last call: {calls[-1:]}"
+                    raise BenchError("\n".join((what, *map(self._picture, self._devices))))
             clock.sleep(0.05)
         if len(read_calls(self._calls)) < self._commands:
             raise BenchError(f"the callers ended early; their output ends:\n{caller.log_end()}")
@@ -190,6 +191,15 @@ class FaultRun:
             return all(question(tango.DeviceProxy(f"tango://{self._stage.tango_host}/{d}")) for d in self._devices)
         except tango.DevFailed:
             return False
+
+    def _picture(self, device: str) -> str:
+        """Say what a device shows, for whoever has to find out why nothing goes on."""
+        try:
+            proxy = tango.DeviceProxy(f"tango://{self._stage.tango_host}/{device}")
+            names = ("State", "obsState", "commandsPending", "lastCommand", "healthInfo")
+            return f"{device}: {', '.join(str(one.value) for one in proxy.read_attributes(names))}"
+        except tango.DevFailed as failed:
+            return f"{device}: {failed.args[0].desc}"
 
     def _in_words(self, calls: Sequence[CallLine]) -> str:
         kills = ", ".join(f"{part} {count}" for part, count in self.kills.items())

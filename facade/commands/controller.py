@@ -202,9 +202,10 @@ class Controller:
         return register
 
     def interrupted(self, handler: OnInterrupted) -> OnInterrupted:
-        """Register what to do about a device whose command was cut short by a crash and must not be repeated.
+        """Register what to do about a device whose command was cut short by a crash and will not be repeated.
 
-        It gets the device and the command's name, and commonly reports a fault; the command has failed.
+        Either it must not be, or it is too late for that. The handler gets the device and the command's name,
+        and commonly reports a fault; the command has failed.
         """
         self.on_interrupted = handler
         return handler

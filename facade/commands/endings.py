@@ -78,6 +78,7 @@ class Endings:
         if late <= 0:
             return False
         if call.again:
+            self.put_right(call.device, call.command)
             self.end(call, "FAILED", f"{_KILLED}, and now it is too late to begin it again")
         else:
             self.end(call, "REJECTED", f"expired: it had to begin {late / 1e6:.3f} s ago")
@@ -86,16 +87,20 @@ class Endings:
     def interrupted(self, begun: AckMessage, headers: Headers = ()) -> None:
         """End a command that an earlier life of this controller began and that must not be repeated."""
         _log.warning("command interrupted id=%s device=%s", begun.id, begun.device)
-        try:
-            self._controller.on_interrupted(Device(begun.device, self._outbox), begun.command)
-        except Exception:
-            # The command must get its outcome all the same, also after the next start.
-            _log.exception("the hook for interrupted commands failed id=%s", begun.id)
+        self.put_right(begun.device, begun.command)
         ack = msgspec.structs.replace(
             begun, status="FAILED", time=self._outbox.now_us(), text=_KILLED, remaining=None, progress=None
         )
         if self._outbox.send(ack, headers):
             self._past.note(ack)
+
+    def put_right(self, device: str, command: str) -> None:
+        """Have the controller see to a device whose command was cut short and will not be gone on with."""
+        try:
+            self._controller.on_interrupted(Device(device, self._outbox), command)
+        except Exception:
+            # The command must get its outcome all the same, also after the next start.
+            _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
 
     def end(self, call: Call, status: AckStatus, text: str, result: object = None) -> None:
         """Write an outcome; only then may the record be committed."""

@@ -6,7 +6,6 @@ One device server with sixteen subarrays and one controller serve all tests; eac
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -414,16 +413,15 @@ def test_garbage_on_every_topic(subarrays: Subarrays) -> None:
 def test_everything_is_killed_while_commands_come(tmp_path: Path) -> None:
     """The short form of `make faults`: device server, controller and broker are killed at random, and each command has
     one outcome all the same."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("sdp-facade"), "faults", "--quick", "--folder", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    print(done.stdout, done.stderr)  # shown by pytest when the test has failed
-    assert done.returncode == 0
-    assert "every command has one outcome" in done.stdout
+    argv = ["sdp-facade", "faults", "--quick", "--folder", str(tmp_path)]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    process = Running("faults", argv, tmp_path / "faults.log", {**os.environ, "PATH": path})
+    try:
+        assert process.exit_code(240.0) == 0, process.text
+    finally:
+        if process.running:
+            process.terminate(30.0)  # it ends all that it has started
+    assert "every command has one outcome" in process.text
     for part in ("device server", "controller", "broker"):
-        (killed,) = re.findall(rf"kill -9 of the {part}\W+(\d+)", done.stdout)
+        (killed,) = re.findall(rf"kill -9 of the {part}\W+(\d+)", process.text)
         assert int(killed) > 0, part

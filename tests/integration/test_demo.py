@@ -178,7 +178,7 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path
 @pytest.mark.timeout(240)
 def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
     process = start("--seconds", "60", "--no-kills")
-    wait_for(tmp_path, "all nodes show values", process)
+    wait_for(tmp_path, "TM begins to observe", process)  # by then everything that was started is written down
     process.kill()
     process.communicate()
     left = running(tmp_path)

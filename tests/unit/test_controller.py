@@ -562,6 +562,21 @@ def test_the_device_of_a_command_that_timed_out_meanwhile_can_be_put_right(site:
     assert site.effects[message.id] == 0
 
 
+def test_the_device_of_a_command_that_is_too_late_to_be_repeated_can_be_put_right(site: Site) -> None:
+    message = site.send(repeatable=True, within=5.0)
+    site.crash_at = "handler"
+    live(site)
+    site.clock.sleep(6.0)
+    seen = []
+    for _ in range(2):
+        life = Life(site)
+        life.controller.interrupted(lambda device, command: seen.append((device.device, command)))
+        life.work()
+    assert seen == [(FIRST, "Configure")]
+    assert site.statuses(message)[:2] == ["ACCEPTED", "FAILED"]
+    assert site.effects[message.id] == 0
+
+
 def test_the_hook_does_not_hear_of_what_ended_late(site: Site) -> None:
     """A command that has timed out, and that its controller has ended all the same, leaves nothing to be put right."""
     message = site.send()
