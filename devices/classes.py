@@ -1,5 +1,6 @@
 """The device classes: what they do beyond showing, which is little."""
 
+from devices.alerts import SdpAlerts
 from devices.base import FacadeDevice, device_class
 from devices.commands import CommandedDevice
 from facade.icd.model import Icd
@@ -23,4 +24,4 @@ class SdpSubarray(CommandedDevice):
 
 def device_classes(icd: Icd) -> list[type[FacadeDevice]]:
     """Make all Tango classes."""
-    return [device_class(icd, base) for base in (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode)]
+    return [device_class(icd, base) for base in (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode, SdpAlerts)]

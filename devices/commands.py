@@ -4,19 +4,19 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import tango
 from tango.server import command
 
 from devices.base import FacadeDevice
+from devices.queries import refusal, tango_query
 from facade import admin_mode, tracing
 from facade.admin_mode import allowed
-from facade.commands.gateway import FAILED, Gateway
+from facade.commands.gateway import Gateway
 from facade.commands.outcomes import QUEUED
 from facade.commands.panel import as_dict
 from facade.commands.rules import OBS_STATE
 from facade.device_state import StateMessage, state_record
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
-from facade.icd.model import Command, DeviceClass, Query
+from facade.icd.model import Command, DeviceClass
 from facade.reading import Reading
 
 WRITE_TIMEOUT = 0.4
@@ -127,30 +127,3 @@ def tango_command(entry: Command) -> Callable[..., Any]:
         options |= {"dtype_in": str, "doc_in": f"JSON, ska-sdp-{entry.argument}. {entry.description}"}
     made: Callable[..., Any] = command(body, **options)
     return made
-
-
-def tango_query(entry: Query) -> Callable[..., Any]:
-    """Make the Tango command of an ICD query; its body is ``query_<name>``."""
-
-    def call(self: CommandedDevice) -> Any:
-        return getattr(self, f"query_{entry.name}")()
-
-    def call_with(self: CommandedDevice, argument: Any) -> Any:
-        return getattr(self, f"query_{entry.name}")(argument)
-
-    body = call if entry.argument == "DevVoid" else call_with
-    body.__name__, body.__doc__ = entry.name, entry.description
-    options: dict[str, Any] = {"dtype_out": entry.result, "doc_out": entry.result_description}
-    if entry.argument != "DevVoid":
-        options |= {"dtype_in": entry.argument, "doc_in": entry.argument_description}
-    made: Callable[..., Any] = command(body, **options)
-    return made
-
-
-def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:
-    """Make the one form in which a Tango call fails: reason, what was wrong, where."""
-    try:
-        tango.Except.throw_exception(reason, what, where, tango.ErrSeverity.ERR)
-    except tango.DevFailed as failed:
-        return failed
-    raise AssertionError("unreachable: throw_exception raises")

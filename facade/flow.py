@@ -58,3 +58,29 @@ class Panel(Protocol):
 
     def readings(self, now: float) -> Iterable[DeviceReading]:
         """Give everything that is to be shown; what has not changed is filtered out later."""
+
+
+class Effects(Protocol):
+    """A flow of whose records none may be lost, nor merged with others, on the way to clients.
+
+    The place from which a restart goes on is written down only once all events that it gave have been
+    sent, and all records that it gave are durable.
+    """
+
+    topic: str
+    recalls: str
+    """Compacted topic with the state from before a restart; it is read whole before the first record is folded."""
+    kept: int
+    """Records before the place to go on from that are read again at a start, without being counted."""
+
+    def recall(self, record: Record) -> str | None:
+        """Take a record of `recalls`; give why it cannot be used, if so."""
+
+    def events(self, now: float) -> Iterable[DeviceReading]:
+        """Give what happened since the last call; each is one event, in this order."""
+
+    def records(self, now: float) -> Iterable[Record]:
+        """Give the changes of state since the last call, to be written to `recalls`."""
+
+    def again(self) -> None:
+        """Give everything once more with the next call of `records`: some may have been lost."""

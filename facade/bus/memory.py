@@ -225,10 +225,10 @@ class MemoryBus:
         self._require()
         return MemoryReader(self._broker, topics, start, waits=self.waits)
 
-    def read_snapshots(self) -> list[Record]:
-        """Give all records of the snapshot topic."""
+    def read_all(self, topic: str) -> list[Record]:
+        """Give everything that is on a topic."""
         self._require()
-        return self._broker.read("snapshots")
+        return self._broker.read(topic)
 
     def writer(self) -> "MemoryBus":
         """Give the writer."""
@@ -249,6 +249,10 @@ class MemoryBus:
         """Write a record."""
         self._require()
         self._broker.append(record)
+
+    def flush(self, timeout: float) -> bool:
+        """Have nothing queued, unless the broker plays dead."""
+        return not self.away
 
     def close(self, timeout: float) -> None:
         """Have nothing queued."""

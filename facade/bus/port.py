@@ -152,6 +152,13 @@ class Writer(Protocol):
         """Wait for what is queued, at most `timeout` [s]."""
 
 
+class QueueingWriter(Writer, Protocol):
+    """A writer that says when the fate of what it queued is known."""
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the fate of what was queued is known, at most `timeout` [s]; False: not yet."""
+
+
 class Reader(Protocol):
     """Reads all partitions of some topics from given places on, committed records only."""
 

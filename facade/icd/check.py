@@ -11,6 +11,7 @@ from facade.icd import (
     check_attributes,
     check_classes,
     check_commands,
+    check_conditions,
     check_messages,
     check_reported,
     check_sources,
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     *check_topics.CHECKS,
     *check_messages.CHECKS,
     *check_arguments.CHECKS,
+    *check_conditions.CHECKS,
 )
 """The checks of every start."""
 

@@ -26,8 +26,11 @@ def topic_names_are_legal(icd: Icd) -> Iterator[Finding]:
 
 
 def topic_messages_exist(icd: Icd) -> Iterator[Finding]:
-    """Require one of the schemas for a topic's message."""
+    """Require schemas for a topic's messages, each of them once."""
     for name, topic in icd.topics.items():
+        for index, further in enumerate(topic.also):
+            if further not in icd.messages or further in (topic.message, *topic.also[:index]):
+                yield _at(name, "also", f"expected others of {sorted(icd.messages)}, got {further!r}")
         if topic.message is not None and topic.message not in icd.messages:
             yield _at(name, "message", f"expected one of {sorted(icd.messages)}, got {topic.message!r}")
 

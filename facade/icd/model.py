@@ -146,10 +146,28 @@ class Query(_Table, frozen=True, kw_only=True):
 
     name: str
     description: str
-    argument: Literal["DevVoid", "DevString", "DevLong"]
+    argument: Literal["DevVoid", "DevString", "DevLong", "DevLong64"]
     argument_description: str = ""
-    result: Literal["DevString"]
+    result: Literal["DevString", "DevLong"]
     result_description: str
+
+
+class Condition(_Table, frozen=True, kw_only=True):
+    """One alarm condition (IEC 62682): what it means, what to do, and how it becomes an alarm."""
+
+    label: str
+    description: str
+    response: str
+    """What the operator is to do."""
+    priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
+    latching: bool = False
+    """Whether an alarm stays, after the condition has cleared, until it is reset."""
+    on_delay: float = 0.0
+    """How long the condition must be there before it is an alarm [s]."""
+    off_delay: float = 0.0
+    """How long it must be gone before the alarm clears [s]."""
+    suppressed_by: tuple[str, ...] = ()
+    """Conditions that explain this one: while any of them is active, this one is suppressed by design."""
 
 
 class DeviceClass(_Table, frozen=True, kw_only=True):
@@ -166,6 +184,8 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     attributes: tuple[Attribute, ...]
     commands: tuple[Command, ...] = ()
     queries: tuple[Query, ...] = ()
+    conditions: bool = False
+    """Whether it has one attribute more for each condition of ``conditions.toml``."""
 
 
 class Window(_Table, frozen=True, kw_only=True):
@@ -197,6 +217,8 @@ class Topic(_Table, frozen=True, kw_only=True):
     description: str
     message: str | None = None
     """Name of the message schema under ``schemas/messages``; None: bytes as they came."""
+    also: tuple[str, ...] = ()
+    """Further messages of the topic, told apart by their field ``schema``."""
     key: str
     """What the record key is, in words."""
     partitions: int
@@ -222,5 +244,7 @@ class Icd(_Table, frozen=True, kw_only=True):
     """JSON Schemas by message name."""
     enums: dict[str, tuple[str, ...]]
     """Labels by enum name; a label's position is its value."""
+    conditions: dict[str, Condition] = msgspec.field(default_factory=dict)
+    """Alarm conditions by name."""
     arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""

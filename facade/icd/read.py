@@ -14,7 +14,7 @@ import msgspec
 
 from facade.icd.explain import explain
 from facade.icd.finding import Finding
-from facade.icd.model import DeviceClass, Icd, Topic
+from facade.icd.model import Attribute, Condition, DeviceClass, Icd, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
@@ -34,11 +34,17 @@ class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
     topics: dict[str, Topic]
 
 
+class _ConditionsFile(msgspec.Struct, forbid_unknown_fields=True):
+    conditions: dict[str, Condition]
+
+
 _COMMON: dict[str, type[msgspec.Struct]] = {
     "icd.toml": _VersionFile,
     "enums.toml": _EnumsFile,
     "topics.toml": _TopicsFile,
+    "conditions.toml": _ConditionsFile,
 }
+_ALARM_STATE = "AlarmState"
 
 
 def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
@@ -52,14 +58,16 @@ def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
     version = _table(folder / "icd" / "icd.toml", _VersionFile, findings)
     enums = _table(folder / "icd" / "enums.toml", _EnumsFile, findings)
     topics = _table(folder / "icd" / "topics.toml", _TopicsFile, findings)
+    conditions = _table(folder / "icd" / "conditions.toml", _ConditionsFile, findings)
     classes = _classes(folder / "icd", findings)
     messages = _messages(folder / "messages", findings)
     arguments = _arguments(folder / "commands", findings)
-    if findings or version is None or enums is None or topics is None:
+    if findings or version is None or enums is None or topics is None or conditions is None:
         return None, findings
     return Icd(
         version=version.version,
-        classes=classes,
+        classes={name: _with_conditions(one, conditions.conditions) for name, one in classes.items()},
+        conditions=conditions.conditions,
         topics=topics.topics,
         messages=messages,
         enums=enums.enums,
@@ -80,6 +88,17 @@ def _classes(folder: Path, findings: list[Finding]) -> dict[str, DeviceClass]:
             findings.append(Finding(path.name, "name", what))
         found[device_class.name] = device_class
     return found
+
+
+def _with_conditions(device_class: DeviceClass, conditions: dict[str, Condition]) -> DeviceClass:
+    """Add the attributes of the alarm conditions to the class that shows them."""
+    if not device_class.conditions:
+        return device_class
+    more = tuple(
+        Attribute(name=name, type="DevEnum", enum=_ALARM_STATE, label=one.label, description=one.description)
+        for name, one in conditions.items()
+    )
+    return msgspec.structs.replace(device_class, attributes=(*device_class.attributes, *more))
 
 
 def _messages(folder: Path, findings: list[Finding]) -> dict[str, dict[str, Any]]:

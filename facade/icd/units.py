@@ -4,7 +4,21 @@ from facade.errors import IcdError
 from facade.icd.fields import message_of, properties
 from facade.icd.model import Attribute, Icd, Source
 
-_BASE_UNITS = ("s", "us", "packets", "records", "heaps", "nodes", "workers", "commands", "acks")
+_BASE_UNITS = (
+    "s",
+    "us",
+    "packets",
+    "records",
+    "heaps",
+    "nodes",
+    "workers",
+    "commands",
+    "acks",
+    "alerts",
+    "alarms",
+    "actions",
+    "B",
+)
 
 UNITS: frozenset[str] = frozenset(("", "%", "1/s", *_BASE_UNITS, *(f"{unit}/s" for unit in _BASE_UNITS)))
 """Every unit that a field (``x-unit``) or an attribute may have; ``""`` is a plain number."""

@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from facade.alerts.desk import Desk
+from facade.alerts.flow import AlertsFlow
+from facade.alerts.messages import ALERTS as ALERTS_TOPIC
+from facade.alerts.panel import AlertsPanel
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.commands.arguments import Arguments
@@ -15,7 +19,8 @@ from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.commands.panel import CommandPanel, CommandSources, SubarrayPanel, silences
 from facade.commands.rules import OBS_STATE
 from facade.commands.tracker import Tracker
-from facade.commands.upkeep import Post, Upkeep
+from facade.commands.upkeep import Post
+from facade.commands.upkeep import Upkeep as CommandUpkeep
 from facade.config import Settings
 from facade.control.accounts import ReaderAccounts, WorkerAccounts
 from facade.control.panels import BusPanel, MasterPanel, Sources
@@ -29,9 +34,10 @@ from facade.notifications.plan import plan
 from facade.racks import Racks
 from facade.service import pump as pumping
 from facade.service.publisher import EventSink, Publisher
-from facade.service.pump import Pump, Rhythm
+from facade.service.pump import Pump, Rhythm, Upkeep
 
 INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
+ALERTS = "SdpAlerts"
 _DERIVED = frozenset({OBS_STATE})
 """Reported attributes that are shown together with what is under way."""
 
@@ -57,6 +63,8 @@ class Service:
     states: DeviceStates
     gateway: Gateway | None
     """Present where a device has commands."""
+    desk: Desk | None
+    """Present where the alerts are."""
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record; see `facade.bus.port.Writer`."""
@@ -97,11 +105,12 @@ def assemble(
         publisher,
         instance=instance,
         clock=clock,
-        rhythm=Rhythm(eager=SUBARRAY in devices),
+        rhythm=Rhythm(eager=SUBARRAY in devices or ALERTS in devices),
         upkeep=made.upkeep,
+        effects=made.alerts,
     )
     made.pumps.append(pump)
-    return Service(pump, publisher, bus, made.states, made.gateway)
+    return Service(pump, publisher, bus, made.states, made.gateway, made.desk)
 
 
 class _Parts:
@@ -119,7 +128,9 @@ class _Parts:
     ) -> None:
         self.flows: list[Flow] = []
         self.panels: list[Panel] = []
-        self.upkeep: Upkeep | None = None
+        self.upkeep: list[Upkeep] = []
+        self.alerts: AlertsFlow | None = None
+        self.desk: Desk | None = None
         self.gateway: Gateway | None = None
         self.pumps: list[Pump] = []
         """The one pump, once it is there: whoever asks what has been read asks later."""
@@ -134,6 +145,8 @@ class _Parts:
             self.flows.append(NodesFlow(icd.classes[INGEST_NODE], self._heaps, by_number, racks))
         if commanded := [device for device, name in self.classes.items() if icd.classes[name].commands]:
             self._add_commands(commanded, instance, versions.get("versionId", ""))
+        for device in devices.get(ALERTS, ()):
+            self._add_alerts(device, instance, versions.get("versionId", ""))
         if devices.get(MASTER) or devices.get(BUS):
             self._add_control(settings, devices, versions)
 
@@ -173,7 +186,7 @@ class _Parts:
             origin=instance,
             clock=clock,
         )
-        self.upkeep = Upkeep(
+        upkeep = CommandUpkeep(
             component=instance,
             incarnation=incarnation,
             devices=devices,
@@ -184,6 +197,17 @@ class _Parts:
             caught_up=sources.known,
             clock=clock,
         )
+        self.upkeep.append(upkeep)
+
+    def _add_alerts(self, device: str, instance: str, version: str) -> None:
+        self.alerts = flow = AlertsFlow(self._icd, device)
+        self.flows.append(flow)
+
+        def known() -> bool:
+            return self._has_read(ALERTS_TOPIC)
+
+        self.panels.append(AlertsPanel(self._icd, flow, self._bus.health, known, version))
+        self.desk = Desk(flow, self._bus.sender(), ready=known, origin=instance, clock=self._clock)
 
     def _add_control(
         self, settings: Settings, devices: Mapping[str, Sequence[str]], versions: Mapping[str, str]

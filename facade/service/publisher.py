@@ -6,6 +6,7 @@ waits for the next one, and only the newest value of an attribute waits.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -56,6 +57,7 @@ class Publisher:
         self._due_at: dict[Key, float] = {}
         """When what is held back is to be looked at again; most of what is held did not change at all."""
         self._waiting: dict[Key, Reading] = {}
+        self._queue: deque[tuple[Key, Reading]] = deque()
         self._budget = float(_BURST)
         self._refilled = clock.monotonic()
         self.last: dict[str, dict[str, Reading]] = {}
@@ -83,10 +85,19 @@ class Publisher:
             self._due_at.pop(key, None)
             self._wait(key, event)
 
+    def append(self, device: str, attribute: str, reading: Reading) -> None:
+        """Take a reading that is an event by itself: it is sent whatever follows, in the order of these calls."""
+        self._queue.append(((device, attribute), reading))
+
+    @property
+    def queued(self) -> int:
+        """Give the number of appended events that have not been sent yet."""
+        return len(self._queue)
+
     @property
     def waiting(self) -> int:
         """Give the number of events that the budget holds back."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._queue)
 
     def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> None:
         """Show what was shown before a restart; of attributes that this server no longer has, nothing."""
@@ -101,11 +112,21 @@ class Publisher:
         self._release(now)
         self._budget = min(self._budget + (now - self._refilled) * PUSHES_PER_SECOND, _BURST)
         self._refilled = now
+        while self._queue and self._budget >= 1.0:
+            key, reading = self._queue.popleft()
+            self._waiting.pop(key, None)  # an older one, of before a restart
+            # With its event, not before: whoever reads after an event finds that one or a later one.
+            self.last.setdefault(key[0], {})[key[1]] = reading
+            self._sink.show(*key, reading)
+            self._push(key, reading)
         while self._waiting and self._budget >= 1.0:
             key = next(iter(self._waiting))
-            self._sink.push(*key, self._waiting.pop(key))
-            self._budget -= 1.0
-            self.pushed += 1
+            self._push(key, self._waiting.pop(key))
+
+    def _push(self, key: Key, reading: Reading) -> None:
+        self._sink.push(*key, reading)
+        self._budget -= 1.0
+        self.pushed += 1
 
     def _release(self, now: float) -> None:
         again = []

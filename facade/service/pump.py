@@ -14,16 +14,23 @@ from typing import Protocol
 import msgspec
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import BusHealth, Reader, Record, Writer
+from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.counters import StreamAccount
 from facade.errors import BusError
-from facade.flow import Flow, Panel
+from facade.flow import Effects, Flow, Panel
 from facade.service import snapshots
 from facade.service.publisher import Publisher
 from facade.service.snapshots import Snapshot
 
 _log = logging.getLogger(__name__)
+
+_PACE = 0.002
+"""Pause while events wait for the publisher's budget [s]."""
+_DURABLE_WITHIN = 1.0
+"""Longest wait for what must be durable before a snapshot [s]."""
+_LAST_EVENTS = 2.0
+"""Longest wait, at the end, for events to leave [s]."""
 
 Places = Mapping[str, Mapping[int, int]]
 
@@ -46,10 +53,10 @@ class Bus(Protocol):
     def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Places) -> Reader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
 
-    def read_snapshots(self) -> list[Record]:
-        """Give all records of the snapshot topic."""
+    def read_all(self, topic: str) -> list[Record]:
+        """Give everything that is on a compacted topic."""
 
-    def writer(self) -> Writer:
+    def writer(self) -> QueueingWriter:
         """Give the writer for snapshots and dead letters."""
 
 
@@ -97,7 +104,8 @@ class Pump:
         instance: str,
         clock: Clock,
         rhythm: Rhythm | None = None,
-        upkeep: Upkeep | None = None,
+        upkeep: Sequence[Upkeep] = (),
+        effects: Effects | None = None,
     ) -> None:
         self._bus = bus
         self._flows = {flow.topic: flow for flow in flows}
@@ -107,6 +115,9 @@ class Pump:
         self._clock = clock
         self._rhythm = rhythm or Rhythm()
         self._upkeep = upkeep
+        self._effects = effects
+        self._failed_writes = 0
+        """As of when all that `effects` gave was last known to be durable, or asked for again."""
         self._progress = {flow.topic: _Progress() for flow in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
@@ -140,23 +151,33 @@ class Pump:
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
-        if self._upkeep is not None:
-            self._upkeep.end()
+        for one in self._upkeep:
+            one.end()
         if reader is not None:
+            self._drain()
             self.write_snapshots(reader)
             reader.close()
         self._bus.writer().close(2.0)
 
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
-        wait = 0.0 if self._publisher.waiting else self._rhythm.wait
-        for record in self._read(reader, wait):
-            self._take(record)
+        if self._publisher.queued:
+            self._clock.sleep(_PACE)  # what must not be merged waits on the log rather than here
+        else:
+            for record in self._read(reader, 0.0 if self._publisher.waiting else self._rhythm.wait):
+                self._take(record)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
         self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._rhythm.snapshot:
             self.write_snapshots(reader)
+
+    def _drain(self) -> None:
+        """Send what must not be lost, so that the next start has nothing to say again."""
+        until = self._clock.monotonic() + _LAST_EVENTS
+        while self._publisher.queued and self._clock.monotonic() < until:
+            self._publisher.tick()
+            self._clock.sleep(_PACE)
 
     def _read(self, reader: Reader, wait: float) -> list[Record]:
         if not self._rhythm.eager:
@@ -165,13 +186,23 @@ class Pump:
 
     def tick(self) -> None:
         """Publish what has changed, be it only that time has passed."""
+        if self._effects is not None:
+            self._act(self._effects)
         # Right after a start half of what is on the bus makes half values: of some nodes, of no
         # worker, of the initial mode. What was restored stands until the rest has been read.
         if not self._behind or self._clock.monotonic() - self._opened_at > self._rhythm.catch_up:
             self._look(self._clock.now())
         self._publisher.tick()
-        if self._upkeep is not None:
-            self._upkeep.perform()
+        for one in self._upkeep:
+            one.perform()
+
+    def _act(self, effects: Effects) -> None:
+        now = self._clock.now()
+        for device, attribute, reading in effects.events(now):
+            self._publisher.append(device, attribute, reading)
+        self._publisher.tick()  # before anything else: it is what clients wait for
+        for record in effects.records(now):
+            self._bus.writer().send(record)
 
     def _look(self, now: float) -> None:
         for topic, flow in self._flows.items():
@@ -186,7 +217,11 @@ class Pump:
     def write_snapshots(self, reader: Reader) -> None:
         """Write what has been merged, for the next start."""
         now = self._clock.monotonic()
+        if self._effects is not None and self._publisher.queued:
+            return  # the cycle that sends the last of them comes here again
         self._snapshot_at = now
+        if self._effects is not None and not self._durable(self._effects):
+            return
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
             progress.account.behind = reader.lag(topic)
@@ -194,20 +229,36 @@ class Pump:
             if topic != snapshots.TOPIC:
                 self._bus.writer().send(snapshots.to_record(self._snapshot(flow, progress, now)))
 
+    def _durable(self, effects: Effects) -> bool:
+        """Wait until what `effects` gave is on all in-sync replicas; False: it is not known to be."""
+        if not self._bus.writer().flush(_DURABLE_WITHIN):
+            return False
+        if self._bus.health.failed_writes != self._failed_writes:
+            self._failed_writes = self._bus.health.failed_writes
+            effects.again()
+            return False
+        return True
+
     def _open(self) -> Reader:
         """Find where to go on, and open a reader there."""
         if not self.restored:
-            found, troubles = snapshots.newest(self._bus.read_snapshots(), self._instance)
+            found, troubles = snapshots.newest(self._bus.read_all(snapshots.TOPIC), self._instance)
             for topic, flow in self._flows.items():
                 if flow.durable and topic in found:
                     try:
                         self._restore(flow, found[topic])
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
+            if self._effects is not None:
+                found_wrong = map(self._effects.recall, self._bus.read_all(self._effects.recalls))
+                troubles += [trouble for trouble in found_wrong if trouble is not None]
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
         start = {topic: self._rebuild_from(topic) for topic, flow in self._flows.items() if flow.durable}
+        if self._effects is not None:
+            places = self._progress[self._effects.topic].next
+            start[self._effects.topic] = {one: max(0, at - self._effects.kept) for one, at in places.items()}
         reader = self._bus.open_reader({topic: flow.partitions for topic, flow in self._flows.items()}, start)
         _log.info("bus opened instance=%s start=%s", self._instance, start)
         self._behind, self._opened_at = set(self._flows), self._clock.monotonic()

@@ -84,7 +84,8 @@ class Server:
 
     def stop(self) -> None:
         """End in good order."""
-        self.service.pump._upkeep.end()
+        for one in self.service.pump._upkeep:
+            one.end()
 
 
 class Bench:

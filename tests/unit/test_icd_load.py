@@ -14,6 +14,13 @@ from facade.icd.units import UNITS, unit_of
 GOOD = {
     "icd/icd.toml": 'version = "1.2.3"\n',
     "icd/enums.toml": '[enums]\nColour = ["RED", "GREEN"]\n',
+    "icd/conditions.toml": """
+[conditions.tooHot]
+label = "Too hot"
+description = "It is too hot."
+response = "Open a window."
+priority = "HIGH"
+""",
     "icd/topics.toml": """
 [topics."heaps"]
 description = "Heaps."
@@ -203,6 +210,18 @@ WRONG = [
     ("icd/icd.toml", '"1.2.3"', '"1.2"', "icd.toml: version: expected MAJOR.MINOR.PATCH, got '1.2'"),
     ("icd/icd.toml", "version", "versions", "icd.toml: version: expected text, got no such key"),
     ("icd/enums.toml", '"GREEN"', "7", "enums.toml: enums[Colour]: expected a list of text, got ['RED', 7]"),
+    (
+        "icd/conditions.toml",
+        '"HIGH"',
+        '"URGENT"',
+        "conditions.toml: conditions[tooHot].priority: expected one of 'LOW', 'MEDIUM', 'HIGH', 'HIGHEST'",
+    ),
+    (
+        "icd/conditions.toml",
+        "a window.",
+        "a window",
+        "conditions.toml: conditions[tooHot].response: expected text",
+    ),
     (TOPICS, "partitions = 2", "partitions = 2.5", "topics.toml: topics[heaps].partitions: expected integer, got 2.5"),
     (TOPICS, "length = 1.0", "length = []", "topics.toml: topics[heaps].window.length: expected number, got []"),
     (
@@ -236,7 +255,7 @@ WRONG = [
         SUBARRAY,
         'argument = "DevString"',
         'argument = "DevFloat"',
-        "queries[GetCommand].argument: expected one of 'DevVoid', 'DevString', 'DevLong', got 'DevFloat'",
+        "queries[GetCommand].argument: expected one of 'DevVoid', 'DevString', 'DevLong', 'DevLong64', got 'DevFloat'",
     ),
     (
         SUBARRAY,
@@ -326,7 +345,7 @@ def test_several_findings_are_reported_together(folder: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize("name", ["icd.toml", "enums.toml", "topics.toml"])
+@pytest.mark.parametrize("name", ["icd.toml", "enums.toml", "topics.toml", "conditions.toml"])
 def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
     """The files that every interface has must be there."""
     (folder / "icd" / name).unlink()

@@ -159,11 +159,33 @@ def of_query(name: str, key: str, owner: str = SUBARRAY) -> str:
     return f"{owner}.toml: queries[{name}].{key}"
 
 
+def condition(key: str, value: Any, name: str = "streamSilent") -> Edit:
+    """Change a key of one alarm condition."""
+
+    def edit(icd: Icd) -> Icd:
+        conditions = {**icd.conditions, name: msgspec.structs.replace(icd.conditions[name], **{key: value})}
+        return msgspec.structs.replace(icd, conditions=conditions)
+
+    return edit
+
+
+def of_condition(key: str, name: str = "streamSilent") -> str:
+    return f"conditions.toml: conditions[{name}].{key}"
+
+
 # check, edit, where it must point
 FAILING: list[tuple[str, Edit, str]] = [
     ("version_is_semantic", whole(version="one"), "icd.toml: version"),
     ("enums_have_labels", whole(enums={"A": ("X", "X")}), "enums.toml: enums[A]"),
     ("enums_have_labels", whole(enums={"A": ()}), "enums.toml: enums[A]"),
+    ("condition_texts_are_complete", condition("label", " "), of_condition("label")),
+    ("condition_texts_are_complete", condition("response", "Do it"), of_condition("response")),
+    ("condition_delays_are_possible", condition("on_delay", -1.0), of_condition("on_delay")),
+    ("condition_delays_are_possible", condition("off_delay", 1e6), of_condition("off_delay")),
+    ("suppressors_exist", condition("suppressed_by", ("nobody",)), of_condition("suppressed_by")),
+    ("suppressors_exist", condition("suppressed_by", ("streamSilent",)), of_condition("suppressed_by")),
+    ("topic_messages_exist", topic("alerts", also=("nothing",)), "topics.toml: topics[alerts].also"),
+    ("topic_messages_exist", topic("alerts", also=("alert",)), "topics.toml: topics[alerts].also"),
     ("class_texts_are_complete", device_class(name="lower"), "lower.toml: name"),
     ("class_texts_are_complete", device_class(description="No stop"), f"{NODE}.toml: description"),
     ("device_patterns_are_names", device_class(device="a/b"), f"{NODE}.toml: device"),
@@ -548,7 +570,7 @@ def test_the_command_reports_findings(tmp_path: Any) -> None:
     result = CliRunner().invoke(app, ["check", "--folder", str(tmp_path)])
     assert result.exit_code == 1
     assert "topics.toml: expected a file" in result.output
-    assert "3 finding(s)" in result.output
+    assert "4 finding(s)" in result.output
 
 
 def test_the_command_shows_every_attribute(icd: Icd) -> None:

@@ -8,9 +8,8 @@ from facade.bus.kafka.sender import KafkaSender
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 
-_SNAPSHOTS = "snapshots"
 _READ_ALL = 10.0
-"""Longest time for reading the snapshot topic from its beginning [s]."""
+"""Longest time for reading a compacted topic from its beginning [s]."""
 
 
 class KafkaBus:
@@ -26,9 +25,9 @@ class KafkaBus:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
         return KafkaReader(self._connection, topics, start=start, health=self.health)
 
-    def read_snapshots(self) -> list[Record]:
-        """Give all records of the snapshot topic."""
-        reader = KafkaReader(self._connection, {_SNAPSHOTS: None}, start={}, health=self.health)
+    def read_all(self, topic: str) -> list[Record]:
+        """Give everything that is on a (compacted) topic."""
+        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health)
         try:
             return reader.read_to_end(_READ_ALL)
         finally:

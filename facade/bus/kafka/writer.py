@@ -68,6 +68,10 @@ class KafkaWriter:
         """Serve delivery reports."""
         self._producer.poll(0)
 
+    def flush(self, timeout: float) -> bool:
+        """Wait until the fate of what was queued is known, at most `timeout` [s]; False: not yet."""
+        return int(self._producer.flush(timeout)) == 0
+
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
         self._producer.flush(timeout)

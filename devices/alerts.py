@@ -1,0 +1,79 @@
+"""The device of the alerts: its events come from the pump, its commands go to the desk."""
+
+from collections.abc import Callable
+from typing import Any
+
+from devices.base import FacadeDevice
+from devices.queries import refusal, tango_query
+from facade.alerts.desk import Desk
+from facade.alerts.messages import ActionKind
+from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.icd.model import DeviceClass
+
+ACTIONS: dict[str, ActionKind] = {
+    "Acknowledge": "ACKNOWLEDGE",
+    "Comment": "COMMENT",
+    "Shelve": "SHELVE",
+    "Unshelve": "UNSHELVE",
+    "Reset": "RESET",
+    "RemoveFromService": "REMOVE_FROM_SERVICE",
+    "ReturnToService": "RETURN_TO_SERVICE",
+}
+"""Tango commands by which operators act, and what they put on the log."""
+
+
+class SdpAlerts(FacadeDevice):
+    """All alerts, and the actions of operators."""
+
+    @classmethod
+    def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
+        """Make the Tango commands of the class, by name."""
+        return {one.name: tango_query(one) for one in entry.queries}
+
+    def query_GetAlertsSince(self, sequence: int) -> str:  # noqa: N802 - Tango's name
+        """Give what followed a sequence number."""
+        return self.ask("GetAlertsSince", lambda desk: desk.since(sequence))
+
+    def query_GetAlertHistory(self, text: str) -> str:  # noqa: N802 - Tango's name
+        """Give the newest alerts and actions about a condition."""
+        return self.ask("GetAlertHistory", lambda desk: desk.history(text))
+
+    def query_GetAlarms(self) -> str:  # noqa: N802 - Tango's name
+        """Give all alarms that are not at rest."""
+        return self.ask("GetAlarms", Desk.alarms)
+
+    def query_RefreshAlerts(self) -> str:  # noqa: N802 - Tango's name
+        """Ask for an event for each alarm that is not at rest."""
+        return self.ask("RefreshAlerts", Desk.refresh)
+
+    def ask(self, name: str, what: Callable[[Desk], str]) -> str:
+        """Ask the desk; a refusal, and a bus that does not answer, become Tango's exception.
+
+        Raises
+        ------
+        tango.DevFailed
+            Says what was expected and found, and whether anything may have been done.
+        """
+        where = f"SdpAlerts.{name}"
+        if self.service is None or self.service.desk is None:
+            raise refusal("the device server is still starting; try again", where)
+        try:
+            return what(self.service.desk)
+        except CommandRefused as error:
+            raise refusal(str(error), error.origin, error.reason) from error
+        except NotSent as error:
+            raise refusal(str(error), where) from error
+        except OutcomeUnknown as error:
+            raise refusal(str(error), where, "API_CommandTimedOut") from error
+
+
+def _action(name: str, kind: ActionKind) -> Callable[[SdpAlerts, str], str]:
+    def call(self: SdpAlerts, text: str) -> str:
+        return self.ask(name, lambda desk: desk.act(name, kind, text))
+
+    call.__name__, call.__doc__ = f"query_{name}", f"Put {kind} on the log."
+    return call
+
+
+for _name, _kind in ACTIONS.items():
+    setattr(SdpAlerts, f"query_{_name}", _action(_name, _kind))

@@ -1,0 +1,40 @@
+"""Commands that a device answers itself, and the one form in which a call is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tango
+from tango.server import command
+
+from devices.base import FacadeDevice
+from facade.icd.model import Query
+
+FAILED = "API_CommandFailed"
+"""Tango's word for a call that was not carried out."""
+
+
+def tango_query(entry: Query) -> Callable[..., Any]:
+    """Make the Tango command of an ICD query; its body is ``query_<name>``."""
+
+    def call(self: FacadeDevice) -> Any:
+        return getattr(self, f"query_{entry.name}")()
+
+    def call_with(self: FacadeDevice, argument: Any) -> Any:
+        return getattr(self, f"query_{entry.name}")(argument)
+
+    body = call if entry.argument == "DevVoid" else call_with
+    body.__name__, body.__doc__ = entry.name, entry.description
+    options: dict[str, Any] = {"dtype_out": entry.result, "doc_out": entry.result_description}
+    if entry.argument != "DevVoid":
+        options |= {"dtype_in": entry.argument, "doc_in": entry.argument_description}
+    made: Callable[..., Any] = command(body, **options)
+    return made
+
+
+def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:
+    """Make the one form in which a Tango call fails: reason, what was wrong, where."""
+    try:
+        tango.Except.throw_exception(reason, what, where, tango.ErrSeverity.ERR)
+    except tango.DevFailed as failed:
+        return failed
+    raise AssertionError("unreachable: throw_exception raises")

@@ -1,0 +1,250 @@
+"""The flow of alerts: each record gets its number, becomes one event, and is folded into the ledger.
+
+The number is the record's place on the log plus one, so it is the same after any restart. Events leave
+in the order of the log and are never merged; the place from which a restart goes on is written down
+only once the events have left and the states of the alarms are durable (see `facade.service.pump`).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from facade.alerts import messages, states
+from facade.alerts.ledger import Ledger
+from facade.alerts.log import AlertLog
+from facade.alerts.messages import Action, Alarm, AlarmKey, Alert
+from facade.alerts.statistics import Statistics
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.json_schema import compile_message
+from facade.flow import DeviceReading, LastReadings
+from facade.icd.model import Icd
+from facade.reading import Reading
+
+LAST_ALERT = "lastAlert"
+LARGEST = 65_536
+"""Largest alert [bytes]: what it is about is kept in memory and sent to every client; large things are attachments."""
+KEPT = 100_000
+"""Alerts and actions that are kept in memory for clients that missed some."""
+
+
+class Source(msgspec.Struct):
+    """What is known of one source of alerts."""
+
+    sequence: int
+    """Its own number of its newest alert."""
+    missing: int = 0
+    """Numbers that it left out."""
+
+
+class AlertsFlow:
+    """A flow: everything on ``alerts``, and what it adds up to; see `facade.flow.Flow`.
+
+    Parameters
+    ----------
+    device
+        The device that shows it.
+    """
+
+    topic = messages.ALERTS
+    durable = True
+    partitions: Sequence[int] | None = None
+    recalls = messages.STATES
+    kept = KEPT
+
+    def __init__(self, icd: Icd, device: str) -> None:
+        self.device = device
+        self.ledger = Ledger(icd.conditions)
+        self.statistics = Statistics()
+        self.log = AlertLog(KEPT)
+        self.alerts = self.actions = self.refused = 0
+        """Alerts numbered, actions of operators that took effect, and that did not."""
+        self.sources: dict[str, Source] = {}
+        self._newest = 0
+        self._events: deque[DeviceReading] = deque()
+        self._refreshes: deque[str] = deque()
+        self._alert_decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
+        self._action_decoder = BatchDecoder(compile_message("alert-action", icd.messages["alert-action"]))
+        self._state_decoder = BatchDecoder(compile_message("alert-state", icd.messages["alert-state"]))
+
+    @property
+    def sequence(self) -> int:
+        """Give the number of the newest alert or action; 0: there is none."""
+        return self._newest
+
+    def recall(self, record: Record) -> str | None:
+        """Take over the state of an alarm from before the restart; gives why it cannot be, if so."""
+        if record.value is None:
+            condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
+            self.ledger.forget((condition, source))
+            return None
+        for rejected in self._state_decoder.decode([record.value]).rejected:
+            return f"state of an alarm at offset {record.offset} is not usable: {rejected.path}: {rejected.detail}"
+        self.ledger.recall(messages.decode_alarm(record.value))
+        return None
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Give a record its number, and take it into the ledger; see `facade.flow.Flow`."""
+        message = self._decode(record)
+        if isinstance(message, str):
+            return message
+        sequence = record.offset + 1
+        if isinstance(message, Action) and (why := self.ledger.act(message, sequence, record.timestamp_us)):
+            self.refused += count
+            return f"action: {message.action}: {why}"
+        if isinstance(message, Alert):
+            self._apply(message, sequence, record.timestamp_us, count=count)
+        else:
+            self.actions += count
+        text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
+        self._newest = max(sequence, self._newest)
+        self.log.append(sequence, text)
+        if count:
+            self._say(text, record.timestamp_us)
+        return None
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Give nothing: the panel shows it."""
+        return ()
+
+    def refresh(self, id: str) -> None:
+        """Ask for an event for each alarm that is not at rest, between two marks; from any thread."""
+        self._refreshes.append(id)
+
+    def events(self, now: float) -> Iterator[DeviceReading]:
+        """Give all events since the last call, in order; each is to be sent."""
+        self.ledger.fire(round(now * 1e6))
+        while self._events:
+            yield self._events.popleft()
+        while self._refreshes:
+            yield from self._refreshed(self._refreshes.popleft(), now)
+
+    def records(self, now: float) -> list[Record]:
+        """Give the states of the alarms that changed since the last call, to be written."""
+        return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(round(now * 1e6))]
+
+    def again(self) -> None:
+        """Write all states once more: some may not have been."""
+        self.ledger.touch_all()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what the alarms do not hold, for a snapshot."""
+        return {
+            "newest": self._newest,
+            "alerts": self.alerts,
+            "actions": self.actions,
+            "refused": self.refused,
+            "out_of_order": self.ledger.out_of_order,
+            "skewed": self.ledger.skewed,
+            "sources": {name: [one.sequence, one.missing] for name, one in self.sources.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take it back."""
+        kept = msgspec.convert(state, _Kept)
+        self.sources = {name: Source(*numbers) for name, numbers in kept.sources.items()}
+        self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
+        self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
+        self._newest = kept.newest
+
+    def describe(self, alarm: Alarm) -> dict[str, Any]:
+        """Give an alarm as clients see it: with the state that is shown, and times in seconds."""
+        return {
+            "condition": alarm.condition,
+            "source": alarm.source,
+            "state": self.ledger.shown(alarm),
+            "severity": alarm.severity,
+            "text": alarm.text,
+            "occurrence": alarm.occurrence,
+            "raised_at": alarm.raised_at / 1e6,
+            "changed_at": alarm.changed_at / 1e6,
+            "raised": alarm.raised,
+            "sequence": alarm.through,
+            **({"shelved_until": alarm.shelved_until / 1e6} if alarm.shelved_until else {}),
+            **(
+                {
+                    "action": alarm.action,
+                    "operator": alarm.operator,
+                    "comment": alarm.comment,
+                    "acted_at": alarm.acted_at / 1e6,
+                }
+                if alarm.action
+                else {}
+            ),
+        }
+
+    def _decode(self, record: Record) -> Alert | Action | str:
+        if len(record.value or b"") > LARGEST:
+            return f"too-large: $: expected at most {LARGEST} bytes, got {len(record.value or b'')}"
+        rejected = self._alert_decoder.decode([record.value]).rejected
+        if not rejected:
+            return messages.decode_alert(record.value or b"")
+        why = rejected[0]
+        if why.reason is Reason.TOMBSTONE:
+            return "-tombstone"
+        if why.reason is Reason.VERSION:
+            rejected = self._action_decoder.decode([record.value]).rejected
+            if not rejected:
+                return messages.decode_action(record.value or b"")
+            if rejected[0].reason is not Reason.VERSION:
+                why = rejected[0]
+        return f"{why.reason}: {why.path}: {why.detail}"
+
+    def _apply(self, alert: Alert, sequence: int, at_us: int, *, count: bool) -> None:
+        before = self.ledger.get(alert.key)
+        occurrence = 0 if before is None else before.occurrence
+        if self.ledger.apply(alert, sequence, at_us):
+            after = self.ledger.get(alert.key)
+            if after is not None and after.occurrence != occurrence:
+                self.statistics.occurrence(alert.key, at_us)
+        self.statistics.alert(at_us)
+        if not count:
+            return
+        self.alerts += 1
+        source = self.sources.get(alert.source)
+        if source is None:
+            self.sources[alert.source] = Source(alert.sequence)
+        else:
+            if alert.sequence > source.sequence:
+                source.missing += alert.sequence - source.sequence - 1
+            source.sequence = alert.sequence
+
+    def _say(self, text: bytes, at_us: int) -> None:
+        self._events.append((self.device, LAST_ALERT, Reading(text.decode(), at_us / 1e6)))
+
+    def _refreshed(self, id: str, now: float) -> Iterator[DeviceReading]:
+        def event(**content: Any) -> DeviceReading:
+            text = msgspec.json.encode({"refresh": id, **content}).decode()
+            return self.device, LAST_ALERT, Reading(text, now)
+
+        retained = [alarm for alarm in self.ledger.alarms() if self.ledger.shown(alarm) != states.NORM]
+        yield event(mark="START", sequence=self._newest, alarms=len(retained))
+        for alarm in retained:
+            yield event(alarm=self.describe(alarm))
+        yield event(mark="END", sequence=self._newest, alarms=len(retained))
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    newest: int
+    alerts: int
+    actions: int
+    refused: int
+    out_of_order: int
+    skewed: int
+    sources: dict[str, tuple[int, int]]
+
+
+def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:
+    """Give what a client sees of a record: the record itself, its number, and the number before it."""
+    kind = b"alert" if isinstance(message, Alert) else b"action"
+    head = b'{"sequence":%d,"previous":%d,"time":%d.%06d,"%s":' % (
+        sequence, previous, at_us // 1_000_000, at_us % 1_000_000, kind,
+    )  # fmt: skip
+    return head + messages.encode(message) + b"}"
+
+
+def name_of(key: AlarmKey) -> str:
+    """Give the name of an alarm as lists show it."""
+    return f"{key[0]}@{key[1]}"

@@ -1,0 +1,167 @@
+"""Random lives of alarms: the table of states holds, and a replay from any place ends in the same states."""
+
+from dataclasses import dataclass
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from facade.alerts import states
+from facade.alerts.ledger import Ledger
+from facade.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
+from facade.icd.model import Condition
+
+PLAIN = Condition(label="", description="", response="", priority="LOW")
+CONDITIONS = {
+    "plain": PLAIN,
+    "latching": msgspec.structs.replace(PLAIN, latching=True),
+    "delayed": msgspec.structs.replace(PLAIN, on_delay=3.0, off_delay=2.0),
+    "explained": msgspec.structs.replace(PLAIN, suppressed_by=("plain",)),
+}
+ACTIONS = ("ACKNOWLEDGE", "COMMENT", "SHELVE", "UNSHELVE", "RESET", "REMOVE_FROM_SERVICE", "RETURN_TO_SERVICE")
+START_US = 1_800_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """One record on the log."""
+
+    after: int
+    """Time since the one before [s]."""
+    condition: str
+    source: str
+    what: str
+    severity: str
+    old: bool
+    """Whether an acknowledgement names an occurrence that is not the newest."""
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        after=st.integers(0, 5),
+        condition=st.sampled_from([*CONDITIONS, "unknown"]),
+        source=st.sampled_from("ab"),
+        what=st.sampled_from(["ACTIVE", "CLEARED", *ACTIONS]),
+        severity=st.sampled_from(["INFO", "WARNING", "CRITICAL"]),
+        old=st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+class Walk:
+    """Folds steps, one record after the other."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(CONDITIONS)
+        self.records: list[tuple[Alert | Action, int]] = []
+        self.now_us = START_US
+
+    def take(self, step: Step) -> str | None:
+        self.now_us += step.after * 1_000_000
+        record = self.record(step)
+        self.records.append((record, self.now_us))
+        return fold(self.ledger, record, len(self.records), self.now_us)
+
+    def record(self, step: Step) -> Alert | Action:
+        where = {"condition": step.condition, "source": step.source}
+        if step.what in ("ACTIVE", "CLEARED"):
+            number = len(self.records)
+            return Alert(
+                **where, state=step.what, severity=step.severity, text="", raised_at=self.now_us, sequence=number
+            )
+        alarm = self.ledger.get((step.condition, step.source))
+        return Action(
+            **where,
+            id=str(len(self.records)),
+            action=step.what,
+            operator="o",
+            comment="",
+            time=self.now_us,
+            origin="t",
+            occurrence=0 if alarm is None or step.old else alarm.occurrence,
+            until=self.now_us + 4_000_000,
+        )
+
+
+def fold(ledger: Ledger, record: Alert | Action, sequence: int, at_us: int) -> str | None:
+    if isinstance(record, Alert):
+        ledger.apply(record, sequence, at_us)
+        return None
+    return ledger.act(record, sequence, at_us)
+
+
+def picture(ledger: Ledger) -> dict[tuple[str, str], Alarm]:
+    return {alarm.key: decode_alarm(encode(alarm)) for alarm in ledger.alarms()}
+
+
+@given(STEPS)
+def test_every_change_of_state_is_in_the_table(steps):
+    walk = Walk()
+    for step in steps:
+        before = {alarm.key: alarm.state for alarm in walk.ledger.alarms()}
+        walk.take(step)
+        for alarm in walk.ledger.alarms():
+            was = before.get(alarm.key, states.NORM)
+            allowed = {was} | set(states.TRANSITIONS[was].values())
+            # A delay may end just before the record is taken: two steps in one.
+            allowed |= {last for one in set(allowed) for last in states.TRANSITIONS[one].values()}
+            assert alarm.state in allowed
+
+
+@given(STEPS, st.data())
+def test_a_replay_over_states_that_were_written_ends_in_the_same_states(steps, data):
+    walk, written, at = Walk(), {}, 0
+    cut = data.draw(st.integers(0, len(steps)), label="states written up to")
+    again_from = data.draw(st.integers(0, cut), label="read again from")
+    for index, step in enumerate(steps):
+        if index == cut:
+            written, at = picture(walk.ledger), len(walk.records)
+        walk.take(step)
+    if cut == len(steps):
+        written, at = picture(walk.ledger), len(walk.records)
+    restarted = Ledger(CONDITIONS)
+    for alarm in written.values():
+        restarted.recall(alarm)
+    for number, (record, at_us) in enumerate(walk.records[again_from:], again_from + 1):
+        fold(restarted, record, number, at_us)
+    for ledger in (walk.ledger, restarted):
+        ledger.fire(walk.now_us)
+    assert at == cut
+    assert picture(restarted) == picture(walk.ledger)
+
+
+@given(STEPS)
+def test_a_new_occurrence_is_never_acknowledged_by_an_old_acknowledgement(steps):
+    walk = Walk()
+    for step in steps:
+        alarm = walk.ledger.get((step.condition, step.source))
+        before = None if alarm is None else alarm.state
+        why = walk.take(step)
+        if step.what == "ACKNOWLEDGE" and step.old:
+            after = walk.ledger.get((step.condition, step.source))
+            assert why is not None
+            assert after is None or after.state == before or step.condition == "delayed"
+
+
+@given(STEPS)
+def test_shelving_ends_and_what_is_covered_goes_on(steps):
+    walk = Walk()
+    for step in steps:
+        walk.take(step)
+    walk.ledger.fire(walk.now_us + 10_000_000)
+    for alarm in walk.ledger.alarms():
+        assert not alarm.shelved_until
+        assert not alarm.pending
+        covered = alarm.out_of_service or (
+            alarm.condition == "explained"
+            and any(a.condition == "plain" and a.state in states.ACTIVE for a in walk.ledger.alarms())
+        )
+        assert (walk.ledger.shown(alarm) == alarm.state) is not covered
+
+
+def test_the_table_names_every_state_and_only_those():
+    reached = {state for row in states.TRANSITIONS.values() for state in row.values()}
+    assert set(states.TRANSITIONS) == reached | {states.NORM} == set(states.STATES)
+    assert set(states.URGENCY) == {*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV}

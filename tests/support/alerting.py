@@ -1,0 +1,120 @@
+"""The alert path in one process, on a log in memory, under one clock that tests move."""
+
+import json
+from collections import Counter
+from typing import Any
+
+from facade.alerts.messages import Action, Alert, alert_record
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.icd.load import load
+from facade.service.assembly import Service, assemble
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+
+ICD = load()
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+DEVICE = "mid-sdp/alerts/0"
+
+
+class Bench:
+    """A broker, a clock, a device server for alerts, sources and operators."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self._sequences: Counter[str] = Counter()
+
+    def server(self) -> "Server":
+        """Start a device server, as after a kill of the one before."""
+        server = Server(self)
+        server.cycle()
+        return server
+
+    @property
+    def now_us(self) -> int:
+        return round(self.clock.now() * 1e6)
+
+    def alert(self, condition="receiveOverrun", *, state="ACTIVE", source="receive/1", **more: Any) -> Alert:
+        """Send an alert; what is not said is as usual."""
+        if "sequence" not in more:
+            self._sequences[source] += 1
+            more["sequence"] = self._sequences[source]
+        more = {"severity": "ALARM", "text": "too fast", "raised_at": self.now_us, **more}
+        alert = Alert(condition=condition, source=source, state=state, **more)
+        self.broker.append(alert_record(alert))
+        return alert
+
+    def action(self, action, condition="receiveOverrun", source="receive/1", **more: Any) -> None:
+        """Put an operator's action on the log, as another program could."""
+        content = {"id": "1", "operator": "o", "comment": "", "time": self.now_us, "origin": "test", **more}
+        self.broker.append(alert_record(Action(action=action, condition=condition, source=source, **content)))
+
+    def garbage(self, value: bytes | None) -> None:
+        self.broker.append(Record(topic="alerts", key=b"x", value=value))
+
+    def letters(self) -> list[str]:
+        """Give the reasons of the dead letters, with their details."""
+        found = []
+        for record in self.broker.read("dead-letters"):
+            headers = dict(record.headers)
+            found.append(f"{headers['dl.reason'].decode()}: {headers['dl.detail'].decode()}")
+        return found
+
+
+class Server:
+    """One device server with SdpAlerts, driven step by step."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.bus, self.sink = MemoryBus(bench.broker), Sink()
+        self.service: Service = assemble(
+            ICD,
+            Settings(),
+            {"SdpAlerts": [DEVICE]},
+            self.sink,
+            self.bus,
+            instance="SdpFacade-alerts",
+            clock=bench.clock,
+            versions={"versionId": "1"},
+        )
+        self.reader = self.service.pump._open()
+
+    @property
+    def flow(self):
+        return self.service.desk.flow
+
+    @property
+    def ledger(self):
+        return self.flow.ledger
+
+    def cycle(self, times: int = 3, seconds: float = 0.1) -> None:
+        """Let the pump read and publish."""
+        for _ in range(times):
+            self.service.pump.cycle(self.reader)
+            self.bench.clock.sleep(seconds)
+
+    def shows(self, attribute: str) -> Any:
+        """Give what an attribute shows."""
+        return self.sink.shown[DEVICE, attribute].value
+
+    def events(self) -> list[dict[str, Any]]:
+        """Give all events of single alerts and actions that were pushed."""
+        return [json.loads(reading.value) for _, name, reading in self.sink.pushed if name == "lastAlert"]
+
+    def state(self, condition="receiveOverrun", source="receive/1") -> str:
+        """Give the state of an alarm as operators see it."""
+        alarm = self.ledger.get((condition, source))
+        return "NORM" if alarm is None else self.ledger.shown(alarm)
+
+    def act(self, command, kind, condition="receiveOverrun", **more: Any) -> str:
+        """Act as an operator through Tango, and let it come back from the log."""
+        id = self.service.desk.act(command, kind, json.dumps({"condition": condition, "operator": "ann", **more}))
+        self.cycle()
+        return id
+
+    def acknowledge(self, condition="receiveOverrun", source="receive/1", **more: Any) -> str:
+        occurrence = self.ledger.get((condition, source)).occurrence
+        return self.act("Acknowledge", "ACKNOWLEDGE", condition, source=source, **{"occurrence": occurrence, **more})

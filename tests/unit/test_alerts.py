@@ -1,0 +1,493 @@
+"""Alerts on a log in memory: numbered, sent one by one, folded to alarms, acted upon, back after a restart."""
+
+import json
+
+import msgspec
+import pytest
+
+from facade.alerts.messages import Action, Alarm, Alert, encode
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from tests.support.alerting import ICD, Bench
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_each_alert_is_one_event_with_its_number_in_the_order_of_the_log(bench):
+    server = bench.server()
+    for text in "abc":
+        bench.alert(text=text)
+    server.cycle()
+    events = server.events()
+    assert [(e["sequence"], e["previous"], e["alert"]["text"]) for e in events] == [
+        (1, 0, "a"),
+        (2, 1, "b"),
+        (3, 2, "c"),
+    ]
+    assert server.shows("alertSequence") == 3
+    assert server.shows("alertsTotal") == 3
+
+
+def test_a_burst_leaves_as_fast_as_the_budget_allows_and_whole(bench):
+    server = bench.server()
+    for _ in range(3000):
+        bench.alert()
+    sizes, before = [], 0
+    while len(server.events()) < 3000:
+        server.cycle(1, seconds=0.01)
+        sizes.append(len(server.events()) - before)
+        before += sizes[-1]
+    assert max(sizes) <= 500  # below the high-water mark of a client
+    assert [e["sequence"] for e in server.events()] == [*range(1, 3001)]
+
+
+def test_an_alarm_goes_through_its_life(bench):
+    server = bench.server()
+    raised = bench.alert()
+    server.cycle()
+    assert (server.state(), server.shows("receiveOverrun"), server.shows("State")) == ("UNACK", "UNACK", "ALARM")
+    assert json.loads(server.shows("activeAlerts")[0])["text"] == "too fast"
+    server.acknowledge(comment="seen")
+    assert server.state() == "ACKED"
+    assert server.events()[-1]["action"]["operator"] == "ann"
+    bench.alert(state="CLEARED", raised_at=raised.raised_at)
+    server.cycle()
+    assert (server.state(), server.shows("receiveOverrun"), server.shows("State")) == ("NORM", "NORM", "ON")
+    assert server.shows("unacknowledgedCount") == 0
+
+
+def test_a_latching_alarm_stays_until_it_is_reset(bench):
+    server = bench.server()
+    bench.alert("storageLow")
+    bench.alert("storageLow", state="CLEARED")
+    server.cycle()
+    assert server.state("storageLow") == "LTUNK"
+    server.acknowledge("storageLow")
+    assert server.state("storageLow") == "LTACK"
+    server.act("Reset", "RESET", "storageLow")
+    assert server.state("storageLow") == "NORM"
+
+
+def test_what_an_on_delay_holds_back_is_an_event_all_the_same(bench):
+    server = bench.server()
+    bench.alert("qualityLow")
+    server.cycle()
+    assert server.state("qualityLow") == "NORM"
+    bench.alert("qualityLow", state="CLEARED")
+    server.cycle(seconds=2.0)
+    assert server.state("qualityLow") == "NORM"
+    assert len(server.events()) == 2
+    bench.alert("qualityLow")
+    server.cycle(seconds=1.5)
+    assert server.state("qualityLow") == "UNACK"
+    bench.alert("qualityLow", state="CLEARED")
+    server.cycle(1)
+    assert server.state("qualityLow") == "UNACK"
+    server.cycle(seconds=1.5)
+    assert server.state("qualityLow") == "RTNUN"
+
+
+def test_a_shelf_has_an_end_and_what_lies_on_it_goes_on(bench):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    server.act("Shelve", "SHELVE", duration=60, comment="known")
+    assert (server.state(), server.shows("shelvedCount")) == ("SHLVD", 1)
+    server.cycle(seconds=30)
+    assert server.state() == "UNACK"
+    server.act("Shelve", "SHELVE", duration=60, comment="known")
+    server.act("Unshelve", "UNSHELVE")
+    assert server.state() == "UNACK"
+
+
+def test_out_of_service_covers_an_alarm_until_it_is_returned(bench):
+    server = bench.server()
+    server.act("RemoveFromService", "REMOVE_FROM_SERVICE", source="receive/1", comment="maintenance")
+    bench.alert()
+    server.cycle()
+    assert server.state() == "OOSRV"
+    server.act("ReturnToService", "RETURN_TO_SERVICE")
+    assert server.state() == "UNACK"
+
+
+def test_what_another_condition_explains_is_suppressed_while_that_is_active(bench):
+    server = bench.server()
+    bench.alert("streamSilent", source="a")
+    bench.alert("workerGone", source="b")
+    server.cycle()
+    assert server.shows("streamSilent") == "DSUPR"
+    bench.alert("workerGone", source="b", state="CLEARED")
+    server.cycle()
+    assert server.shows("streamSilent") == "UNACK"
+
+
+def test_a_condition_that_the_icd_does_not_know_is_shown_under_a_general_name(bench):
+    server = bench.server()
+    bench.alert("somethingNew")
+    server.cycle()
+    assert (server.shows("otherConditions"), server.shows("unknownConditions")) == ("UNACK", ("somethingNew",))
+    assert server.shows("activeCount") == 1
+
+
+def test_two_sources_of_one_condition_have_alarms_of_their_own(bench):
+    server = bench.server()
+    bench.alert(source="a")
+    bench.alert(source="b")
+    server.cycle()
+    server.acknowledge(source="a")
+    assert (server.state(source="a"), server.state(source="b")) == ("ACKED", "UNACK")
+    assert server.shows("receiveOverrun") == "UNACK"
+
+
+@pytest.mark.parametrize(
+    ("change", "asks_again"),
+    [({"severity": "CRITICAL"}, True), ({"severity": "WARNING"}, False), ({"later": True}, True), ({}, False)],
+)
+def test_a_repeated_raise_asks_again_if_it_is_worse_or_began_anew(bench, change, asks_again):
+    server = bench.server()
+    first = bench.alert()
+    server.cycle()
+    server.acknowledge()
+    later = {"raised_at": bench.now_us} if change.pop("later", False) else {"raised_at": first.raised_at}
+    bench.alert(**{**later, **change})
+    server.cycle()
+    assert server.state() == ("UNACK" if asks_again else "ACKED")
+
+
+def test_a_clear_without_a_raise_changes_nothing_and_is_an_event(bench):
+    server = bench.server()
+    bench.alert(state="CLEARED")
+    server.cycle()
+    assert (server.state(), len(server.events())) == ("NORM", 1)
+
+
+def test_a_raise_that_comes_after_its_clear_does_not_stay_for_ever(bench):
+    server = bench.server()
+    began = bench.now_us
+    bench.alert(state="CLEARED", raised_at=began, sequence=2)
+    server.cycle()
+    server = bench.server()  # and not after a restart in between either
+    bench.alert(raised_at=began, sequence=1)
+    server.cycle()
+    assert (server.state(), server.shows("alertsOutOfOrder"), len(server.events())) == ("NORM", 1, 2)
+
+
+def test_a_source_that_counts_anew_is_heard(bench):
+    server = bench.server()
+    bench.alert(sequence=100)
+    bench.alert(sequence=101, state="CLEARED")
+    server.cycle()
+    bench.alert(sequence=1)
+    server.cycle()
+    assert server.state() == "UNACK"
+
+
+@pytest.mark.parametrize("offset_s", [3600, -30 * 86400, -1_700_000_000])
+def test_a_clock_that_is_off_is_not_believed_and_nothing_is_lost(bench, offset_s):
+    server = bench.server()
+    bench.alert(raised_at=max(0, bench.now_us + offset_s * 1_000_000))
+    server.cycle()
+    assert (server.state(), server.shows("alertsSkewed")) == ("UNACK", 1)
+    bench.alert(state="CLEARED")
+    server.cycle()
+    bench.alert(sequence=0, text="counts anew")
+    server.cycle()
+    assert server.state() == "UNACK"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "empty"),
+        (b"\xff\x00", "not-json"),
+        pytest.param(b'{"values":' + b"[" * 5000, "too-deep", id="deep"),
+        (b'{"schema":"alert/9"}', "version"),
+        pytest.param(b'{"schema":"alert/1","text":"' + b"x" * 65536, "too-large", id="large"),
+        (b'{"schema":"alert-action/1","action":"DANCE"}', "schema"),
+        (None, None),
+    ],
+)
+def test_what_cannot_be_used_is_a_dead_letter_with_a_reason(bench, value, reason):
+    server = bench.server()
+    bench.garbage(value)
+    bench.alert()
+    server.cycle()
+    assert server.state() == "UNACK"
+    assert [letter.split(":")[0] for letter in bench.letters()] == ([] if reason is None else [reason])
+    assert [event["sequence"] for event in server.events()] == [2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"text": "x" * 2001}, {"condition": "not a name"}, {"source": ""}, {"sequence": -1}, {"severity": "BAD"}],
+)
+def test_an_alert_outside_its_schema_is_a_dead_letter(bench, change):
+    server = bench.server()
+    good = Alert(condition="a", source="b", severity="INFO", state="ACTIVE", text="", raised_at=1, sequence=1)
+    bench.garbage(encode({**msgspec.to_builtins(good), **change}))
+    server.cycle()
+    assert [letter.split(":")[0] for letter in bench.letters()] == ["schema"]
+    assert server.events() == []
+
+
+@pytest.mark.parametrize(
+    ("prepare", "change", "says"),
+    [
+        ("nothing", {}, "at rest or was never heard of"),
+        ("acknowledged", {}, "needs no acknowledgement"),
+        ("active", {"occurrence": 0}, "expected the newest"),
+        ("active", {"occurrence": 99}, "expected the newest"),
+    ],
+)
+def test_an_acknowledgement_of_something_else_is_refused(bench, prepare, change, says):
+    server = bench.server()
+    if prepare != "nothing":
+        bench.alert()
+        server.cycle()
+    if prepare == "acknowledged":
+        server.acknowledge()
+    before = len(bench.broker.read("alerts"))
+    with pytest.raises(CommandRefused, match=says):
+        server.act("Acknowledge", "ACKNOWLEDGE", source="receive/1", **{"occurrence": 1, **change})
+    assert len(bench.broker.read("alerts")) == before
+
+
+def test_an_acknowledgement_that_a_worse_occurrence_has_overtaken_does_nothing(bench):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    bench.alert(severity="CRITICAL")  # on the log before the acknowledgement, and not read yet
+    server.acknowledge()
+    assert server.state() == "UNACK"
+    assert server.shows("actionsRefused") == 1
+    assert "expected the newest" in bench.letters()[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "argument", "says"),
+    [
+        ("Shelve", "SHELVE", {"comment": "x"}, "expected the key duration"),
+        ("Shelve", "SHELVE", {"comment": "x", "duration": 0}, "duration: expected more than 0"),
+        ("Shelve", "SHELVE", {"comment": "x", "duration": 1e9}, "at most 604800"),
+        ("Shelve", "SHELVE", {"duration": 5}, "expected the key comment"),
+        ("Acknowledge", "ACKNOWLEDGE", {}, "expected the key occurrence"),
+        ("Reset", "RESET", {}, "not latched"),
+        ("Unshelve", "UNSHELVE", {}, "not shelved"),
+        ("ReturnToService", "RETURN_TO_SERVICE", {}, "in service already"),
+        ("Comment", "COMMENT", {}, "expected the key comment"),
+        ("Comment", "COMMENT", {"operator": "", "comment": "x"}, "operator"),
+        ("Comment", "COMMENT", {"colour": "red", "comment": "x"}, "colour"),
+        ("Comment", "COMMENT", {"comment": "x" * 3000}, "comment"),
+    ],
+)
+def test_an_action_that_is_not_possible_says_what_was_expected(bench, command, kind, argument, says):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    with pytest.raises(CommandRefused, match=says):
+        server.act(command, kind, **argument)
+
+
+def test_an_argument_that_is_no_json_is_refused_with_its_form(bench):
+    server = bench.server()
+    with pytest.raises(CommandRefused, match="expected a JSON object with the keys condition, source, operator"):
+        server.service.desk.act("Shelve", "SHELVE", "{")
+
+
+def test_a_source_may_be_left_out_only_while_there_is_one(bench):
+    server = bench.server()
+    bench.alert(source="a")
+    bench.alert(source="b")
+    server.cycle()
+    with pytest.raises(CommandRefused, match="there are: a, b"):
+        server.act("Comment", "COMMENT", comment="x")
+
+
+@pytest.mark.parametrize(("broker", "error"), [("away", NotSent), ("mute", OutcomeUnknown)])
+def test_an_action_that_the_bus_does_not_confirm_says_so(bench, broker, error):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    setattr(server.bus, broker, True)
+    with pytest.raises(error):
+        server.service.desk.act("Comment", "COMMENT", '{"condition":"receiveOverrun","operator":"a","comment":"x"}')
+
+
+def test_everything_is_back_after_a_kill(bench):
+    server = bench.server()
+    bench.alert("storageLow")
+    bench.alert("storageLow", state="CLEARED")
+    bench.alert("qualityLow")
+    bench.alert(source="a")
+    bench.alert(source="b")
+    server.cycle()
+    server.acknowledge(source="a", comment="seen")
+    server.act("Shelve", "SHELVE", source="b", duration=600, comment="known")
+    names = ("storageLow", "receiveOverrun", "shelvedCount", "alertSequence", "alertsTotal", "unacknowledgedCount")
+    server.cycle(seconds=2.1)  # long enough for a snapshot
+    before = [server.shows(name) for name in names]
+    again = bench.server()
+    again.cycle()
+    assert [again.shows(name) for name in names] == before
+    assert again.state(source="b") == "SHLVD"
+    assert again.ledger.get(("receiveOverrun", "a")).comment == "seen"
+    assert again.state("qualityLow") == "UNACK"
+    assert [event["sequence"] for event in again.events()] == [7]  # the newest one, to be shown
+
+
+def test_what_was_sent_but_not_settled_is_sent_again_with_the_same_numbers(bench):
+    server = bench.server()
+    server.cycle(1, seconds=0.0)
+    for _ in range(5):
+        bench.alert()
+    server.cycle(1, seconds=0.0)  # sent, and killed before the next snapshot
+    sent = server.events()
+    assert len(sent) == 5
+    again = bench.server()
+    assert again.events() == sent
+    assert again.shows("alertsTotal") == 5
+
+
+def test_the_place_to_go_on_from_waits_for_the_states_to_be_durable(bench):
+    server = bench.server()
+    server.cycle(seconds=2.1)
+    bench.alert()
+    server.cycle(1, seconds=0.0)
+    server.bus.away = True
+    bench.alert("storageLow")
+    server.cycle(seconds=2.1)  # its state cannot be written
+    assert len(server.events()) == 2
+    server.bus.away = False
+    server.cycle(seconds=2.1)
+    again = bench.server()
+    assert (again.state(), again.state("storageLow"), again.shows("alertsTotal")) == ("UNACK", "UNACK", 2)
+
+
+def test_a_client_that_missed_events_gets_what_it_missed_also_after_a_restart(bench):
+    server = bench.server()
+    for number in range(1, 2001):
+        bench.alert(text=str(number))
+    server.cycle(40)
+    again = bench.server()
+    with pytest.raises(CommandRefused, match="not all been read"):
+        again.service.desk.since(0)
+    again.cycle(10)
+    for one in (server, again):
+        got = json.loads(one.service.desk.since(500))
+        assert got["newest"] == 2000
+        assert [entry["sequence"] for entry in got["entries"]] == [*range(501, 1501)]
+        assert json.loads(one.service.desk.since(2000)) == {"newest": 2000, "entries": []}
+
+
+def test_who_asks_for_more_than_is_kept_is_told_from_where_on(bench, monkeypatch):
+    monkeypatch.setattr("facade.alerts.flow.KEPT", 10)
+    server = bench.server()
+    for _ in range(40):
+        bench.alert()
+    server.cycle()
+    with pytest.raises(CommandRefused, match="expected at least 30"):
+        server.service.desk.since(29)
+    assert len(json.loads(server.service.desk.since(30))["entries"]) == 10
+
+
+def test_a_refresh_gives_all_that_is_not_at_rest_between_two_marks(bench):
+    server = bench.server()
+    for source in "abc":
+        bench.alert(source=source)
+    bench.alert(source="gone")
+    bench.alert(source="gone", state="CLEARED")
+    server.cycle()
+    server.acknowledge(source="gone")
+    id = server.service.desk.refresh()
+    before = len(server.events())
+    server.cycle()
+    first, *alarms, last = server.events()[before:]
+    assert (first["mark"], last["mark"]) == ("START", "END")
+    assert [one["alarm"]["source"] for one in alarms] == ["a", "b", "c"]
+    assert {one["refresh"] for one in (first, *alarms, last)} == {id}
+    assert first["alarms"] == 3
+
+
+def test_the_history_of_an_alarm_says_who_did_what(bench):
+    server = bench.server()
+    bench.alert()
+    bench.alert("storageLow")
+    server.cycle()
+    server.acknowledge(comment="seen")
+    newest, oldest = json.loads(server.service.desk.history('{"condition":"receiveOverrun","source":"receive/1"}'))
+    assert (newest["action"]["comment"], oldest["alert"]["text"]) == ("seen", "too fast")
+    with pytest.raises(CommandRefused, match="most"):
+        server.service.desk.history('{"condition":"x","most":0}')
+
+
+def test_chattering_and_a_flood_are_shown_and_nothing_is_dropped(bench):
+    server = bench.server()
+    for _ in range(4):
+        bench.alert()
+        bench.alert(state="CLEARED")
+        server.cycle(1)
+    server.cycle()
+    assert server.shows("chatteringAlerts") == ("receiveOverrun@receive/1",)
+    assert not server.shows("flood")
+    for number in range(12):
+        bench.alert(source=str(number))
+    server.cycle()
+    assert server.shows("flood")
+    assert len(server.events()) == 20
+    server.cycle(seconds=300)
+    assert (server.shows("flood"), server.shows("chatteringAlerts")) == (False, ())
+
+
+def test_numbers_that_a_source_left_out_are_counted(bench):
+    server = bench.server()
+    for sequence in (1, 2, 5, 6, 9):
+        bench.alert(sequence=sequence)
+    server.cycle()
+    assert server.shows("alertsMissing") == 4
+
+
+def test_an_alarm_at_rest_is_forgotten_after_a_while_with_a_tombstone(bench):
+    server = bench.server()
+    bench.alert()
+    bench.alert(state="CLEARED")
+    server.cycle()
+    server.acknowledge()
+    server.cycle(seconds=601)
+    assert server.ledger.get(("receiveOverrun", "receive/1")) is None
+    assert bench.broker.read("alert-state")[-1].value is None
+    again = bench.server()
+    assert [*again.ledger.alarms()] == []
+
+
+def test_a_state_that_cannot_be_read_is_noted_and_hides_no_other(bench):
+    server = bench.server()
+    bench.alert()
+    server.cycle(seconds=2.1)
+    bench.broker.append(Record(topic="alert-state", key=b"a@b", value=b'{"schema":"alert-state/1"}'))
+    again = bench.server()
+    assert again.state() == "UNACK"
+    assert "state of an alarm at offset" in again.bus.health.last_error
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("alert", Alert(condition="a", source="b", severity="INFO", state="ACTIVE", text="", raised_at=1, sequence=1)),
+        (
+            "alert-action",
+            Action(id="1", action="SHELVE", condition="a", source="b", operator="o", comment="", time=1, origin="x"),
+        ),
+        ("alert-state", Alarm(condition="a", source="b", state="NORM", through=3)),
+    ],
+)
+def test_the_structs_and_the_schemas_have_the_same_fields(name, example):
+    compiled = compile_message(name, ICD.messages[name])
+    assert BatchDecoder(compiled).decode([encode(example)]).rejected == []
+    assert {field.name for field in msgspec.structs.fields(compiled)} - {"schema"} == {
+        field.name for field in msgspec.structs.fields(type(example))
+    }
