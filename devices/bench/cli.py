@@ -30,6 +30,7 @@ MEASUREMENTS = {
     "latency": "devices.bench.latency:latency",
     "reads": "devices.bench.reads:reads",
     "commands": "devices.bench.commands:commands",
+    "alerts": "devices.bench.alerts:alerts",
     "scale": "devices.bench.scale:scale",
 }
 """Where each measurement is; loaded only when it is made."""

@@ -30,6 +30,8 @@ ROLES = {
     "controller": "devices.bench.command_roles:controller",
     "echo": "devices.bench.command_roles:echo",
     "bare-device": "devices.bench.command_roles:bare_device",
+    "bare-bridge": "devices.bench.alert_roles:bare_bridge",
+    "send-alerts": "devices.bench.alert_roles:send_alerts",
     "call-commands": "devices.bench.command_roles:call_commands",
 }
 

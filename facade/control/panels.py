@@ -52,6 +52,8 @@ class MasterPanel:
         self._shown: dict[str, Reading] = {}
         self.state = "UNKNOWN"
         """The Tango State as it was last found; for other threads."""
+        self.condition: Condition | None = None
+        """What was last known."""
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give what SdpMaster provides itself."""
@@ -66,7 +68,8 @@ class MasterPanel:
     def _values(self, now: float) -> dict[str, Value]:
         sources = self._sources
         reporting = sources.reporting()
-        state, reasons = judge_health(self._condition(now, reporting))
+        self.condition = self._condition(now, reporting)
+        state, reasons = judge_health(self.condition)
         mode = sources.states.label(self._device, ADMIN_MODE) if sources.states_known() else ""
         device_state = self._state(mode, state)
         return {

@@ -8,6 +8,7 @@ from typing import Protocol
 from facade.alerts.desk import Desk
 from facade.alerts.flow import AlertsFlow
 from facade.alerts.messages import ALERTS as ALERTS_TOPIC
+from facade.alerts.own import OwnAlerts, ToldBefore
 from facade.alerts.panel import AlertsPanel
 from facade.bus.port import Record
 from facade.clock import Clock
@@ -23,6 +24,7 @@ from facade.commands.upkeep import Post
 from facade.commands.upkeep import Upkeep as CommandUpkeep
 from facade.config import Settings
 from facade.control.accounts import ReaderAccounts, WorkerAccounts
+from facade.control.faults import Faults, is_fault
 from facade.control.panels import BusPanel, MasterPanel, Sources
 from facade.device_state import TOPIC as STATES
 from facade.device_state import DeviceStates
@@ -232,6 +234,21 @@ class _Parts:
             self.flows.append(everything)
             self._master = MasterPanel(master, icd.classes[BUS], sources, versions)
             self.panels.append(self._master)
+            self._add_own_alerts(sources)
+
+    def _add_own_alerts(self, sources: Sources) -> None:
+        before, faults = ToldBefore(), Faults(lambda: self._master.condition, sources.streams)
+        self.flows.append(before)
+        own = OwnAlerts(
+            faults.find,
+            before,
+            self._bus.writer(),
+            self._bus.health,
+            mine=is_fault,
+            known=lambda: self._has_read(STATES, before.topic, "accounts", "snapshots"),
+            clock=self._clock,
+        )
+        self.upkeep.append(own)
 
     def _master_state(self) -> str:
         return self._master.state

@@ -1,0 +1,181 @@
+"""The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from facade.alerts import messages, states
+from facade.alerts.messages import Alarm, AlarmKey, Alert, Severity
+from facade.bus.port import BusHealth, QueueingWriter, Record
+from facade.clock import Clock
+from facade.flow import DeviceReading, LastReadings
+
+Found = Mapping[AlarmKey, tuple[str, str]]
+"""Severity and text by condition and source."""
+
+_EACH = 1.0
+"""Time between two looks [s]."""
+_LOOKS = 3
+"""A fault must have been found so many times one after the other: at a start, half of everything is missing."""
+
+
+class ToldBefore:
+    """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile."""
+
+    topic = messages.STATES
+    durable = False
+    partitions: Sequence[int] | None = None
+
+    def __init__(self) -> None:
+        self.active: dict[AlarmKey, Alarm] = {}
+        self.sequences: dict[str, int] = {}
+        """The newest number of each source."""
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take the state of an alarm; see `facade.flow.Flow`."""
+        if record.value is None:
+            condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
+            self.active.pop((condition, source), None)
+            return "-tombstone"
+        try:
+            alarm = messages.decode_alarm(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return f"schema: {error}"
+        self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
+        if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
+            self.active[alarm.key] = alarm
+        else:
+            self.active.pop(alarm.key, None)
+        return None
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Give nothing: SdpAlerts shows it."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give nothing: the topic itself is compacted."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: the topic itself is read from its beginning."""
+
+
+class OwnAlerts:
+    """Tells what has changed about the faults that are found; see `facade.service.pump.Upkeep`.
+
+    What is told is compared with what is found, again and again: an alert that could not be delivered
+    is sent once more, and one that was raised before a restart is cleared after it.
+
+    Parameters
+    ----------
+    find
+        Gives the faults at a time [Unix s]; None while nothing can be known.
+    mine
+        Whether an alarm on the bus is one that `find` may give.
+    known
+        Whether `before` has read what was on the bus at the start.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[float], Found | None],
+        before: ToldBefore,
+        writer: QueueingWriter,
+        health: BusHealth,
+        *,
+        mine: Callable[[AlarmKey], bool],
+        known: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._find = find
+        self._before = before
+        self._writer = writer
+        self._health = health
+        self._mine = mine
+        self._known = known
+        self._clock = clock
+        self._told: dict[AlarmKey, Alert] | None = None
+        """The alerts that are active by what has been delivered."""
+        self._sent: list[Alert] = []
+        """Alerts whose delivery is not certain yet."""
+        self._failed = 0
+        self._looks: Counter[AlarmKey] = Counter()
+        self._sequences: Counter[str] = Counter()
+        self._next = 0.0
+
+    def perform(self) -> None:
+        """Send what is due; never waits."""
+        if not self._known() or self._clock.monotonic() < self._next:
+            return
+        self._next = self._clock.monotonic() + _EACH
+        told = self._take_over() if self._told is None else self._told
+        if self._sent and not self._settle(told):
+            return
+        now = self._clock.now()
+        found = self._find(now)
+        if found is None:
+            return
+        self._looks = Counter({key: min(self._looks[key] + 1, _LOOKS) for key in found})
+        self._tell(told, found, round(now * 1e6))
+
+    def end(self) -> None:
+        """Leave everything as it is: the next start goes on."""
+
+    def _take_over(self) -> dict[AlarmKey, Alert]:
+        """Find out what an earlier life of this server has told."""
+        self._sequences.update(self._before.sequences)
+        self._told = {
+            key: Alert(
+                condition=alarm.condition,
+                source=alarm.source,
+                severity=alarm.severity,
+                state="ACTIVE",
+                text=alarm.text,
+                raised_at=alarm.raised_at,
+                sequence=alarm.source_sequence,
+            )
+            for key, alarm in self._before.active.items()
+            if self._mine(key)
+        }
+        return self._told
+
+    def _settle(self, told: dict[AlarmKey, Alert]) -> bool:
+        """Find out whether what was sent has been delivered; False: not yet."""
+        if not self._writer.flush(0.0):
+            return False
+        if self._health.failed_writes == self._failed:
+            for alert in self._sent:
+                if alert.state == messages.ACTIVE:
+                    told[alert.key] = alert
+                else:
+                    told.pop(alert.key, None)
+        self._sent = []  # what has failed is found missing, and sent again
+        return True
+
+    def _tell(self, told: Mapping[AlarmKey, Alert], found: Found, now_us: int) -> None:
+        self._failed = self._health.failed_writes
+        for key, (severity, text) in found.items():
+            before = told.get(key)
+            if before is None and self._looks[key] >= _LOOKS:
+                self._send(key, "ACTIVE", severity, text, now_us)
+            elif before is not None and before.severity != severity:
+                self._send(key, "ACTIVE", severity, text, before.raised_at)
+        for key, before in told.items():
+            if key not in found:
+                self._send(key, "CLEARED", before.severity, f"gone: {before.text}"[:2000], before.raised_at)
+
+    def _send(self, key: AlarmKey, state: str, severity: str, text: str, raised_at: int) -> None:
+        self._sequences[key[1]] += 1
+        alert = Alert(
+            condition=key[0],
+            source=key[1],
+            severity=cast(Severity, severity),
+            state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
+            text=text[:2000],
+            raised_at=raised_at,
+            sequence=self._sequences[key[1]],
+        )
+        self._sent.append(alert)
+        self._writer.send(messages.alert_record(alert))

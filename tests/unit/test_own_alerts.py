@@ -1,0 +1,157 @@
+"""The facade's own alerts: what is found wrong is told once, cleared once, and survives restarts and a broker away."""
+
+import pytest
+
+from facade.alerts.messages import Alarm, decode_alert, state_record
+from facade.alerts.own import OwnAlerts, ToldBefore
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.control.accounts import StreamTotals
+from facade.control.faults import Faults, is_fault
+from facade.control.health import Condition
+from facade.icd.load import load
+
+KEY = ("workerGone", "sdp-facade")
+WRONG = {KEY: ("CRITICAL", "no worker")}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.broker = MemoryBroker(self.clock, {"alerts": 1})
+        self.bus = MemoryBus(self.broker)
+        self.found: dict | None = {}
+        self.start()
+
+    def start(self, *alarms: Alarm) -> None:
+        before = ToldBefore()
+        for alarm in alarms:
+            assert before.fold(state_record(alarm.key, alarm), count=True) is None
+        find = lambda now: self.found  # noqa: E731
+        health = self.bus.health
+        self.own = OwnAlerts(find, before, self.bus, health, mine=is_fault, known=lambda: True, clock=self.clock)
+
+    def look(self, times: int = 4) -> list[tuple[str, str]]:
+        """Let it look some times; gives all that is on the bus."""
+        for _ in range(times):
+            self.own.perform()
+            self.clock.sleep(1.0)
+        return [(a.state, a.severity) for a in self.alerts()]
+
+    def alerts(self):
+        return [decode_alert(record.value) for record in self.broker.read("alerts")]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_a_fault_is_told_once_it_lasts_and_cleared_when_it_has_gone(bench):
+    assert bench.look() == []
+    bench.found = WRONG
+    assert bench.look(2) == []
+    assert bench.look(10) == [("ACTIVE", "CRITICAL")]
+    bench.found = {}
+    assert bench.look(10) == [("ACTIVE", "CRITICAL"), ("CLEARED", "CRITICAL")]
+    raised, cleared = bench.alerts()
+    assert (raised.raised_at, raised.sequence + 1) == (cleared.raised_at, cleared.sequence)
+
+
+def test_a_fault_that_flickers_at_the_start_is_not_told(bench):
+    for found in (WRONG, WRONG, {}, WRONG, {}):
+        bench.found = found
+        assert bench.look(1) == []
+
+
+def test_a_change_of_severity_is_told(bench):
+    bench.found = WRONG
+    bench.look()
+    bench.found = {KEY: ("WARNING", "fewer workers")}
+    assert bench.look() == [("ACTIVE", "CRITICAL"), ("ACTIVE", "WARNING")]
+
+
+def test_while_nothing_can_be_known_nothing_is_told(bench):
+    bench.found = WRONG
+    bench.look()
+    bench.found = None
+    assert bench.look(10) == [("ACTIVE", "CRITICAL")]
+
+
+def test_what_the_broker_did_not_take_is_sent_again(bench):
+    bench.found = WRONG
+    bench.look(2)
+    bench.bus.away = True
+    assert bench.look(5) == []
+    bench.bus.away = False
+    assert bench.look(5) == [("ACTIVE", "CRITICAL")]
+
+
+def test_what_was_told_before_a_restart_is_cleared_after_it_and_not_raised_again(bench):
+    alarm = Alarm(condition=KEY[0], source=KEY[1], state="ACKED", through=9, source_sequence=7, severity="CRITICAL")
+    bench.start(alarm)
+    bench.found = WRONG
+    assert bench.look(5) == []
+    bench.found = {}
+    assert bench.look(5) == [("CLEARED", "CRITICAL")]
+    assert bench.alerts()[0].sequence == 8
+
+
+def test_what_others_told_is_left_alone(bench):
+    bench.start(Alarm(condition="receiveOverrun", source="receive/1", state="UNACK", through=1))
+    assert bench.look(5) == []
+
+
+def test_a_state_that_is_gone_or_broken_is_no_alarm():
+    before = ToldBefore()
+    alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1)
+    before.fold(state_record(KEY, alarm), count=True)
+    assert before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True).startswith("schema: ")
+    assert before.fold(state_record(KEY, None), count=True) == "-tombstone"
+    assert before.active == {}
+
+
+GOOD = {
+    "connected": True,
+    "bus_error": "",
+    "workers_alive": 1,
+    "expected": frozenset({0, 1}),
+    "reporting": frozenset({0, 1}),
+    "silent_controllers": (),
+    "unbalanced": (),
+    "lagging": (),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        ({}, set()),
+        ({"connected": False}, None),
+        ({"workers_alive": 0}, {("workerGone", "sdp-facade")}),
+        ({"reporting": frozenset({1})}, {("streamSilent", "ingest/0000")}),
+        ({"reporting": frozenset()}, set()),
+        ({"silent_controllers": ("controller a is silent",)}, {("controllerSilent", "sdp-facade")}),
+        ({"unbalanced": ("ingest.heaps",)}, {("streamUnbalanced", "sdp-facade/ingest.heaps")}),
+        ({"lagging": (("ingest.heaps", 5),)}, {("streamLagging", "sdp-facade/ingest.heaps")}),
+    ],
+)
+def test_what_is_found_wrong(change, keys):
+    condition = Condition(**{**GOOD, **change})
+    found = Faults(lambda: condition, dict).find(0.0)
+    assert (found if found is None else set(found)) == keys
+    for key in found or ():
+        assert is_fault(key)
+        assert key[0] in load().conditions
+
+
+def test_new_dead_letters_are_a_fault_for_a_minute():
+    stream = StreamTotals()
+    stream.account.dead_lettered = 5
+    faults = Faults(lambda: Condition(**GOOD), lambda: {"alerts": stream})
+    assert faults.find(1000.0) == {}  # those of before are no news
+    stream.account.dead_lettered = 6
+    assert set(faults.find(1010.0)) == {("deadLetters", "sdp-facade/alerts")}
+    assert set(faults.find(1069.0)) == {("deadLetters", "sdp-facade/alerts")}
+    assert faults.find(1071.0) == {}
