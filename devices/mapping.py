@@ -1,5 +1,6 @@
 """From the ICD to Tango: attributes, their properties, and readings in Tango's form."""
 
+import re
 from typing import Any
 
 import tango
@@ -21,6 +22,7 @@ _TYPES = {
     "DevString": tango.CmdArgType.DevString,
     "DevEnum": tango.CmdArgType.DevEnum,
 }
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _EMPTY: dict[str, Any] = {"DevBoolean": False, "DevString": "", "DevDouble": 0.0}
 _QUALITIES = {
     Quality.VALID: tango.AttrQuality.ATTR_VALID,
@@ -61,8 +63,25 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
     if entry.enum is not None:
         value = icd.enums[entry.enum].index(str(value))
     elif isinstance(value, tuple):
-        value = list(value[: entry.length])
+        value = [tango_text(one) if isinstance(one, str) else one for one in value[: entry.length]]
+    elif isinstance(value, str):
+        value = tango_text(value)
     return value, reading.time, _QUALITIES[reading.quality]
+
+
+def tango_text(text: str) -> str:
+    r"""Give a text as Tango can carry it: it knows only Latin-1, and many clients only ASCII.
+
+    What is beyond ASCII becomes ``\uXXXX``, which in JSON means the same as before.
+    """
+    if text.isascii():
+        return text
+
+    def escaped(found: re.Match[str]) -> str:
+        pairs = found[0].encode("utf-16-be", "surrogatepass")
+        return "".join(f"\\u{pairs[at]:02x}{pairs[at + 1]:02x}" for at in range(0, len(pairs), 2))
+
+    return _BEYOND_ASCII.sub(escaped, text)
 
 
 def unknown(entry: Attribute, time: float) -> TangoReading:

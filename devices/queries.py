@@ -7,6 +7,7 @@ import tango
 from tango.server import command
 
 from devices.base import FacadeDevice
+from devices.mapping import tango_text
 from facade.icd.model import Query
 
 FAILED = "API_CommandFailed"
@@ -17,10 +18,10 @@ def tango_query(entry: Query) -> Callable[..., Any]:
     """Make the Tango command of an ICD query; its body is ``query_<name>``."""
 
     def call(self: FacadeDevice) -> Any:
-        return getattr(self, f"query_{entry.name}")()
+        return _carried(getattr(self, f"query_{entry.name}")())
 
     def call_with(self: FacadeDevice, argument: Any) -> Any:
-        return getattr(self, f"query_{entry.name}")(argument)
+        return _carried(getattr(self, f"query_{entry.name}")(argument))
 
     body = call if entry.argument == "DevVoid" else call_with
     body.__name__, body.__doc__ = entry.name, entry.description
@@ -31,10 +32,14 @@ def tango_query(entry: Query) -> Callable[..., Any]:
     return made
 
 
+def _carried(result: Any) -> Any:
+    return tango_text(result) if isinstance(result, str) else result
+
+
 def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:
     """Make the one form in which a Tango call fails: reason, what was wrong, where."""
     try:
-        tango.Except.throw_exception(reason, what, where, tango.ErrSeverity.ERR)
+        tango.Except.throw_exception(reason, tango_text(what), where, tango.ErrSeverity.ERR)
     except tango.DevFailed as failed:
         return failed
     raise AssertionError("unreachable: throw_exception raises")

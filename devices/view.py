@@ -1,6 +1,7 @@
 """Draws what Tango events say about a deployment: pure functions of a `Scene`, in need of no server."""
 
 import io
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from devices.events import Record, Records, rate
 from facade.reading import Quality
 
 NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
+ALERTS = "SdpAlerts"
 MOST_ROWS: Final = 40
 _FIXED_LINES: Final = 16
 """Lines of the view that are no device's row."""
 _SUBARRAY_LINES: Final = 3
 """Lines above and below the subarrays' rows."""
+_ALERTS: Final = 3
+"""Alarms that are shown, the most severe ones."""
 
 _STYLES = {Quality.VALID: "", Quality.WARNING: "yellow", Quality.ALARM: "bold red", Quality.INVALID: "dim strike"}
 _STATES = {"ON": "green", "ALARM": "bold red", "FAULT": "bold red", "STANDBY": "yellow", "DISABLE": "dim"}
@@ -31,6 +35,7 @@ _OBS_STATES = {"SCANNING": "bold green", "READY": "green", "IDLE": "cyan", "EMPT
 )
 _STATUSES = {"COMPLETED": "green", "FAILED": "bold red", "TIMED_OUT": "bold red", "UNDELIVERED": "bold red"}
 _HEALTH = {"OK": "bold green", "DEGRADED": "bold yellow", "FAILED": "bold red", "UNKNOWN": "bold magenta"}
+_ALARM_STATES = dict.fromkeys(("UNACK", "LTUNK"), "bold red") | {"RTNUN": "yellow", "ACKED": "yellow"}
 _DASH = "-"
 _NOTHING = Record()
 
@@ -72,6 +77,10 @@ SHOWN = {
     NODE: ("State", *(field.attribute for field in NODE_FIELDS)),
     MASTER: ("State", "healthState", "healthInfo", "nodesReporting", "nodesExpected", "heapRate"),
     SUBARRAY: ("State", "obsState", "healthState", "scanID", "lastCommand", "longRunningCommandProgress"),
+    ALERTS: (
+        *("State", "alertSequence", "activeCount", "unacknowledgedCount", "shelvedCount", "alertRate", "flood"),
+        *("activeAlerts", "unacknowledgedAlerts"),
+    ),
     BUS: ("State", *(field.attribute for field in BUS_FIELDS), "deadLetterReasons", "lastError"),
 }
 """The attributes that the view needs, by device class."""
@@ -106,9 +115,9 @@ class Scene:
         return _DASH if newest is None or newest.value is None else self.health_labels[int(newest.value)]
 
 
-def rows_in(height: int, subarrays: int = 0) -> int:
-    """Give how many nodes have a row on a terminal of so many lines, beside so many subarrays."""
-    others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0)
+def rows_in(height: int, subarrays: int = 0, *, alerts: bool = False) -> int:
+    """Give how many nodes have a row on a terminal of so many lines, beside so many subarrays, and alerts."""
+    others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0) + (_ALERTS + 2 if alerts else 0)
     return max(4, min(height - others, MOST_ROWS))
 
 
@@ -119,7 +128,8 @@ def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
     panels.add_column(ratio=2)
     panels.add_row(_bus(scene), _health(scene))
     subarrays = (_subarrays(scene), Text()) if scene.devices.get(SUBARRAY) else ()
-    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, panels)
+    alerts = (_alerts(scene),) if scene.devices.get(ALERTS) else ()
+    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, panels, *alerts)
 
 
 def summary(scene: Scene) -> str:
@@ -136,6 +146,7 @@ def summary(scene: Scene) -> str:
         f"  lag {figure(BUS, 'ingestHeapsLag')}  late {figure(BUS, 'ingestHeapsLate')}"
         f"  dead letters {figure(BUS, 'ingestHeapsDeadLettered')}"
         f"  balance {figure(BUS, 'ingestHeapsBalance')}  workers {figure(BUS, 'workersAlive')}"
+        f"  alarms {figure(ALERTS, 'activeCount')}"
         + "".join(
             f"  {device.rsplit('/', 1)[-1]} {_enum(scene.record(device, 'obsState'), scene.obs_states, {})}"
             for device in scene.devices.get(SUBARRAY, ())
@@ -269,6 +280,38 @@ def _bus(scene: Scene) -> RenderableType:
         Text.assemble("last error: ", error),
     )
     return Panel(body, title=Text.assemble("SdpBus ", _state(scene.first(BUS, "State"))), border_style="dim", height=9)
+
+
+def _alerts(scene: Scene) -> RenderableType:
+    """Show the alarms that need an operator: those that are active, and those that nobody has acknowledged."""
+
+    def count(attribute: str) -> Text:
+        return cell(scene.first(ALERTS, attribute), _number, "bold")
+
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for attribute in ("activeAlerts", "unacknowledgedAlerts"):
+        newest = scene.first(ALERTS, attribute).newest
+        for text in (newest.value or ()) if newest else ():
+            alarm = json.loads(text)
+            found[alarm["condition"], alarm["source"]] = alarm
+    lines = [_alarm(alarm) for alarm in list(found.values())[:_ALERTS]]
+    more = f", {len(found) - _ALERTS} more not shown" if len(found) > _ALERTS else ""
+    title = Text.assemble(
+        "SdpAlerts ",
+        _state(scene.first(ALERTS, "State")),
+        *("  ", count("activeCount"), " active, ", count("unacknowledgedCount"), " not acknowledged, "),
+        *(count("shelvedCount"), " shelved, ", count("alertSequence"), f" so far{more}"),
+    )
+    body = Group(*(lines or [Text("nothing to see to", style="dim")]))
+    return Panel(body, title=title, border_style="red" if found else "dim", height=_ALERTS + 2)
+
+
+def _alarm(alarm: Mapping[str, Any]) -> Text:
+    style = _ALARM_STATES.get(alarm["state"], "")
+    name = f"{alarm['condition']} of {alarm['source']}"
+    return Text.assemble(
+        (f"{alarm['state']:5} ", style), (f"{alarm['severity']:8} ", style), (name, "bold"), f"  {alarm['text']}"
+    )
 
 
 def _health(scene: Scene) -> RenderableType:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from devices.events import EventRecorder
-from devices.view import MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
+from devices.view import ALERTS, MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
 from facade.clock import Clock
 from facade.icd.model import Icd
 
@@ -49,9 +49,9 @@ class Watch:
 
     def live(self, console: Console, *, screen: bool) -> Live:
         """Give the live view; use it in a `with` statement."""
-        subarrays = len(self._devices.get(SUBARRAY, ()))
+        subarrays, alerts = len(self._devices.get(SUBARRAY, ())), ALERTS in self._devices
         return Live(
-            get_renderable=lambda: render(self.scene(), rows=rows_in(console.height, subarrays)),
+            get_renderable=lambda: render(self.scene(), rows=rows_in(console.height, subarrays, alerts=alerts)),
             console=console,
             refresh_per_second=_REFRESH,
             screen=screen,

@@ -37,6 +37,17 @@ class Kill(msgspec.Struct, frozen=True):
     """The process."""
 
 
+class AlertLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One alert or action, as a client was given it."""
+
+    sequence: int
+    time: float
+    """When the bus took it [Unix s]."""
+    alarm: str
+    what: str
+    text: str
+
+
 class DemoReport(msgspec.Struct, kw_only=True):
     """The result of a demo; the file holds nothing else."""
 
@@ -82,6 +93,11 @@ class DemoReport(msgspec.Struct, kw_only=True):
     commands: list[CommandLine] = []
     """Each command of the observation, in the order of the calls."""
     command_account: list[Line] = []
+    alerts_recovery: float | None = None
+    """From the new start of the killed device server of the alerts until its alarms were back [s]."""
+    alerts: list[AlertLine] = []
+    """Each alert and action that a client was given, in the order of their numbers."""
+    alert_account: list[Line] = []
     sent: Report | None = None
     """The simulator's own report."""
 
@@ -130,13 +146,25 @@ def print_commands(console: Console, report: DemoReport) -> None:
     for time, cells in sorted(rows, key=lambda row: row[0]):
         table.add_row(Text(f"{time - report.began:.1f}"), *cells)
     console.print(table)
-    print_command_account(console, report.command_account)
+    print_accounts(console, report.command_account, "every command")
 
 
-def print_command_account(console: Console, lines: Sequence[Line]) -> None:
-    """Print what TM gave beside what the bus, the devices and the controller say; a column for each device."""
+def print_alerts(console: Console, report: DemoReport) -> None:
+    """Print each alert and action as a client was given it, and whether all have come."""
+    table = Table("at s", title="THE ALERTS, as a client was given them", title_style="bold", title_justify="left")
+    table.add_column("number", justify="right")
+    for title in ("alarm", "what", "text"):
+        table.add_column(title, no_wrap=title != "text")
+    for line in report.alerts:
+        table.add_row(f"{line.time - report.began:.1f}", f"{line.sequence:,}", line.alarm, line.what, escape(line.text))
+    console.print(table)
+    print_accounts(console, report.alert_account, "every alert")
+
+
+def print_accounts(console: Console, lines: Sequence[Line], of: str) -> None:
+    """Print what was expected beside what was found; a column for each device."""
     devices = list(dict.fromkeys(line.where for line in lines))
-    table = Table("every command", title="THEIR ACCOUNT (what was expected, where it differs)", title_style="bold")
+    table = Table(of, title="THEIR ACCOUNT (what was expected, where it differs)", title_style="bold")
     table.title_justify = "left"
     for device in devices:
         table.add_column(device, justify="right", no_wrap=True)
@@ -199,6 +227,7 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("device server killed and started again: values back after", _seconds(report.server_recovery)),
         ("subarrays' server killed and started again: state back after", _seconds(report.subarray_recovery)),
         ("controller killed and started again: outcome after", _seconds(report.controller_recovery)),
+        ("alerts' server killed and started again: alarms back after", _seconds(report.alerts_recovery)),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
         ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),

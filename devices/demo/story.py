@@ -11,10 +11,11 @@ from rich.markup import escape
 
 from devices.demo import accidents, verdict
 from devices.demo.account import compare, disagreements
+from devices.demo.alerting import AlertStory
 from devices.demo.observing import account_for_commands
 from devices.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from devices.demo.processes import Processes
-from devices.demo.report import DemoReport, print_account, print_commands, print_figures, print_verdict
+from devices.demo.report import DemoReport, print_account, print_alerts, print_commands, print_figures, print_verdict
 from devices.demo.show import Show
 from devices.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
 from devices.events import EventRecorder
@@ -68,7 +69,7 @@ def _play(stage: Stage, show: Show, report: DemoReport, clock: Clock, stack: Exi
     _start_servers(stage, show, recorder)
     watch = Watch(recorder, stage.tango_side.devices, tango_host=stage.endpoints.tango_host, icd=stage.icd, clock=clock)
     with show.view(watch):
-        _run(stage, show, report, recorder, clock)
+        _run(stage, show, report, recorder, clock, stack)
         if stage.options.stay:
             _stay(stage, show)
         _stop(stage, show, report, clock)
@@ -91,7 +92,7 @@ def _start_servers(stage: Stage, show: Show, recorder: EventRecorder) -> None:
     show.step(f"all {len(_all_devices(stage))} devices answer after {took:.1f} s; subscribed to all their attributes")
 
 
-def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, clock: Clock) -> None:
+def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, clock: Clock, stack: ExitStack) -> None:
     options = stage.options
     begin = clock.now()
     stage.start_simulator()
@@ -100,6 +101,8 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
     report.first_values_after = clock.now() - begin
     show.step(f"all nodes show values, {report.first_values_after:.1f} s after the simulator's start")
 
+    story = AlertStory(stage, show, clock)
+    stack.callback(story.close)
     stage.start_observation()
     show.step(f"TM begins to observe with {', '.join(stage.tango_side.subarrays)}")
 
@@ -109,12 +112,16 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
     if options.kills:
         accidents.kill_subarray_server(stage, show, report, recorder, clock)
         accidents.kill_controller(stage, show, report, clock)
+    story.play(report, recorder, kill=options.kills)
+    if options.kills:
         wait_for(1 / 3)
         accidents.kill_worker(stage, show, report, clock)
         wait_for(2 / 3)
         accidents.kill_server(stage, show, report, recorder, clock)
     wait_for(1.0)
     account_for_commands(stage, show, report, clock)
+    show.wait_until(story.settled, FLOWS_WITHIN)
+    story.account(report)
 
 
 def _stay(stage: Stage, show: Show) -> None:
@@ -159,11 +166,13 @@ def _judge(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder
     recorder.close()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
-    report.balanced = not wrong and all(line.agrees for line in report.command_account)
+    accounts = (*report.command_account, *report.alert_account)
+    report.balanced = not wrong and all(line.agrees for line in accounts)
     verdict.measure(stage, report, recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(stage, report)]
     print_account(show.console, sent, report.account)
     print_commands(show.console, report)
+    print_alerts(show.console, report)
     print_figures(show.console, report)
 
 

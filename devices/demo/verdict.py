@@ -54,6 +54,7 @@ def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
             ("the killed worker's output is back", report.worker_recovery, WORKER_RECOVERY),
             ("the killed device server's values are back", report.server_recovery, SERVER_RECOVERY),
             ("the killed subarray server's state is back", report.subarray_recovery, SERVER_RECOVERY),
+            ("the killed alert server's alarms are back", report.alerts_recovery, SERVER_RECOVERY),
             ("the killed controller's command has an outcome", report.controller_recovery, CONTROLLER_RECOVERY),
         ]
     failures = [

@@ -12,7 +12,7 @@ from rich.console import Console
 from devices.demo.command_account import CommandsFound, Told, compare_commands, timeline, wrong_commands
 from devices.demo.journal import Given, Journal, read_journal
 from devices.demo.plan import OBSERVATION, TRANSITIONAL, Step, place, remedy
-from devices.demo.report import DemoReport, Kill, print_command_account, print_commands
+from devices.demo.report import DemoReport, Kill, print_accounts, print_commands
 from facade.commands.arguments import Arguments
 from facade.commands.messages import AckMessage, AckStatus, CommandMessage
 from facade.icd.load import load
@@ -165,7 +165,7 @@ def test_the_report_shows_the_kills_among_the_commands_and_what_differs() -> Non
     ):
         assert part in text
     assert text.index("interrupted") < text.index("kill -9")
-    print_command_account(console, [])
+    print_accounts(console, [], "every command")
 
 
 def test_the_journal_survives_its_file(tmp_path: Path) -> None:

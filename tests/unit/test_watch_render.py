@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from devices.events import Event, Record
-from devices.view import BUS, MASTER, NODE, SHOWN, SUBARRAY, Scene, cell, draw, render, rows_in, summary
+from devices.view import ALERTS, BUS, MASTER, NODE, SHOWN, SUBARRAY, Scene, cell, draw, render, rows_in, summary
 from facade.icd.load import load
 from facade.reading import Quality
 
@@ -48,6 +48,22 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
         "deadLetterReasons": ("ingest.heaps schema 310", "ingest.summary other 1"),
         "lastError": "2027-01-15T08:00:00+00:00 ingest.heaps: schema: $.seq: too small",
     },
+    ALERTS: {
+        "State": "ALARM",
+        "alertSequence": 1_042,
+        "activeCount": 2,
+        "unacknowledgedCount": 5,
+        "shelvedCount": 4,
+        "alertRate": 0.5,
+        "flood": False,
+        "activeAlerts": (
+            '{"condition":"receiveOverrun","source":"receive/1","state":"UNACK","severity":"ALARM","text":"drops"}',
+        ),
+        "unacknowledgedAlerts": (
+            '{"condition":"receiveOverrun","source":"receive/1","state":"UNACK","severity":"ALARM","text":"drops"}',
+            '{"condition":"storageLow","source":"buffer/0","state":"LTUNK","severity":"WARNING","text":"31 TB"}',
+        ),
+    },
     SUBARRAY: {
         "State": "ON",
         "obsState": 3,
@@ -64,11 +80,14 @@ def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> Re
     return Record(newest=event, events=(event,), count=1)
 
 
-def scene(nodes: int = 4, quality: Quality = Quality.VALID, subarrays: int = 2, **changed: Any) -> Scene:
+def scene(
+    nodes: int = 4, quality: Quality = Quality.VALID, subarrays: int = 2, *, alerts: bool = False, **changed: Any
+) -> Scene:
     devices = {
         NODE: [f"mid-sdp/ingest/{number:04d}" for number in range(nodes)],
         MASTER: ["mid-sdp/control/0"],
         BUS: ["mid-sdp/bus/0"],
+        **({ALERTS: ["mid-sdp/alerts/0"]} if alerts else {}),
         SUBARRAY: [f"mid-sdp/subarray/{number:02d}" for number in range(1, subarrays + 1)],
     }
     records = {
@@ -177,6 +196,16 @@ def test_a_deployment_without_subarrays_has_no_empty_table() -> None:
     assert "subarray" in shown(scene())
 
 
+def test_alarms_that_need_an_operator_are_shown_once() -> None:
+    text = shown(scene(alerts=True), height=40)
+    assert "2 active, 5 not acknowledged, 4 shelved, 1,042 so far" in text
+    assert text.count("receiveOverrun of receive/1") == 1
+    assert "LTUNK WARNING  storageLow of buffer/0  31 TB" in text
+    assert "nothing to see to" in shown(scene(alerts=True, activeAlerts=(), unacknowledgedAlerts=()), height=40)
+    many = tuple(VALUES[ALERTS]["activeAlerts"][0].replace("receive/1", f"receive/{n}") for n in range(9))
+    assert "7 more not shown" in shown(scene(alerts=True, activeAlerts=many), height=40)
+
+
 def test_many_nodes_are_cut_and_counted() -> None:
     text = shown(scene(nodes=1500), rows=rows_in(30, 2))
     assert len(text.splitlines()) <= 30
@@ -184,6 +213,8 @@ def test_many_nodes_are_cut_and_counted() -> None:
     assert len(shown(scene(nodes=1500, subarrays=0), rows=rows_in(30)).splitlines()) <= 30
     assert "and 1460 more" in shown(scene(nodes=1500), rows=rows_in(2000))
     assert rows_in(10) >= 4
+    with_alerts = scene(nodes=1500, alerts=True)
+    assert len(shown(with_alerts, rows=rows_in(40, 2, alerts=True)).splitlines()) <= 40
 
 
 def test_one_plain_line_says_it_all() -> None:

@@ -1,0 +1,165 @@
+"""A client's order of alerts: gaps, doubles, the tail, answers that come late, a log that was made anew."""
+
+import json
+
+import msgspec
+import pytest
+
+from facade.alerts.follower import Follower
+from tests.support.alerting import Bench
+
+
+def event(sequence: int, previous: int | None = None) -> str:
+    before = sequence - 1 if previous is None else previous
+    return json.dumps({"sequence": sequence, "previous": before, "time": 1.5, "alert": {"text": f"no. {sequence}"}})
+
+
+def page(newest: int, *sequences: int) -> str:
+    return json.dumps({"newest": newest, "entries": [json.loads(event(one)) for one in sequences]})
+
+
+def numbers(entries) -> list[int]:
+    return [entry.sequence for entry in entries]
+
+
+def test_events_in_order_are_given_at_once():
+    follower = Follower(0)
+    assert [numbers(follower.take(event(one))) for one in (1, 2, 3)] == [[1], [2], [3]]
+    assert (follower.missing(), follower.by_event) == (None, 3)
+
+
+def test_an_entry_has_its_content():
+    (entry,) = Follower(6).take(event(7))
+    assert (entry.time, entry.alert, entry.action) == (1.5, {"text": "no. 7"}, None)
+
+
+def test_what_comes_twice_is_given_once():
+    follower = Follower(0)
+    follower.take(event(1))
+    assert follower.take(event(1)) == []
+    assert (follower.missing(), follower.again) == (None, 1)
+
+
+def test_a_gap_holds_back_what_follows_until_it_is_filled():
+    follower = Follower(0)
+    follower.take(event(1))
+    assert follower.take(event(3)) == []
+    assert follower.take(event(3)) == []
+    assert follower.missing() == 1
+    assert numbers(follower.add_page(1, page(3, 2))) == [2, 3]
+    assert (follower.missing(), follower.by_event, follower.by_page, follower.overtaken) == (None, 2, 1, 1)
+
+
+def test_an_event_that_was_overtaken_fills_the_gap_itself():
+    follower = Follower(0)
+    follower.take(event(2))
+    assert numbers(follower.take(event(1))) == [1, 2]
+    assert follower.missing() is None
+
+
+def test_a_number_that_was_never_an_alert_is_no_gap():
+    follower = Follower(0)
+    assert numbers(follower.take(event(5, previous=0))) == [5]
+    assert numbers(follower.take(event(9, previous=5))) == [9]
+    assert follower.missing() is None
+
+
+def test_the_loss_of_the_last_event_shows_by_the_newest_number():
+    follower = Follower(4)
+    assert follower.missing() is None
+    follower.announce(5)
+    assert follower.missing() == 4
+    assert numbers(follower.add_page(4, page(5, 5))) == [5]
+    assert follower.missing() is None
+
+
+def test_more_than_one_answer_is_asked_for_where_one_is_not_enough():
+    follower = Follower(0)
+    follower.announce(5)
+    assert numbers(follower.add_page(0, page(5, 1, 2))) == [1, 2]
+    assert follower.missing() == 2
+    assert numbers(follower.add_page(2, page(5, 3, 4, 5))) == [3, 4, 5]
+    assert follower.missing() is None
+
+
+def test_an_answer_that_comes_late_gives_only_what_is_new():
+    follower = Follower(0)
+    follower.announce(2)
+    for one in (1, 2, 3):
+        follower.take(event(one))
+    assert numbers(follower.add_page(0, page(4, 1, 2, 3, 4))) == [4]
+
+
+def test_there_is_room_for_so_many_behind_a_gap_and_the_others_are_asked_for():
+    follower = Follower(0, most_held=3)
+    for one in range(2, 12):
+        assert follower.take(event(one)) == []
+    assert follower.dropped == 7
+    assert numbers(follower.add_page(0, page(11, 1))) == [1, 2, 3, 4]
+    assert follower.missing() == 4
+    assert numbers(follower.add_page(4, page(11, *range(5, 12)))) == [*range(5, 12)]
+    assert follower.missing() is None
+
+
+def test_a_device_that_starts_may_name_a_lower_number_and_nothing_is_given_twice():
+    follower = Follower(10)
+    follower.announce(8)
+    assert follower.missing() == 10
+    assert follower.add_page(10, page(10)) == []
+    assert (follower.missing(), follower.made_anew) == (None, 0)
+
+
+def test_an_empty_memory_is_no_new_log():
+    follower = Follower(10)
+    assert follower.add_page(10, page(0)) == []
+    assert (follower.seen, follower.made_anew) == (10, 0)
+
+
+def test_a_log_that_was_made_anew_is_noticed_and_given_from_its_beginning():
+    follower = Follower(10)
+    follower.take(event(20))
+    follower.announce(3)
+    assert follower.missing() == 10
+    assert follower.add_page(10, page(3)) == []
+    assert (follower.made_anew, follower.missing()) == (1, 0)
+    assert numbers(follower.add_page(0, page(3, 1, 2, 3))) == [1, 2, 3]
+    assert follower.missing() is None
+    assert follower.add_page(10, page(10, 4)) == [], "asked of the old log"
+
+
+def test_what_nobody_has_any_more_can_be_given_up():
+    follower = Follower(0)
+    follower.take(event(8))
+    assert numbers(follower.skip(7)) == [8]
+    assert follower.missing() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"sequence":"x"}', '{"sequence":1}', "\ud800"])
+def test_what_cannot_be_read_is_counted_and_disturbs_nothing(text):
+    follower = Follower(0)
+    assert follower.take(text) == []
+    assert follower.unusable == 1
+    assert numbers(follower.take(event(1))) == [1]
+
+
+def test_an_answer_that_cannot_be_read_is_an_error():
+    with pytest.raises(msgspec.MsgspecError):
+        Follower(0).add_page(0, "{}")
+
+
+def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
+    bench = Bench()
+    server = bench.server()
+    for _ in range(3):
+        bench.alert()
+    server.cycle()
+    server.acknowledge()
+    server.service.desk.refresh()
+    server.cycle()
+    texts = [reading.value for _, name, reading in server.sink.pushed if name == "lastAlert"]
+    follower = Follower(0)
+    given = [entry for text in texts for entry in follower.take(text)]
+    assert (numbers(given), follower.unusable) == ([1, 2, 3, 4], 0)
+    assert given[-1].action["operator"] == "ann"
+    fresh = Follower(0)
+    assert fresh.add_page(0, server.service.desk.since(0)) == given
