@@ -149,9 +149,16 @@ class Desk:
         return msgspec.json.encode(found).decode()
 
     def refresh(self) -> str:
-        """Ask for events about all alarms that are not at rest; gives the id in their marks."""
+        """Ask for events about all alarms that are not at rest; gives the id in their marks.
+
+        Raises
+        ------
+        CommandRefused
+            Too many others wait for theirs.
+        """
         id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
-        self.flow.refresh(id)
+        if not self.flow.refresh(id):
+            raise CommandRefused(_NOT_ALLOWED, "others wait for their refresh; try again in a second", _REFRESH)
         return id
 
     def _request(self, kind: ActionKind, text: str, origin: str) -> Request:
@@ -200,6 +207,7 @@ class Desk:
 
 
 _SINCE = "SdpAlerts.GetAlertsSince"
+_REFRESH = "SdpAlerts.RefreshAlerts"
 _HISTORY = "SdpAlerts.GetAlertHistory"
 
 

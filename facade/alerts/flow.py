@@ -7,6 +7,7 @@ only once the events have left and the states of the alarms are durable (see `fa
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -24,19 +25,17 @@ from facade.icd.model import Icd
 from facade.reading import Reading
 
 LAST_ALERT = "lastAlert"
+_MOST_SOURCES = 10_000
+"""Sources whose numbers are followed."""
+_MOST_REFUSALS = 1_000
+"""Refused actions that are remembered as such."""
+_REFRESHED_AT_ONCE = 100
+"""Events of a refresh that may stand before an alert."""
+_MOST_REFRESHES = 8
 LARGEST = 65_536
 """Largest alert [bytes]: what it is about is kept in memory and sent to every client; large things are attachments."""
 KEPT = 100_000
 """Alerts and actions that are kept in memory for clients that missed some."""
-
-
-class Source(msgspec.Struct):
-    """What is known of one source of alerts."""
-
-    sequence: int
-    """Its own number of its newest alert."""
-    missing: int = 0
-    """Numbers that it left out."""
 
 
 class AlertsFlow:
@@ -61,10 +60,16 @@ class AlertsFlow:
         self.log = AlertLog(KEPT)
         self.alerts = self.actions = self.refused = 0
         """Alerts numbered, actions of operators that took effect, and that did not."""
-        self.sources: dict[str, Source] = {}
+        self.missing = 0
+        """Numbers that sources left out."""
+        self._sources: dict[str, int] = {}
+        """The newest number of each source, the one that spoke last at the end."""
         self._newest = 0
+        self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
+        """Numbers of actions that were refused: they are nothing that happened."""
         self._events: deque[DeviceReading] = deque()
         self._refreshes: deque[str] = deque()
+        self._refreshing: Iterator[DeviceReading] = iter(())
         self._alert_decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
         self._action_decoder = BatchDecoder(compile_message("alert-action", icd.messages["alert-action"]))
         self._state_decoder = BatchDecoder(compile_message("alert-state", icd.messages["alert-state"]))
@@ -91,13 +96,19 @@ class AlertsFlow:
         if isinstance(message, str):
             return message
         sequence = record.offset + 1
-        if isinstance(message, Action) and (why := self.ledger.act(message, sequence, record.timestamp_us)):
-            self.refused += count
+        if not count:
+            # Its effect is in the states that were recalled; judged again, it could end in another way.
+            if sequence in self._refusals:
+                return "-refused"
+            self.statistics.alert(record.timestamp_us)
+        elif isinstance(message, Alert):
+            self._apply(message, sequence, record.timestamp_us)
+        elif why := self.ledger.act(message, sequence, record.timestamp_us):
+            self.refused += 1
+            self._refusals.append(sequence)
             return f"action: {message.action}: {why}"
-        if isinstance(message, Alert):
-            self._apply(message, sequence, record.timestamp_us, count=count)
         else:
-            self.actions += count
+            self.actions += 1
         text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
@@ -109,17 +120,25 @@ class AlertsFlow:
         """Give nothing: the panel shows it."""
         return ()
 
-    def refresh(self, id: str) -> None:
-        """Ask for an event for each alarm that is not at rest, between two marks; from any thread."""
+    def refresh(self, id: str) -> bool:
+        """Ask for an event for each alarm that is not at rest, between two marks; from any thread.
+
+        Gives False, and does nothing, while too many others wait for theirs.
+        """
+        if len(self._refreshes) >= _MOST_REFRESHES:
+            return False
         self._refreshes.append(id)
+        return True
 
     def events(self, now: float) -> Iterator[DeviceReading]:
         """Give all events since the last call, in order; each is to be sent."""
         self.ledger.fire(round(now * 1e6))
         while self._events:
             yield self._events.popleft()
-        while self._refreshes:
-            yield from self._refreshed(self._refreshes.popleft(), now)
+        refreshed = list(islice(self._refreshing, _REFRESHED_AT_ONCE))
+        if not refreshed and self._refreshes:
+            self._refreshing = self._refreshed(self._refreshes.popleft(), now)
+        yield from refreshed
 
     def records(self, now: float) -> list[Record]:
         """Give the states of the alarms that changed since the last call, to be written."""
@@ -138,13 +157,16 @@ class AlertsFlow:
             "refused": self.refused,
             "out_of_order": self.ledger.out_of_order,
             "skewed": self.ledger.skewed,
-            "sources": {name: [one.sequence, one.missing] for name, one in self.sources.items()},
+            "missing": self.missing,
+            "refusals": list(self._refusals),
+            "sources": dict(self._sources),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take it back."""
         kept = msgspec.convert(state, _Kept)
-        self.sources = {name: Source(*numbers) for name, numbers in kept.sources.items()}
+        self._sources, self.missing = kept.sources, kept.missing
+        self._refusals.extend(kept.refusals)
         self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
         self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
         self._newest = kept.newest
@@ -192,7 +214,7 @@ class AlertsFlow:
                 why = rejected[0]
         return f"{why.reason}: {why.path}: {why.detail}"
 
-    def _apply(self, alert: Alert, sequence: int, at_us: int, *, count: bool) -> None:
+    def _apply(self, alert: Alert, sequence: int, at_us: int) -> None:
         before = self.ledger.get(alert.key)
         occurrence = 0 if before is None else before.occurrence
         if self.ledger.apply(alert, sequence, at_us):
@@ -200,16 +222,13 @@ class AlertsFlow:
             if after is not None and after.occurrence != occurrence:
                 self.statistics.occurrence(alert.key, at_us)
         self.statistics.alert(at_us)
-        if not count:
-            return
         self.alerts += 1
-        source = self.sources.get(alert.source)
-        if source is None:
-            self.sources[alert.source] = Source(alert.sequence)
-        else:
-            if alert.sequence > source.sequence:
-                source.missing += alert.sequence - source.sequence - 1
-            source.sequence = alert.sequence
+        newest = self._sources.pop(alert.source, None)
+        if newest is not None and alert.sequence > newest:
+            self.missing += alert.sequence - newest - 1
+        self._sources[alert.source] = alert.sequence  # at the end: the one that was silent longest is dropped first
+        if len(self._sources) > _MOST_SOURCES:
+            del self._sources[next(iter(self._sources))]
 
     def _say(self, text: bytes, at_us: int) -> None:
         self._events.append((self.device, LAST_ALERT, Reading(text.decode(), at_us / 1e6)))
@@ -233,7 +252,9 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     refused: int
     out_of_order: int
     skewed: int
-    sources: dict[str, tuple[int, int]]
+    missing: int
+    refusals: list[int]
+    sources: dict[str, int]
 
 
 def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:

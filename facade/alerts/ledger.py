@@ -19,6 +19,8 @@ _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
 _REST_US = 600_000_000
 """How long an alarm at rest is remembered, so that an alert that comes late is known as late [us]."""
 _MOST_AT_REST = 10_000
+_MOST_ACTED = 16
+"""Actions whose effect is remembered with an alarm: more than come between two snapshots."""
 
 
 class Ledger:
@@ -119,7 +121,7 @@ class Ledger:
         self.fire(at_us)
         alarm = self.get(action.key)
         if alarm is not None and sequence <= alarm.through:
-            return None
+            return None if sequence in alarm.acted else "it had no effect when it was first read"
         if why := self.refusal(action, at_us):
             return why
         if alarm is None:
@@ -138,6 +140,7 @@ class Ledger:
                 alarm.out_of_service = False
         alarm.action, alarm.operator, alarm.comment = action.action, action.operator, action.comment
         alarm.acted_at, alarm.through = action.time, sequence
+        alarm.acted = [*alarm.acted, sequence][-_MOST_ACTED:]
         self._plan(alarm)
         self._touch(alarm, at_us)
         return None

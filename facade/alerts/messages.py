@@ -114,6 +114,8 @@ class Alarm(msgspec.Struct, omit_defaults=True, tag_field="schema", tag="alert-s
     operator: str = ""
     comment: str = ""
     acted_at: int = 0
+    acted: list[int] = []
+    """Sequence numbers of the newest actions that took effect: others on the log were refused."""
 
     @property
     def key(self) -> AlarmKey:

@@ -198,8 +198,9 @@ class Pump:
 
     def _act(self, effects: Effects) -> None:
         now = self._clock.now()
-        for device, attribute, reading in effects.events(now):
-            self._publisher.append(device, attribute, reading)
+        if not self._publisher.queued:
+            for device, attribute, reading in effects.events(now):
+                self._publisher.append(device, attribute, reading)
         self._publisher.tick()  # before anything else: it is what clients wait for
         for record in effects.records(now):
             self._bus.writer().send(record)

@@ -413,6 +413,61 @@ def test_a_refresh_gives_all_that_is_not_at_rest_between_two_marks(bench):
     assert first["alarms"] == 3
 
 
+def test_a_refresh_of_many_alarms_holds_up_no_alert(bench):
+    server = bench.server()
+    for number in range(1500):
+        bench.alert(source=str(number))
+    server.cycle(20)
+    server.service.desk.refresh()
+    server.cycle(2)
+    bench.alert(text="urgent")
+    server.cycle(3)
+    kinds = ["alert" if "alert" in e and "sequence" in e else "refresh" for e in server.events()[1500:]]
+    assert "alert" in kinds
+    assert kinds[-1] == "refresh"
+    server.cycle(20)
+    assert server.events()[-1]["mark"] == "END"
+
+
+def test_too_many_refreshes_at_once_are_refused(bench):
+    server = bench.server()
+    for _ in range(8):
+        server.service.desk.refresh()
+    with pytest.raises(CommandRefused, match="others wait"):
+        server.service.desk.refresh()
+    server.cycle()
+    server.service.desk.refresh()
+
+
+def test_an_action_that_had_no_effect_is_no_entry_after_a_restart_either(bench):
+    server = bench.server()
+    bench.alert()
+    bench.action("UNSHELVE")  # is not shelved: refused
+    bench.action("SHELVE", until=bench.now_us + 60_000_000)
+    server.cycle(seconds=2.1)
+    again = bench.server()
+    pages = [json.loads(one.service.desk.since(0))["entries"] for one in (server, again)]
+    assert [entry["sequence"] for entry in pages[0]] == [1, 3]
+    assert pages[0] == pages[1]
+    assert again.shows("actionsRefused") == 1
+
+
+def test_an_alarm_that_was_forgotten_does_not_come_back_from_the_log(bench):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    server.acknowledge()
+    bench.alert(state="CLEARED")
+    server.cycle()
+    server.cycle(seconds=700)
+    server.cycle(seconds=2.1)
+    written = len(bench.broker.read("alert-state"))
+    again = bench.server()
+    assert [*again.ledger.alarms()] == []
+    assert len(json.loads(again.service.desk.since(0))["entries"]) == 3
+    assert len(bench.broker.read("alert-state")) == written
+
+
 def test_the_history_of_an_alarm_says_who_did_what(bench):
     server = bench.server()
     bench.alert()

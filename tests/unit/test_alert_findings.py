@@ -1,0 +1,99 @@
+"""What the fault run, and the thinking about it, found wrong on the way of the alerts."""
+
+import json
+
+import pytest
+
+from devices.mapping import tango_text, to_tango
+from facade.reading import Reading
+from tests.support.alerting import ICD, Bench
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def entries(server, sequence: int = 0) -> list[dict]:
+    return json.loads(server.service.desk.since(sequence))["entries"]
+
+
+TEXT = "5 µs → 😀 \\u00b5"
+
+
+def test_a_text_of_any_language_gets_through_tango_which_knows_only_latin_1(bench):
+    server = bench.server()
+    bench.alert(text=TEXT)
+    server.cycle()
+    attributes = {entry.name: entry for entry in ICD.classes["SdpAlerts"].attributes}
+    (event,) = (reading for _, name, reading in server.sink.pushed if name == "lastAlert")
+    carried, _, _ = to_tango(ICD, attributes["lastAlert"], event)
+    assert carried.isascii()
+    assert json.loads(carried)["alert"]["text"] == TEXT
+    ((active,), _, _) = to_tango(ICD, attributes["activeAlerts"], Reading(server.shows("activeAlerts"), 0.0))
+    assert active.isascii()
+    assert json.loads(active)["text"] == TEXT
+    assert json.loads(tango_text(server.service.desk.since(0)))["entries"][0]["alert"]["text"] == TEXT
+
+
+def test_an_action_that_was_refused_is_not_shown_as_one_that_took_effect_after_a_restart(bench):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    bench.action("ACKNOWLEDGE", occurrence=0)  # comes too late, or from another program: a dead letter
+    server.cycle()
+    bench.alert(severity="CRITICAL")
+    server.cycle(seconds=2.1)  # long enough for a snapshot
+    before = entries(server)
+    assert [entry["sequence"] for entry in before] == [1, 3]
+    again = bench.server()
+    again.cycle()
+    assert entries(again) == before
+
+
+def test_an_action_that_took_effect_is_still_there_after_its_alarm_was_forgotten_and_a_restart(bench):
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    server.acknowledge(comment="seen")
+    bench.alert(state="CLEARED")
+    server.cycle()
+    server.act("RemoveFromService", "REMOVE_FROM_SERVICE", source="receive/1", comment="maintenance")
+    server.act("ReturnToService", "RETURN_TO_SERVICE")
+    server.cycle(seconds=700.0)  # at rest for so long that it is forgotten
+    server.cycle(seconds=2.1)
+    before = entries(server)
+    assert [entry["sequence"] for entry in before] == [1, 2, 3, 4, 5]
+    again = bench.server()
+    again.cycle()
+    assert entries(again) == before
+
+
+def test_a_replay_of_what_is_settled_does_not_wake_an_alarm_that_was_forgotten(bench):
+    server = bench.server()
+    began = bench.now_us
+    bench.alert(raised_at=began)
+    server.cycle()
+    server.acknowledge()
+    bench.alert(state="CLEARED", raised_at=began)
+    server.cycle()
+    server.cycle(seconds=700.0)
+    server.cycle(seconds=2.1)
+    again = bench.server()
+    again.cycle()
+    assert (again.state(), again.shows("State"), again.shows("unacknowledgedCount")) == ("NORM", "ON", 0)
+
+
+def test_a_refused_action_stays_refused_when_the_server_is_killed_before_its_next_snapshot(bench):
+    server = bench.server()
+    server.cycle(seconds=2.1)
+    bench.alert()
+    server.cycle(1, seconds=0.0)
+    bench.action("ACKNOWLEDGE", occurrence=0)
+    bench.alert(severity="CRITICAL")
+    server.cycle(1, seconds=0.0)  # the states are written, and the place to go on from is not
+    before = entries(server)
+    assert [entry["sequence"] for entry in before] == [1, 3]
+    again = bench.server()
+    again.cycle()
+    assert entries(again) == before
