@@ -18,7 +18,7 @@ from facade.racks import Racks
 WORKERS = 2
 
 _COMMAND = "from facade.cli.app import app, run; run(app)"
-_SERVER = "from devices.server import main; main()"
+SERVER_PROGRAM = "from devices.server import main; main()"
 
 
 @dataclass(slots=True)
@@ -80,7 +80,9 @@ def deployment(stage: Stage, settings: Settings, *, within: float = 60.0) -> Ite
         stage.say(f"  {count} devices registered; starting {', '.join(instances(stage.icd, settings))}")
         try:
             for instance in instances(stage.icd, settings):
-                made.processes[instance] = stage.start(instance, [sys.executable, "-c", _SERVER, instance], settings)
+                made.processes[instance] = stage.start(
+                    instance, [sys.executable, "-c", SERVER_PROGRAM, instance], settings
+                )
             for slot in map(str, range(WORKERS)):
                 argv = [sys.executable, "-c", _COMMAND, "aggregate", "--slot", slot]
                 made.processes[f"aggregate-{slot}"] = stage.start(f"aggregate-{slot}", argv, settings)
