@@ -67,6 +67,10 @@ class AlertsFlow:
         self._newest = 0
         self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
         """Numbers of actions that were refused: they are nothing that happened."""
+        self._packets: dict[str, int] = {}
+        """Newest packet whose alert was counted, by partition of ``alert-packets``."""
+        self._packets_kept: dict[str, int] = {}
+        """The same of those that are read again after a start."""
         self._events: deque[DeviceReading] = deque()
         self._refreshes: deque[str] = deque()
         self._refreshing: Iterator[DeviceReading] = iter(())
@@ -95,10 +99,12 @@ class AlertsFlow:
         message = self._decode(record)
         if isinstance(message, str):
             return message
+        if self._is_again(record, self._packets if count else self._packets_kept):
+            return "-again"
         sequence = record.offset + 1
         if not count:
             # Its effect is in the states that were recalled; judged again, it could end in another way.
-            if sequence in self._refusals:
+            if isinstance(message, Action) and sequence in self._refusals:
                 return "-refused"
             self.statistics.alert(record.timestamp_us)
         elif isinstance(message, Alert):
@@ -160,6 +166,7 @@ class AlertsFlow:
             "missing": self.missing,
             "refusals": list(self._refusals),
             "sources": dict(self._sources),
+            "packets": dict(self._packets),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -167,6 +174,7 @@ class AlertsFlow:
         kept = msgspec.convert(state, _Kept)
         self._sources, self.missing = kept.sources, kept.missing
         self._refusals.extend(kept.refusals)
+        self._packets = kept.packets
         self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
         self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
         self._newest = kept.newest
@@ -214,6 +222,22 @@ class AlertsFlow:
                 why = rejected[0]
         return f"{why.reason}: {why.path}: {why.detail}"
 
+    @staticmethod
+    def _is_again(record: Record, newest: dict[str, int]) -> bool:
+        """Tell whether an intake worker has written the alert of a packet before, in a transaction that it did not end.
+
+        Alerts are read without waiting for transactions: one that a killed worker left open would hold up all
+        that come after it. Each worker goes through a partition in order, so a packet not beyond the newest was seen.
+        """
+        for name, value in record.headers:
+            if name == messages.PACKET:
+                partition, _, offset = value.decode("latin-1").partition("/")
+                if partition.isdecimal() and offset.isdecimal():
+                    if int(offset) <= newest.get(partition, -1):
+                        return True
+                    newest[partition] = int(offset)
+        return False
+
     def _apply(self, alert: Alert, sequence: int, at_us: int) -> None:
         before = self.ledger.get(alert.key)
         occurrence = 0 if before is None else before.occurrence
@@ -255,6 +279,7 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     missing: int
     refusals: list[int]
     sources: dict[str, int]
+    packets: dict[str, int]
 
 
 def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:

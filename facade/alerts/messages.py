@@ -12,6 +12,9 @@ from facade.bus.port import Record
 ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
 
+PACKET = "packet"
+"""Header of an alert that came as a packet: partition and offset of the packet, with a / between."""
+
 Severity = Literal["INFO", "WARNING", "ALARM", "CRITICAL"]
 SEVERITIES: tuple[Severity, ...] = ("INFO", "WARNING", "ALARM", "CRITICAL")
 """The least one first."""

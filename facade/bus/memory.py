@@ -219,7 +219,11 @@ class MemoryBus:
         """Set to let readers wait for records, by the clock; otherwise only the test moves it."""
 
     def open_reader(
-        self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]
+        self,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Mapping[str, Mapping[int, int]],
+        *,
+        committed: bool = True,
     ) -> MemoryReader:
         """Read some partitions of topics from given offsets on."""
         self._require()

@@ -23,6 +23,7 @@ from facade.bus.port import BusHealth
 from facade.cli import icd as icd_commands
 from facade.cli import infra as infra_commands
 from facade.cli import simulate as simulate_commands
+from facade.cli.alerts import alerts_app
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import FacadeError
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.add_typer(icd_commands.app, name="icd", help="Look at the interface (ICD) and check it.")
 app.add_typer(infra_commands.app, name="infra", help="Run Kafka and a Tango database on this machine.")
 app.add_typer(simulate_commands.app)
+app.add_typer(alerts_app, name="alerts")
 topics = typer.Typer(no_args_is_help=True, help="Create the ICD's topics.")
 app.add_typer(topics, name="topics")
 

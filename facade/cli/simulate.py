@@ -18,6 +18,8 @@ from rich.markup import escape
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
+from facade.cli.simulate_alerts import EPILOG as ALERTS_EPILOG
+from facade.cli.simulate_alerts import alerts
 from facade.cli.simulate_controller import EPILOG, controller
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
@@ -154,6 +156,7 @@ def ingest(
 
 
 app.command(epilog=EPILOG)(controller)
+app.command(epilog=ALERTS_EPILOG)(alerts)
 
 
 def _run(settings: Settings, scenario: Scenario, stop: Stop, file: Path | None, clock: Clock) -> None:

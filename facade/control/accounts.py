@@ -16,6 +16,7 @@ from facade.counters import AccountEntry, AccountTotals, StreamAccount
 from facade.flow import DeviceReading, LastReadings
 
 _decode_entry = msgspec.json.Decoder(AccountEntry).decode
+_NOTIFICATIONS = "ingest.heaps"
 _MICRO = 1_000_000
 _RATE_OVER = 2
 """Seconds over which a rate is taken; one transaction is too short."""
@@ -78,7 +79,7 @@ class WorkerAccounts:
     def __init__(self) -> None:
         self.streams: dict[str, StreamTotals] = {}
         self.workers: dict[str, float] = {}
-        """When each worker last gave a sign of life [Unix s]."""
+        """When each worker that takes notifications last gave a sign of life [Unix s]."""
 
     def fold(self, record: Record, *, count: bool) -> str | None:
         """Add an entry; see `facade.flow.Flow`."""
@@ -87,7 +88,8 @@ class WorkerAccounts:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return f"schema: {error}"
         heard = record.timestamp_us / _MICRO
-        self.workers[entry.worker] = max(self.workers.get(entry.worker, 0.0), heard)
+        if entry.stream == _NOTIFICATIONS:
+            self.workers[entry.worker] = max(self.workers.get(entry.worker, 0.0), heard)
         stream = self.streams.setdefault(entry.stream, StreamTotals())
         stream.heard = max(stream.heard, heard)
         if entry.partition >= 0:

@@ -50,8 +50,16 @@ class Bus(Protocol):
 
     health: BusHealth
 
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Places) -> Reader:
-        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
+    def open_reader(
+        self, topics: Mapping[str, Sequence[int] | None], start: Places, *, committed: bool = True
+    ) -> Reader:
+        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
+
+        Parameters
+        ----------
+        committed
+            False: what is in transactions is given at once, also what they may yet take back.
+        """
 
     def read_all(self, topic: str) -> list[Record]:
         """Give everything that is on a compacted topic."""
@@ -260,7 +268,9 @@ class Pump:
         if self._effects is not None:
             places = self._progress[self._effects.topic].next
             start[self._effects.topic] = {one: max(0, at - self._effects.kept) for one, at in places.items()}
-        reader = self._bus.open_reader({topic: flow.partitions for topic, flow in self._flows.items()}, start)
+        topics = {topic: flow.partitions for topic, flow in self._flows.items()}
+        # What must not be merged is urgent too: it waits for nobody's transaction.
+        reader = self._bus.open_reader(topics, start, committed=self._effects is None)
         _log.info("bus opened instance=%s start=%s", self._instance, start)
         self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
         return reader

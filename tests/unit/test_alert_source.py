@@ -1,5 +1,10 @@
 """The SDK of sources: what it counts and remembers, what it refuses, and that it waits for the bus."""
 
+import json
+import re
+from pathlib import Path
+
+import jsonschema
 import pytest
 
 from facade import tracing
@@ -146,8 +151,8 @@ def test_attachments_that_cannot_be_taken_are_refused(bench, bus):
     packets = source(bench, bus, packets=PacketCodec(ICD))
     with pytest.raises(ValueError, match="different names"):
         packets.raise_alert("transientDetected", "INFO", "x", with_attachments=[image, image])
+    many = [Content(str(number), "text/plain", b"") for number in range(17)]
     with pytest.raises(ValueError, match="attachments"):
-        many = [Content(str(number), "text/plain", b"") for number in range(17)]
         packets.raise_alert("transientDetected", "INFO", "x", with_attachments=many)
     with pytest.raises(ValueError, match="bytes"):
         packets.raise_alert("transientDetected", "INFO", "x", with_attachments=[Content("a", "b", b"x" * 9_000_000)])
@@ -159,3 +164,18 @@ def test_each_source_has_a_count_of_its_own():
     one, two = (AlertSource(MemoryBus(broker), name, clock, icd=ICD) for name in ("a", "b"))
     one.raise_alert("receiveOverrun", "INFO", "x")
     assert two.raise_alert("receiveOverrun", "INFO", "x").sequence == 1
+
+
+def test_the_guide_runs_as_it_stands(bench, monkeypatch):
+    """Its Python on a bus in memory, and its JSON against the schema."""
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()
+    monkeypatch.setattr("facade.bus.kafka.bus.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
+    names = {"difference": b"d", "template": b"t"}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, names)
+    assert [one.state for one in on_bus(bench.broker)] == ["ACTIVE", "ACTIVE", "CLEARED"]
+    (packet,) = bench.broker.read("alert-packets")
+    assert [content.content for content in PacketCodec(ICD).decode(packet.value).contents] == [b"d", b"t"]
+    (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    jsonschema.validate(json.loads(example), ICD.messages["alert"])
+    assert PacketCodec(ICD).head[2:].hex(" ").upper() in text

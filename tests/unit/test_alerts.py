@@ -1,11 +1,12 @@
 """Alerts on a log in memory: numbered, sent one by one, folded to alarms, acted upon, back after a restart."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from facade.alerts.messages import Action, Alarm, Alert, encode
+from facade.alerts.messages import Action, Alarm, Alert, alert_record, encode
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
@@ -466,6 +467,38 @@ def test_an_alarm_that_was_forgotten_does_not_come_back_from_the_log(bench):
     assert [*again.ledger.alarms()] == []
     assert len(json.loads(again.service.desk.since(0))["entries"]) == 3
     assert len(bench.broker.read("alert-state")) == written
+
+
+def packet(bench, place: str, text: str) -> None:
+    """Put the alert of a packet on the log, as an intake worker does."""
+    alert = Alert(
+        condition="transientDetected",
+        source="p",
+        severity="INFO",
+        state="ACTIVE",
+        text=text,
+        raised_at=bench.now_us,
+        sequence=1,
+    )
+    record = alert_record(alert)
+    bench.broker.append(replace(record, headers=(("packet", place.encode()),)))
+
+
+def test_what_an_intake_worker_writes_again_after_a_kill_is_no_second_alert(bench):
+    server = bench.server()
+    for place in ("3/7", "3/8", "4/1"):  # a transaction that its worker did not end
+        packet(bench, place, place)
+    server.cycle(seconds=2.1)
+    server = bench.server()
+    for place in ("3/7", "3/8", "3/9", "4/1"):  # the next one begins where the first had begun
+        packet(bench, place, place)
+    server.cycle()
+    assert [event["alert"]["text"] for event in server.events()][-1:] == ["3/9"]
+    assert server.shows("alertsTotal") == 4
+    server.cycle(seconds=2.1)
+    for one in (server, bench.server()):
+        texts = [entry["alert"]["text"] for entry in json.loads(one.service.desk.since(0))["entries"]]
+        assert texts == ["3/7", "3/8", "4/1", "3/9"]
 
 
 def test_the_history_of_an_alarm_says_who_did_what(bench):

@@ -21,9 +21,11 @@ class KafkaBus:
         self.health = BusHealth()
         self._writer = KafkaWriter(connection, health=self.health, client=client)
 
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Start) -> KafkaReader:
+    def open_reader(
+        self, topics: Mapping[str, Sequence[int] | None], start: Start, *, committed: bool = True
+    ) -> KafkaReader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
-        return KafkaReader(self._connection, topics, start=start, health=self.health)
+        return KafkaReader(self._connection, topics, start=start, health=self.health, committed=committed)
 
     def read_all(self, topic: str) -> list[Record]:
         """Give everything that is on a (compacted) topic."""

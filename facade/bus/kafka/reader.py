@@ -17,12 +17,15 @@ Start = Mapping[str, Mapping[int, int]]
 
 
 class KafkaReader:
-    """Reads some topics, committed records only.
+    """Reads some topics.
 
     Parameters
     ----------
     topics
         Partitions to read by topic; None: all of them.
+    committed
+        Only what transactions have committed. False: at once whatever is on all in-sync replicas, also what a
+        transaction may yet take back.
 
     Raises
     ------
@@ -37,12 +40,13 @@ class KafkaReader:
         *,
         start: Start,
         health: BusHealth,
+        committed: bool = True,
     ) -> None:
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
-        self._consumer = Consumer(connection.config(health, _settings(connection.prefix)))
+        self._consumer = Consumer(connection.config(health, _settings(connection.prefix, committed=committed)))
         try:
             self._places = [
                 place for topic, chosen in topics.items() for place in self._partitions(topic, chosen, start)
@@ -120,14 +124,14 @@ class KafkaReader:
         return [TopicPartition(name, partition, at.get(partition, OFFSET_BEGINNING)) for partition in partitions]
 
 
-def _settings(prefix: str) -> dict[str, object]:
+def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
     return {
         "group.id": f"{prefix}reader",  # the client wants one; nothing is ever committed to it
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
         "fetch.wait.max.ms": 20,
         "socket.timeout.ms": ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,

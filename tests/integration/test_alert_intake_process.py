@@ -1,0 +1,107 @@
+"""The intake of alert packets as a process on a real broker: killed in the middle, each packet is still taken once."""
+
+import hashlib
+import json
+import subprocess
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+
+from facade.alerts.packets import PacketCodec
+from facade.icd.load import load
+from facade.simulate.alerts import AlertReport, read_alert_report
+from tests.conftest import Deploy
+from tests.support import topics
+from tests.support.deployment import Deployment
+from tests.support.processes import Running
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+PACKETS = 2000
+NO_TANGO = "127.0.0.1:1"
+
+
+def intake(deployment: Deployment, slot: str = "0") -> Running:
+    return deployment.start(f"intake-{slot}", ["sdp-facade", "alerts", "intake", "--slot", slot])
+
+
+def alerts(deployment: Deployment) -> list[dict[str, Any]]:
+    return [json.loads(m.value()) for m in topics.read_all(deployment.bootstrap, deployment.topic("alerts"))]
+
+
+def attachment(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    argv = ["sdp-facade", "alerts", "attachment", *arguments]
+    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.timeout(300)  # most of it is the start of processes
+def test_kills_in_the_middle_lose_and_double_no_packet(deploy: Deploy) -> None:
+    """Three kill -9 while packets, damaged ones and a compressed giant come: each good one is on `alerts` once and in
+    the order of its source, each bad one is a dead letter with its reason, and what came along can be fetched."""
+    deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
+    giant = [(b"giant", bytes(20_000_000))]
+    topics.send(deployment.bootstrap, deployment.topic("alert-packets"), giant, settings={"compression.type": "lz4"})
+    file = deployment.folder / "sent.json"
+    argv = ["sdp-facade", "simulate", "alerts", "--night", "--size", "20000", "--burst", "50", "--every", "0.2"]
+    worker = intake(deployment)
+    sender = deployment.start("sender", [*argv, "--garbage", "0.02", "--report", str(file)])
+    seen = 0
+    for _ in range(3):
+        until(lambda: len(alerts(deployment)) >= seen + 300, 60.0, "more alerts are on the log")  # noqa: B023
+        worker.kill()
+        seen = len(alerts(deployment))
+        worker = intake(deployment)
+    until(lambda: read_alert_report(file).sent >= PACKETS, 60.0, f"{PACKETS} packets are sent")
+    assert sender.terminate(20.0) == 0, sender.tail()
+    sent = read_alert_report(file)
+    until(lambda: accounted(deployment) >= sent.sent + 1, 60.0, "all packets are accounted for")
+    assert worker.terminate() == 0
+    compare(deployment, sent)
+    fetch_some(deployment)
+
+
+def accounted(deployment: Deployment) -> int:
+    """Count what the committed entries of the account say was taken."""
+    entries = topics.read_all(deployment.bootstrap, deployment.topic("accounts"))
+    return sum(json.loads(entry.value())["consumed"] for entry in entries)
+
+
+def compare(deployment: Deployment, sent: AlertReport) -> None:
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for alert in alerts(deployment):
+        by_source[alert["source"]].append(alert["sequence"])
+    assert by_source == {name: list(range(1, source.count + 1)) for name, source in sent.sources.items()}
+    assert sum(map(len, by_source.values())) == sent.alerts == sent.sent - sum(sent.garbage.values()) >= PACKETS * 0.9
+    letters = topics.read_all(deployment.bootstrap, deployment.topic("dead-letters"))
+    reasons = Counter(dict(letter.headers())["dl.reason"].decode() for letter in letters)
+    assert reasons == {**sent.dead_letters, "too-large": 1}
+    assert accounted(deployment) == sent.sent + 1
+
+
+def fetch_some(deployment: Deployment) -> None:
+    """From the alert alone: the bytes of its images, as they are in the packet."""
+    codec = PacketCodec(load())
+    packets = {
+        f"{m.partition()}/{m.offset()}": m.value()
+        for m in topics.read_all(deployment.bootstrap, deployment.topic("alert-packets"))
+    }
+    for number, said in enumerate(alerts(deployment)[PACKETS // 2]["attachments"]):
+        done = attachment(deployment, said["packet"], said["name"], "--sha256", said["sha256"])
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == codec.decode(packets[said["packet"]]).contents[number].content
+        assert hashlib.sha256(done.stdout).hexdigest() == said["sha256"]
+    place, name, output = said["packet"], said["name"], deployment.folder / "image.fits"
+    assert attachment(deployment, place, name, "--output", str(output)).returncode == 0
+    assert output.stat().st_size == said["size"]
+    for arguments, says in (
+        ((place, "nothing"), "expected the name of one of its attachments"),
+        ((place, name, "--sha256", "00"), "expected the digest 00"),
+        (("0/999999999", name), "not on alert-packets any more, or never was"),
+        (("99/0", name), "has no partition [99]"),
+    ):
+        done = attachment(deployment, *arguments)
+        assert done.returncode == 1
+        assert says in " ".join(done.stderr.decode().split())

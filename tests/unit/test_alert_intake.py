@@ -1,0 +1,226 @@
+"""The intake worker on a log in memory: the alert of each packet once on the log, whatever goes wrong around it."""
+
+import json
+import random
+from collections import Counter
+
+import jsonschema
+import msgspec
+import pytest
+
+from facade.alerts.intake import Intake, Pace
+from facade.alerts.messages import Alert, decode_alert
+from facade.alerts.packets import Content, PacketCodec
+from facade.bus.dead_letters import original
+from facade.bus.memory import MemoryBroker, MemoryTransactionalLog
+from facade.bus.port import Aborted, Record
+from facade.clock import ManualClock
+from facade.counters import AccountEntry
+from facade.icd.load import load
+from tests.support.alerting import Bench
+
+ICD = load()
+CODEC = PacketCodec(ICD)
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker(ManualClock(), PARTITIONS)
+
+
+def intake(broker, fault=lambda: None, **pace) -> Intake:
+    log = MemoryTransactionalLog(broker, "alert-packets", group="alerts-intake", fault=fault)
+    return Intake(log, ICD, slot="0", clock=broker.clock, pace=Pace(**pace))
+
+
+def packet(sequence: int, source="lsst/001", size=100, **fields) -> bytes:
+    content = {"severity": "INFO", "state": "ACTIVE", "text": "5 sigma", "raised_at": 10**15, **fields}
+    alert = Alert(condition="transientDetected", source=source, sequence=sequence, **content)
+    return CODEC.encode(alert, [Content("difference", "application/fits", bytes([sequence % 256]) * size)])
+
+
+def send(broker, *values, partition=0, **more):
+    for value in values:
+        broker.append(Record(topic="alert-packets", key=b"k", value=value, partition=partition, **more))
+
+
+def work(broker, worker, steps=10):
+    for _ in range(steps):
+        worker.step()
+        broker.clock.sleep(0.1)
+
+
+def taken(broker) -> list[Alert]:
+    return [decode_alert(record.value) for record in broker.read("alerts")]
+
+
+def totals(broker) -> Counter:
+    found = Counter()
+    for record in broker.read("accounts"):
+        entry = msgspec.json.decode(record.value, type=AccountEntry)
+        for name in ("consumed", "used", "suppressed", "dead_lettered"):
+            found[name] += getattr(entry, name)
+        found.update(entry.reasons)
+    return +found
+
+
+def test_each_packet_becomes_one_small_alert(broker):
+    for partition in range(10):
+        send(broker, *(packet(n, f"lsst/{partition}", size=68_000) for n in range(5)), partition=partition)
+    work(broker, intake(broker))
+    found = taken(broker)
+    for partition in range(10):
+        mine = [one for one in found if one.source == f"lsst/{partition}"]
+        assert [one.sequence for one in mine] == list(range(5))
+        assert [one.attachments[0].packet for one in mine] == [f"{partition}/{offset}" for offset in range(5)]
+    assert {record.key for record in broker.read("alerts")} == {b"transientDetected"}
+    assert max(len(record.value) for record in broker.read("alerts")) < 500
+    assert totals(broker) == {"consumed": 50, "used": 50}
+
+
+def test_what_is_written_obeys_the_published_schemas(broker):
+    send(broker, packet(1), b"junk", None)
+    work(broker, intake(broker), 20)
+    for topic, schema in (("alerts", "alert"), ("accounts", "stream-account")):
+        assert broker.read(topic)
+        for record in broker.read(topic):
+            jsonschema.validate(json.loads(record.value), ICD.messages[schema])
+
+
+def test_the_device_server_shows_them_and_the_packets_can_be_found():
+    """The whole way: packet, alert, alarm."""
+    bench = Bench()
+    server = bench.server()
+    send(bench.broker, packet(1, raised_at=bench.now_us), partition=4)
+    work(bench.broker, intake(bench.broker))
+    server.cycle()
+    assert server.state("transientDetected", "lsst/001") == "UNACK"
+    (event,) = server.events()
+    assert event["alert"]["attachments"][0]["packet"] == "4/0"
+
+
+@pytest.mark.parametrize("bad", [b"junk", b"", packet(1)[:-1], packet(2, severity="BAD")], ids=range(4))
+def test_a_bad_packet_is_set_aside_and_hides_no_neighbour(broker, bad):
+    """First, last, twice in the middle."""
+    send(broker, bad, packet(1), bad, bad, packet(2), bad, headers=(("h", b"v"),))
+    work(broker, intake(broker))
+    assert [one.sequence for one in taken(broker)] == [1, 2]
+    letters = broker.read("dead-letters")
+    assert [original(letter) for letter in letters] == [
+        record for record in broker.read("alert-packets") if record.value == bad
+    ]
+    headers = dict(letters[0].headers)
+    assert headers["dl.by"] == b"alerts-intake-0"
+    assert headers["dl.reason"]
+    assert headers["dl.detail"]
+    found = totals(broker)
+    assert (found["consumed"], found["used"], found["dead_lettered"]) == (6, 2, 4)
+
+
+def test_a_tombstone_is_counted_and_no_dead_letter(broker):
+    send(broker, None, packet(1))
+    work(broker, intake(broker))
+    assert totals(broker) == {"consumed": 2, "used": 1, "suppressed": 1, "tombstone": 1}
+    assert broker.read("dead-letters") == []
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [{"value": bytes(20_000_000)}, {"value": b"x", "key": bytes(20_000_000)}],
+    ids=["value", "key"],
+)
+def test_what_was_small_only_while_compressed_does_not_come_again_for_ever(broker, poison):
+    """No topic would take it as a dead letter: the letter says where it is, and goes without it."""
+    broker.append(Record(**{"topic": "alert-packets", "key": b"k", "partition": 0, **poison}))
+    send(broker, packet(1))
+    work(broker, intake(broker))
+    assert [one.sequence for one in taken(broker)] == [1]
+    (letter,) = broker.read("dead-letters")
+    assert (letter.key, letter.value) == (None, None)
+    assert (original(letter).partition, original(letter).offset) == (0, 0)
+    assert dict(letter.headers)["dl.detail"].endswith(b"left where it is")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_transactions_that_fail_and_kills_at_random_lose_and_double_nothing(broker, seed):
+    dice = random.Random(seed)
+    failed = []
+
+    def fault():
+        if dice.random() < 0.4:
+            failed.append(1)
+            raise Aborted("played")
+
+    worker, sent, bad = intake(broker, fault, batch=4, retry=0.01), Counter(), 0
+    for _ in range(300):
+        partition = dice.randrange(10)
+        if dice.random() < 0.1:
+            send(broker, b"junk", partition=partition)
+            bad += 1
+        else:
+            sent[f"lsst/{partition}"] += 1
+            send(broker, packet(sent[f"lsst/{partition}"], f"lsst/{partition}"), partition=partition)
+        if dice.random() < 0.3:
+            worker.step()
+        if dice.random() < 0.05:
+            worker = intake(broker, fault, batch=4, retry=0.01)  # as after kill -9: nothing in memory survives
+    work(broker, worker, 300)
+    assert failed, "the fault never fired"
+    for source, count in sent.items():
+        assert [one.sequence for one in taken(broker) if one.source == source] == list(range(1, count + 1))
+    assert len(broker.read("dead-letters")) == bad
+    assert totals(broker) == +Counter(consumed=300, used=300 - bad, dead_lettered=bad, **{"not-avro": bad})
+
+
+def test_transactions_are_bounded_by_the_bytes_of_their_packets(broker):
+    """While more waits they are filled up to the limit and a batch; nothing that waits is left."""
+    send(broker, *(packet(n, size=10_000) for n in range(100)))
+    per_commit, seen = [], 0
+    worker = intake(broker, batch=5, limit_bytes=200_000)
+    for _ in range(30):
+        worker.step()
+        if len(broker.read("alerts")) > seen:
+            per_commit.append(len(broker.read("alerts")) - seen)
+            seen = len(broker.read("alerts"))
+    assert per_commit == [20] * 5
+
+
+def test_the_first_transaction_comes_at_once(broker):
+    """It ends what a killed predecessor left open, which would hold up all readers of the topic alerts."""
+    commits = []
+    intake(broker, lambda: commits.append(1)).step()
+    assert commits
+
+
+def test_a_single_packet_is_committed_at_once(broker):
+    send(broker, packet(1))
+    intake(broker).step()
+    assert len(taken(broker)) == 1
+
+
+def test_a_planned_stop_commits_what_was_taken(broker):
+    send(broker, *(packet(n) for n in range(4)))
+    worker = intake(broker, batch=4)
+    worker.step()
+    assert taken(broker) == []
+    worker.finish()
+    assert len(taken(broker)) == 4
+
+
+def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
+    work(broker, intake(broker), 52)
+    entries = [msgspec.json.decode(r.value, type=AccountEntry) for r in broker.read("accounts")]
+    assert 5 <= len(entries) <= 6
+    assert {(entry.stream, entry.partition, entry.worker) for entry in entries} == {
+        ("alert-packets", -1, "alerts-intake-0")
+    }
+
+
+def test_the_account_of_the_process_balances_at_every_step(broker):
+    send(broker, *(packet(n) for n in range(20)), b"x", None)
+    worker = intake(broker, batch=3)
+    for _ in range(10):
+        worker.step()
+        assert worker.account.balance == 0
+    assert worker.account.consumed == 22

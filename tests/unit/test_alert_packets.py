@@ -1,0 +1,230 @@
+"""Alert packets: what goes in comes out, and whatever else the bytes are, the answer is a reason."""
+
+import hashlib
+import json
+import random
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from facade.alerts import packets
+from facade.alerts.messages import Alert, decode_alert
+from facade.alerts.packets import Content, Packet, PacketCodec, Refused, fetch
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.errors import BusError, ConfigError
+from facade.icd.load import load
+from facade.resources import resource
+
+ICD = load()
+CODEC = PacketCodec(ICD)
+HEAD = bytes.fromhex("c301 4cf9ce0d0f478c20")
+"""What programs in other languages are told to begin a packet with."""
+ALERT = Alert(
+    condition="transientDetected", source="lsst/001", severity="INFO", state="ACTIVE", text="5 sigma", raised_at=10**15,
+    sequence=7, values={"snr": 7.5}, traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+)  # fmt: skip
+IMAGES = [Content("difference", "application/fits", bytes(range(256)) * 4), Content("template", "image/png", b"")]
+
+
+def changed(**fields) -> bytes:
+    return CODEC.encode(Alert(**{**{name: getattr(ALERT, name) for name in ALERT.__struct_fields__}, **fields}), IMAGES)
+
+
+def crc_64_avro(text: bytes) -> bytes:
+    """The fingerprint of the Avro specification, by its own words."""
+    empty = 0xC15D213AA4D7A795
+    value = empty
+    for byte in text:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (empty if value & 1 else 0)
+    return value.to_bytes(8, "little")
+
+
+def canonical(schema) -> str:
+    """Parsing Canonical Form of the Avro specification, as far as our schema needs it."""
+    if isinstance(schema, str):
+        return json.dumps(schema)
+    if isinstance(schema, list):
+        return "[" + ",".join(map(canonical, schema)) + "]"
+    parts = dict(schema)
+    if "namespace" in parts or parts.get("type") == "record":
+        parts["name"] = "int.skao.sdp." + parts["name"]
+    order = ("name", "type", "fields", "items", "values")
+    return "{" + ",".join(f'"{key}":{canonical(parts[key])}' for key in order if key in parts) + "}"
+
+
+def test_a_packet_begins_with_the_fingerprint_of_its_schema():
+    """Single-object encoding; a change of the schema is a new fingerprint, and must be meant."""
+    assert crc_64_avro(b'"null"').hex() == "8a8f25cce724dd63"  # the value in Avro's own test suite
+    schema = json.loads(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
+    assert b"\xc3\x01" + crc_64_avro(canonical(schema).encode()) == CODEC.head == HEAD
+    assert CODEC.encode(ALERT).startswith(HEAD)
+
+
+def test_the_avro_schema_has_the_fields_of_the_json_schema():
+    """The same message in two forms: a field that is added to one must be added to the other."""
+    avro = json.loads(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
+    assert {field["name"] for field in avro["fields"]} == set(ICD.messages["alert"]["properties"]) - {"schema"}
+    assert avro["fields"][-1]["name"] == "attachments"
+
+
+def test_the_alert_of_a_packet_is_small_and_says_where_the_attachments_are():
+    alert, text = CODEC.alert(CODEC.encode(ALERT, IMAGES), "3/1724")
+    assert decode_alert(text) == alert
+    jsonschema.validate(json.loads(text), ICD.messages["alert"])
+    assert [one.size for one in alert.attachments] == [1024, 0]
+    assert alert.attachments[0].sha256 == hashlib.sha256(IMAGES[0].content).hexdigest()
+    assert {one.packet for one in alert.attachments} == {"3/1724"}
+    assert len(text) < 1000
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
+
+
+@given(
+    st.builds(
+        Alert,
+        condition=st.from_regex(r"\A[A-Za-z][A-Za-z0-9_.-]{0,99}\Z"),
+        source=st.text(st.characters(codec="utf-8"), min_size=1, max_size=200),
+        severity=st.sampled_from(["INFO", "WARNING", "ALARM", "CRITICAL"]),
+        state=st.sampled_from(["ACTIVE", "CLEARED"]),
+        text=st.text(st.characters(codec="utf-8"), max_size=2000),
+        raised_at=st.integers(0, 2**53 - 1),
+        sequence=st.integers(0, 2**53 - 1),
+        values=st.dictionaries(TEXT, st.floats(allow_nan=False, allow_infinity=False), max_size=20),
+        traceparent=st.text(st.characters(codec="utf-8"), max_size=55),
+    ),
+    st.lists(
+        st.builds(Content, NAMES, NAMES, st.binary(max_size=3000)), max_size=16, unique_by=lambda content: content.name
+    ),
+)
+def test_any_alert_with_any_attachments_comes_out_as_it_went_in(alert, contents):
+    value = CODEC.encode(alert, contents)
+    assert CODEC.decode(value) == Packet(alert, contents)
+    made, text = CODEC.alert(value, "0/0")
+    assert [(a.name, a.content_type, a.size) for a in made.attachments] == [
+        (content.name, content.content_type, len(content.content)) for content in contents
+    ]
+    assert decode_alert(text) == made
+
+
+GOOD = CODEC.encode(ALERT, IMAGES)
+_MANY = [Content(str(number), "", b"") for number in range(17)]
+BAD = {
+    "tombstone": (None, "tombstone", "no value"),
+    "empty": (b"", "empty", "no bytes"),
+    "larger than its topic takes": (HEAD + bytes(8_388_608), "too-large", "at most 8388608 bytes, got 8388618"),
+    "text": (b"hello", "not-avro", "expected C3 01 and a fingerprint, got 68 65 6c 6c 6f"),
+    "marker only": (b"\xc3\x01", "not-avro", "fingerprint"),
+    "an alert in JSON": (b'{"schema": "alert/1"}', "not-avro", "C3 01"),
+    "the registry's wire form": (b"\x00\x00\x00\x00\x07" + GOOD[10:], "not-avro", "C3 01"),
+    "another schema": (b"\xc3\x01" + crc_64_avro(b'"null"'), "unknown-schema", "20, got 8a8f25cce724dd63"),
+    "head only": (HEAD, "not-avro", "EOFError"),
+    "broken off": (GOOD[:-1], "not-avro", "EOFError"),
+    "broken off in an image": (GOOD[:600], "not-avro", "EOFError"),
+    "something after it": (GOOD + b"more", "not-avro", "nothing after the packet, got 4 bytes"),
+    "text that is not UTF-8": (GOOD.replace(b"5 sigma", b"\xff sigma"), "not-avro", "UnicodeDecodeError"),
+    "length below 0": (HEAD + b"\x01", "not-avro", "broken"),
+    "length beyond all": (HEAD + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", "not-avro", "broken"),
+    "number without end": (HEAD + b"\xff" * 100, "not-avro", "broken"),
+    "condition with a blank": (changed(condition="no blanks"), "schema", "regex"),
+    "no condition": (changed(condition=""), "schema", "regex"),
+    "no source": (changed(source=""), "schema", "length"),
+    "unknown severity": (changed(severity="BAD"), "schema", "BAD"),
+    "unknown state": (changed(state="active"), "schema", "active"),
+    "oversized text": (changed(text="x" * 2001), "schema", "2000"),
+    "time below 0": (changed(raised_at=-1), "schema", ">= 0"),
+    "sequence beyond what JSON can say": (changed(sequence=2**53), "schema", "9007199254740991"),
+    "not a number": (changed(values={"a": float("nan")}), "schema", "null"),
+    "oversized values": (changed(values={"x" * 65_000: 1.0}), "too-large", "65536 bytes without the attachments"),
+    "17 attachments": (CODEC.encode(ALERT, _MANY), "schema", "16"),
+    "attachment with a long name": (CODEC.encode(ALERT, [Content("x" * 201, "", b"")]), "schema", "200"),
+    "two attachments of one name": (CODEC.encode(ALERT, [IMAGES[0], IMAGES[0]]), "attachment", "different names"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_packet_is_a_result_with_a_reason(name):
+    value, reason, detail = BAD[name]
+    made = CODEC.alert(value, "0/0")
+    assert isinstance(made, Refused)
+    assert made.reason == reason
+    assert made.path.startswith("$")
+    assert detail in made.detail
+    assert made.detail.isprintable()
+    assert len(made.detail) < 500
+
+
+def test_damaged_packets_never_raise():
+    """Bits turned over, parts cut out and put in twice: a result each time."""
+    dice = random.Random(8)
+    outcomes = set()
+    for _ in range(5000):
+        value = bytearray(GOOD)
+        for _ in range(dice.randrange(1, 4)):
+            at = dice.randrange(10, min(len(value), 220))
+            kind = dice.randrange(3)
+            if kind == 0:
+                value[at] ^= 1 << dice.randrange(8)
+            elif kind == 1:
+                del value[at : at + dice.randrange(1, 9)]
+            else:
+                value[at:at] = value[at : at + dice.randrange(1, 9)]
+        made = CODEC.alert(bytes(value), "0/0")
+        outcomes.add(str(made.reason) if isinstance(made, Refused) else "used")
+    assert {"not-avro", "schema"} <= outcomes
+
+
+@given(st.binary(max_size=400))
+def test_bytes_behind_a_good_head_never_raise(tail):
+    assert isinstance(CODEC.alert(HEAD + tail, "0/0"), Refused | tuple)
+
+
+def test_writing_refuses_what_the_avro_schema_has_no_type_for():
+    with pytest.raises(ValueError, match="packet of transientDetected by lsst/001"):
+        changed(sequence="seven")
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(packets, "fastavro", None)
+    with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[alerts\]'"):
+        PacketCodec(ICD)
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    broker = MemoryBroker(ManualClock(), {"alert-packets": 10})
+    for number in range(3):
+        broker.append(Record(topic="alert-packets", key=b"x", value=b"%d" % number, partition=3))
+    bus = MemoryBus(broker)
+    bus.waits = True
+    return bus
+
+
+def test_a_packet_is_fetched_by_its_place(bus):
+    assert fetch(bus, "3/1", ManualClock()).value == b"1"
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [("3/3", "behind the newest"), ("3", "expected partition/offset"), ("3/-1", "expected"), ("../3/1", "expected")],
+)
+def test_a_place_without_a_packet_is_an_error_that_says_so(bus, place, says):
+    with pytest.raises(BusError, match=says):
+        fetch(bus, place, ManualClock())
+
+
+def test_a_packet_that_is_gone_is_not_taken_for_the_next_one(bus, monkeypatch):
+    """The broker gives the next record that it still has."""
+    found = bus.read_all("alert-packets")
+    opened = bus.open_reader({"alert-packets": [3]}, {"alert-packets": {3: 0}})
+    monkeypatch.setattr(opened, "take", lambda limit, timeout: found[2:])
+    monkeypatch.setattr(bus, "open_reader", lambda topics, start: opened)
+    with pytest.raises(BusError, match=r"3/1 is not on alert-packets any more.*the next is at 2"):
+        fetch(bus, "3/1", ManualClock())

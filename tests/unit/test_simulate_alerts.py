@@ -1,0 +1,248 @@
+"""The simulator of alerts: what it says it sent is what it sent, and what is to be bad is refused for that reason."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from facade.alerts.messages import decode_alert
+from facade.alerts.packets import Packet, PacketCodec, Refused
+from facade.bus.port import Record
+from facade.cli.simulate import app
+from facade.clock import ManualClock
+from facade.errors import ConfigError
+from facade.icd.load import load
+from facade.simulate.alert_stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
+from facade.simulate.alerts import (
+    AlertReport,
+    AlertSimulator,
+    AlertStop,
+    Bursts,
+    read_alert_report,
+    write_alert_report,
+)
+from tests.support.alerting import Bench
+
+ICD = load()
+CODEC = PacketCodec(ICD)
+CONDITIONS = tuple(ICD.conditions)
+NOW_US = 1_800_000_000_000_000
+
+
+class Outlet:
+    """Takes everything; confirms it when flushed, or what it is told to."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bytes, bytes | None]] = []
+        self.queued = self.failed = self.backlog = 0
+        self.flushes = True
+
+    @property
+    def delivered(self) -> int:
+        return self.queued - self.backlog - self.failed
+
+    def send_many(self, topic, keys, values):
+        self.records += [(topic, key, value) for key, value in zip(keys, values, strict=True)]
+        self.queued += len(values)
+
+    def poll(self, timeout=0.0):
+        self.backlog = max(self.backlog - 1000, 0) if self.flushes else self.backlog
+
+    def flush(self, timeout):
+        self.backlog = 0 if self.flushes else self.backlog
+        return self.backlog == 0
+
+    def abandon(self):
+        self.failed, self.backlog = self.failed + self.backlog, 0
+
+
+def stream(codec=None, **options) -> AlertStream:
+    return AlertStream(AlertScenario(**{"conditions": CONDITIONS, **options}), codec)
+
+
+def taken(one: AlertStream, count: int, now_us: int = NOW_US) -> list:
+    return [decode_alert(value) for value in one.take(count, now_us)[1]]
+
+
+def test_the_same_seed_gives_the_same_alerts_however_they_are_cut():
+    options = {"seed": 5, "unknown": 0.1, "garbage": 0.1, "chatter": True}
+    whole, parts = stream(**options), stream(**options)
+    keys, values = whole.take(1000, NOW_US)
+    cut = [parts.take(10, NOW_US) for _ in range(100)]
+    assert [key for part, _ in cut for key in part] == keys
+    assert [value for _, part in cut for value in part] == values
+    assert stream(**{**options, "seed": 6}).take(1000, NOW_US)[1] != values
+
+
+@pytest.mark.parametrize("options", [{}, {"flood": True}, {"chatter": True}, {"unknown": 0.3}], ids=str)
+def test_the_account_is_what_was_given_out(options):
+    """Counted again from the records: per source, and the last state of each alarm; a clear names its beginning."""
+    one, counts, states, began = stream(**options), Counter(), {}, {}
+    for number in range(50):
+        for alert in taken(one, 100, NOW_US + number):
+            counts[alert.source] += 1
+            assert alert.sequence == counts[alert.source]
+            if states.get(alert.key, "CLEARED") == "CLEARED":
+                assert alert.state == "ACTIVE"
+                began[alert.key] = alert.raised_at
+            assert alert.raised_at == began[alert.key]
+            states[alert.key] = alert.state
+    account = one.account
+    assert account.alerts == 5000
+    assert {name: source.count for name, source in account.sources.items()} == counts
+    assert {name: source.last_sequence for name, source in account.sources.items()} == counts
+    assert account.alarms == {f"{condition}@{source}": state for (condition, source), state in states.items()}
+    assert set(states.values()) == ({"ACTIVE"} if options == {"flood": True} else {"ACTIVE", "CLEARED"})
+
+
+def test_a_flood_makes_alarm_after_alarm_new():
+    one = stream(flood=True, sources=20)
+    assert len({alert.key for alert in taken(one, 20 * len(CONDITIONS))}) == 20 * len(CONDITIONS)
+
+
+def test_half_of_chatter_is_one_alarm_that_comes_and_goes():
+    alerts = taken(stream(chatter=True), 100)[::2]
+    assert {alert.key for alert in alerts} == {(CONDITIONS[0], "simulated-000")}
+    changes = Counter(alert.state for alert in alerts)
+    assert changes["CLEARED"] > 15
+
+
+def test_unknown_conditions_are_not_in_the_icd():
+    alerts = taken(stream(unknown=0.25), 4000)
+    assert sum(alert.condition not in CONDITIONS for alert in alerts) == pytest.approx(1000, abs=150)
+
+
+def test_the_device_server_finds_what_the_account_says():
+    """Through the real flow: each alert numbered, each bad record set aside as foretold, each state right."""
+    bench = Bench()
+    server = bench.server()
+    one = stream(sources=5, unknown=0.1, garbage=0.1, chatter=True)
+    for _ in range(20):
+        keys, values = one.take(50, bench.now_us)
+        for key, value in zip(keys, values, strict=True):
+            bench.broker.append(Record(topic="alerts", key=key, value=value))
+        server.cycle()
+    bench.clock.sleep(100)  # delays of the ICD end
+    server.cycle()
+    account = one.account
+    assert Counter(letter.partition(":")[0] for letter in bench.letters()) == account.dead_letters
+    assert set(account.garbage) == set(BAD_ALERTS)
+    assert server.flow.alerts == account.alerts
+    assert len(server.events()) == account.alerts
+    for name, state in account.alarms.items():
+        condition, _, source = name.partition("@")
+        alarm = server.ledger.get((condition, source))
+        assert (alarm is not None and alarm.state in ("UNACK", "ACKED")) == (state == "ACTIVE")
+
+
+@pytest.mark.parametrize("kind", bad_packets(CODEC.encode(decode_alert(stream().take(1, NOW_US)[1][0]))))
+def test_each_bad_packet_is_refused_for_the_reason_foretold(kind):
+    value, reason = bad_packets(stream(CODEC, packet_size=1000).take(1, NOW_US)[1][0])[kind]
+    refused = CODEC.alert(value, "0/0")
+    assert isinstance(refused, Refused)
+    assert refused.reason == reason
+
+
+def test_a_night_is_packets_of_two_images_by_detector():
+    one = stream(CODEC, sources=189, packet_size=136_000, conditions=("transientDetected",))
+    keys, values = one.take(30, NOW_US)
+    assert one.topic == "alert-packets"
+    for key, value in zip(keys, values, strict=True):
+        packet = CODEC.decode(value)
+        assert isinstance(packet, Packet)
+        assert packet.alert.source.encode() == key
+        assert (packet.alert.condition, packet.alert.state) == ("transientDetected", "ACTIVE")
+        assert [len(content.content) for content in packet.contents] == [68_000, 68_000]
+        assert 136_000 < len(value) < 136_500
+    assert len(set(values)) == 30
+
+
+def simulator(one: AlertStream, outlet: Outlet, clock: ManualClock, reports: list, **options) -> AlertSimulator:
+    return AlertSimulator(one, outlet, clock=clock, topic_name="t.alerts", each_second=reports.append, **options)
+
+
+def test_bursts_begin_on_time_and_leave_nothing_out():
+    clock = ManualClock()
+    bursts, begin, given = Bursts(1200, 10.0, clock), clock.monotonic(), Counter()
+    while clock.monotonic() - begin < 35:
+        given[round(clock.monotonic() - begin)] += bursts.take()
+    assert +given == Counter({0: 1200, 10: 1200, 20: 1200, 30: 1200})
+
+
+def test_a_burst_that_takes_too_long_is_followed_by_the_next_and_no_more():
+    clock = ManualClock()
+    bursts, total = Bursts(1000, 1.0, clock, chunk=100), 0
+    for _ in range(20):
+        total += bursts.take()
+        clock.sleep(1.0)
+    assert total == 2000
+
+
+def test_a_run_ends_with_its_count_and_reports_it():
+    clock, outlet, reports = ManualClock(), Outlet(), []
+    final = simulator(stream(garbage=0.1), outlet, clock, reports, bursts=(1000, 10.0)).run(AlertStop(alerts=2500))
+    assert (final.finished, final.stopped_by, final.alerts, final.undelivered) == (True, "count", 2500, 0)
+    assert final.queued == final.sent == len(outlet.records) == 2500 + sum(final.garbage.values())
+    assert final.elapsed == pytest.approx(20, abs=0.5)
+    assert reports[-1] is final
+    assert {topic for topic, _, _ in outlet.records} == {"alerts"}
+
+
+def test_a_steady_run_keeps_its_rate():
+    clock, outlet = ManualClock(), Outlet()
+    final = simulator(stream(), outlet, clock, [], rate=50.0).run(AlertStop(seconds=10))
+    assert final.stopped_by == "seconds"
+    assert final.alerts == pytest.approx(500, abs=12)
+
+
+def test_a_stop_ends_the_run_with_a_report():
+    clock, outlet, reports = ManualClock(), Outlet(), []
+    one = simulator(stream(), outlet, clock, reports, rate=100.0)
+    one._each_second = lambda report: (reports.append(report), one.stop())
+    final = one.run(AlertStop())
+    assert final.stopped_by == "signal"
+    assert final.alerts == sum(source.count for source in final.sources.values()) > 0
+
+
+def test_what_was_not_confirmed_is_said():
+    clock, outlet, reports = ManualClock(), Outlet(), []
+    one = simulator(stream(), outlet, clock, reports, bursts=(100, 1.0))
+    outlet.backlog, outlet.queued, outlet.flushes = 30, 30, False
+    one.stop()
+    one.stop()
+    assert one.run(AlertStop()).undelivered == 30
+
+
+def test_it_waits_while_too_much_is_unconfirmed():
+    clock, outlet = ManualClock(), Outlet()
+    outlet.backlog = outlet.queued = 60_000
+    final = simulator(stream(), outlet, clock, [], bursts=(100, 1.0)).run(AlertStop(alerts=100))
+    assert final.alerts == 100
+
+
+def test_the_report_is_read_as_it_was_written(tmp_path: Path):
+    final: AlertReport = simulator(stream(), Outlet(), ManualClock(), [], rate=10.0).run(AlertStop(alerts=20))
+    write_alert_report(final, tmp_path / "sent.json")
+    assert read_alert_report(tmp_path / "sent.json") == final
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"unknown": 1.5}, "unknown: expected a share"),
+        ({"conditions": ()}, "expected sources and conditions"),
+        ({"packet_size": 10**9}, "packet size"),
+        ({"packet_size": 1000}, "expected a codec"),
+    ],
+)
+def test_a_scenario_that_cannot_be_is_refused(options, says):
+    with pytest.raises(ConfigError, match=says):
+        stream(**options)
+
+
+@pytest.mark.parametrize(("options", "says"), [(["--every", "5"], "--burst"), (["--visits", "2"], "--night")])
+def test_options_that_need_others_say_so(options, says):
+    done = CliRunner().invoke(app, ["alerts", *options])
+    assert isinstance(done.exception, ConfigError)
+    assert says in str(done.exception)
