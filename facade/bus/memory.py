@@ -4,6 +4,7 @@ It keeps Kafka's promises as far as the port needs them: order within a partitio
 that happen as a whole, positions that survive the reader. It has no durability and no network.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -209,6 +210,7 @@ class MemoryBus:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self.health = BusHealth(connected=True)
+        self._failures: Counter[str] = Counter()
         self.away = False
         """Set to play a broker that does not answer."""
         self.deaf = False
@@ -246,6 +248,7 @@ class MemoryBus:
         """Write a record; a failure is counted."""
         if self.away:
             self.health.failed_writes += 1
+            self._failures[record.topic] += 1
         else:
             self._broker.append(record)
 
@@ -254,9 +257,23 @@ class MemoryBus:
         self._require()
         self._broker.append(record)
 
-    def flush(self, timeout: float) -> bool:
-        """Have nothing queued, unless the broker plays dead."""
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records; BusError when the broker plays dead."""
+        self._require()
+        for record in records:
+            self._broker.append(record)
+
+    def mark(self) -> int:
+        """Give nothing of interest: nothing is queued."""
+        return 0
+
+    def settled(self, mark: int) -> bool:
+        """Know everything, unless the broker plays dead."""
         return not self.away
+
+    def failures(self, topic: str) -> int:
+        """Count the records for a topic that the broker did not take."""
+        return self._failures[topic]
 
     def close(self, timeout: float) -> None:
         """Have nothing queued."""

@@ -148,15 +148,30 @@ class Writer(Protocol):
             It is not known to be there after `timeout` [s]; the message says whether it may be.
         """
 
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records and wait once until all in-sync replicas have all of them.
+
+        Raises
+        ------
+        BusError
+            One of them is not known to be there after `timeout` [s]; others may be.
+        """
+
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
 
 
 class QueueingWriter(Writer, Protocol):
-    """A writer that says when the fate of what it queued is known."""
+    """A writer that tells, without waiting, what became of what it queued."""
 
-    def flush(self, timeout: float) -> bool:
-        """Wait until the fate of what was queued is known, at most `timeout` [s]; False: not yet."""
+    def mark(self) -> int:
+        """Give a mark that stands behind everything queued so far."""
+
+    def settled(self, mark: int) -> bool:
+        """Tell whether the fate of everything before a mark is known."""
+
+    def failures(self, topic: str) -> int:
+        """Count the records for a topic whose delivery failed."""
 
 
 class Reader(Protocol):

@@ -42,7 +42,7 @@ class Endings:
         """To be held while the account is changed."""
 
     def settle(self, call: Call) -> bool:
-        """End a command that must not be executed, by what the log says and what the time is; tell whether it was one.
+        """End a command that must not be executed, by what the log says; tell whether it was one.
 
         It is known afterwards whether the command is to be executed `again`.
         """
@@ -59,7 +59,7 @@ class Endings:
             self.finish(call, "begun-before")  # another member that began it answers for it
             return True
         call.again = known is not None
-        return self.expire(call)
+        return False
 
     def hinder(self, call: Call) -> bool:
         """Look once more at the very moment of beginning, as the bus may have been slow to accept."""
@@ -74,14 +74,35 @@ class Endings:
 
     def expire(self, call: Call) -> bool:
         """End a command for which it is too late; tell whether it is."""
-        late = self._outbox.now_us() - call.message.not_after
-        if late <= 0:
+        if not self.is_late(call):
             return False
-        if call.again:
+        if not call.again:
+            late = self._outbox.now_us() - call.message.not_after
+            self.refuse(call, f"expired: it had to begin {late / 1e6:.3f} s ago")
+        elif self._is_ours(call):
             self.put_right(call.device, call.command)
             self.end(call, "FAILED", f"{_KILLED}, and now it is too late to begin it again")
-        else:
-            self.end(call, "REJECTED", f"expired: it had to begin {late / 1e6:.3f} s ago")
+        return True
+
+    def is_late(self, call: Call) -> bool:
+        """Tell whether it is too late for a command to begin."""
+        return self._outbox.now_us() > call.message.not_after
+
+    def refuse(self, call: Call, why: str) -> None:
+        """Refuse a command, unless its partition has moved: whoever has it now may have begun it.
+
+        Not for the thread that takes the commands, which would wait here for what only itself can learn.
+        """
+        if self._is_ours(call):
+            self.end(call, "REJECTED", why)
+
+    def _is_ours(self, call: Call) -> bool:
+        """Tell, surely, whether a command is ours to end; one that is not is finished here."""
+        if not call.committed and not self._outbox.insist(lambda: self._offsets.prove(call)):
+            return False
+        if call.moved and not call.committed:
+            self.finish(call, "moved")
+            return False
         return True
 
     def interrupted(self, begun: AckMessage, headers: Headers = ()) -> None:

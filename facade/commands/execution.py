@@ -5,13 +5,16 @@
 - What other records, other members of the group or an earlier life of this controller have already
   begun or ended is read from ``command-acks``: a command that has an outcome is not executed, one that
   was cut short is executed again if it is repeatable and has FAILED if it is not.
-- A command that could only begin after its ``not_after`` is refused, however long it has waited here.
+- A command that could only begin after its ``not_after`` is refused, however long it has waited here;
+  for that, or for its state, only when its partition is proven to be ours still: who stood still
+  meanwhile does not know whether another member has begun it.
 - A command that *overtakes* cancels what its device executes, and ends what the device has queued.
 
 `step` is called by one thread and `execute_next` by one for each device; a test calls both in turn.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Mapping
 
@@ -213,22 +216,26 @@ class Execution:
             known = ", ".join(sorted(self._controller.handlers))
             self._endings.end(call, "REJECTED", f"expected one of the commands that {self._name} knows, {known}")
             return
-        if command.overtakes:
+        if command.overtakes and not self._endings.is_late(call):
             why = f"ended by {call.command} {call.id}"
             for other in self._queues.overtake(call, why):
-                if not self._endings.settle(other):
+                if not self._endings.settle(other) and not self._leave_late(other):
                     self._endings.end(other, "ABORTED", why)
-        if not self._queues.put(call, LONGEST_QUEUE):
+        if not self._leave_late(call) and not self._queues.put(call, LONGEST_QUEUE):
             self._endings.end(call, "REJECTED", f"{LONGEST_QUEUE} commands of {call.device} wait already")
+
+    def _leave_late(self, call: Call) -> bool:
+        """Leave what is late to its device's thread, which can wait for the proof that it may be refused."""
+        return self._endings.is_late(call) and self._queues.put(call, math.inf)
 
     # Execution.
 
     def _execute(self, call: Call) -> None:
-        if self._endings.settle(call):
+        if self._endings.settle(call) or self._endings.expire(call):
             return
         command = self._commands[call.device][call.command]
         if not call.again and (why := self._refusal(call, command)):
-            self._endings.end(call, "REJECTED", why)
+            self._endings.refuse(call, why)
             return
         if not self._begin(call) or self._endings.hinder(call):
             return

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,18 +78,25 @@ class Outbox:
         return self._send(ack_record(ack, headers), until_us)
 
     def report(self, device: str, values: Mapping[str, str], command: str, headers: Headers) -> None:
-        """Write states durably; see `facade.commands.controller.Device.report`."""
-        for name, value in values.items():
-            message = StateMessage(
-                device=device, attribute=name, value=value, time=self.now_us(), origin=self._component, command=command
-            )
-            if len(value) > _LONGEST_VALUE:
-                raise ValueError(f"{name}: expected at most {_LONGEST_VALUE} characters, got {len(value)}")
-            try:
-                self.states.set(message)
-            except KeyError:
-                raise ValueError(f"{device}: the ICD has no reported attribute {name!r}") from None
-            if not self._send(replace(state_record(message), headers=headers)):
+        """Write states durably; see `facade.commands.controller.Device.report`.
+
+        Whoever sees the last value, commonly obsState, finds the others on the bus: it is sent when they are there.
+        """
+        records: list[Record] = []
+        try:
+            for name, value in values.items():
+                message = StateMessage(
+                    device=device,
+                    attribute=name,
+                    value=value,
+                    time=self.now_us(),
+                    origin=self._component,
+                    command=command,
+                )
+                records.append(replace(self._keep(message), headers=headers))
+        finally:
+            # What came before a value that is wrong is known here already, so it is sent all the same.
+            if not self._send_states(records):
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
     def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
@@ -109,6 +116,24 @@ class Outbox:
     def now_us(self) -> int:
         """Give the time [Unix us]."""
         return round(self._clock.now() * 1e6)
+
+    def _keep(self, message: StateMessage) -> Record:
+        """Take a value over into the known states, and give the record that tells it."""
+        if len(message.value) > _LONGEST_VALUE:
+            raise ValueError(
+                f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"
+            )
+        try:
+            self.states.set(message)
+        except KeyError:
+            raise ValueError(f"{message.device}: the ICD has no reported attribute {message.attribute!r}") from None
+        return state_record(message)
+
+    def _send_states(self, records: Sequence[Record]) -> bool:
+        others = records[:-1]
+        if others and not self.insist(lambda: self._writer.send_all_durably(others, _CONFIRM)):
+            return False
+        return all(self._send(last) for last in records[-1:])
 
     def _send(self, record: Record, until_us: float = float("inf")) -> bool:
         return self.insist(lambda: self._writer.send_durably(record, _CONFIRM), until_us)

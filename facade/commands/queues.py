@@ -29,7 +29,7 @@ class Queues:
         with self._changed:
             self._live.pop(call.id, None)
 
-    def put(self, call: Call, limit: int) -> bool:
+    def put(self, call: Call, limit: float) -> bool:
         """Have a call wait for its turn; False when as many as `limit` wait already."""
         with self._changed:
             queue = self._waiting[call.device]

@@ -244,6 +244,10 @@ class FaultyWriter:
         for changed in self._changed(record):
             self._writer.send_durably(changed, timeout)
 
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write what becomes of records."""
+        self._writer.send_all_durably([changed for record in records for changed in self._changed(record)], timeout)
+
     def close(self, timeout: float) -> None:
         """Wait for what is queued."""
         self._writer.close(timeout)

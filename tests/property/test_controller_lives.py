@@ -138,7 +138,15 @@ class Controllers(RuleBasedStateMachine):
         if member not in self.busy:
             self.move(EVERYTHING if member == "one" else frozenset())
             self.catch_up(member)
-            self.do(member, lambda life: life.execution.execute_next(device))
+
+            def work(life: Life) -> None:
+                self.busy.add(member)  # a device has one thread, which is taken now
+                try:
+                    life.execution.execute_next(device)
+                finally:
+                    self.busy.discard(member)
+
+            self.do(member, work)
 
     def perform(self, script: Script) -> None:
         for name, *arguments in script:

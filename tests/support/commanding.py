@@ -36,6 +36,7 @@ class Sink:
 
     def push(self, device, attribute, reading):
         self.pushed.append((device, attribute, reading))
+        return True
 
 
 class Server:

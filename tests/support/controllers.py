@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -138,6 +138,13 @@ class Bus(MemoryBus):
         self._site = site
         self.refuse: Callable[[Record], bool] = lambda record: False
 
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        self.away = any(map(self.refuse, records))
+        try:
+            super().send_all_durably(records, timeout)
+        finally:
+            self.away = False
+
     def send_durably(self, record: Record, timeout: float) -> None:
         status = decode_ack(record.value).status if record.topic == ACKS else "state"
         if self.refuse(record):
@@ -164,6 +171,25 @@ class Member(MemoryGroupMember):
         self._site.reach(f"after {early} commit")
 
 
+class _Pauses(ManualClock):
+    """The site's clock as one life has it: while a thread pauses, the one that takes goes on."""
+
+    def __init__(self, site: Site, meanwhile: Callable[[], None]) -> None:
+        super().__init__()
+        self._site = site
+        self._meanwhile = meanwhile
+
+    def now(self) -> float:
+        return self._site.clock.now()
+
+    def monotonic(self) -> float:
+        return self._site.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._site.clock.sleep(seconds)
+        self._meanwhile()
+
+
 class Life:
     """One life of a controller: from its start until it is killed."""
 
@@ -176,8 +202,9 @@ class Life:
         self.handle: Callable[[Call], Any] = lambda call: None
         self.controller = controller or self._controller(component)
         self.execution = Execution(
-            self.controller, ICD, DEVICES, self.member, self.bus, clock=site.clock, wait=self._wait
+            self.controller, ICD, DEVICES, self.member, self.bus, clock=_Pauses(site, self._pause), wait=self._wait
         )
+        self._stepping = False
         self._current: Call | None = None
 
     def _controller(self, component: str) -> Controller:
@@ -199,9 +226,17 @@ class Life:
     def _wait(self, event: threading.Event, seconds: float) -> None:
         self.meanwhile(None)
 
+    def _pause(self) -> None:
+        if not self._stepping:
+            self.step()
+
     def step(self) -> None:
+        before, self._stepping = self._stepping, True
         self.site.passed.append("idle")
-        self.execution.step(0.0)
+        try:
+            self.execution.step(0.0)
+        finally:
+            self._stepping = before
 
     def start(self) -> "Life":
         """Read what was before, and get the partitions."""

@@ -208,6 +208,16 @@ def test_an_expired_command_is_refused_at_once(site: Site) -> None:
     assert not site.begun
 
 
+def test_an_expired_command_is_refused_though_another_overtakes_it(site: Site) -> None:
+    """It was never begun, which ABORTED would leave open; and one that has expired itself overtakes nothing."""
+    running, expired = site.send("ReleaseAllResources", within=60.0), site.send("Abort", within=2.0)
+    site.clock.sleep(3.0)
+    valid = site.send("Off")
+    live(site)
+    assert [site.outcome(message) for message in (running, expired, valid)] == ["ABORTED", "REJECTED", "COMPLETED"]
+    assert [id for id, _ in site.begun] == [valid.id]
+
+
 def test_a_bus_that_accepts_slowly_does_not_make_it_late(site: Site) -> None:
     """The bus takes the ACCEPTED only after the command has expired: then it is refused, not begun."""
     message = site.send(within=5.0)
@@ -342,6 +352,30 @@ def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> N
         "7", "null", '["a", "b"]', '{"receptors": ["SKA001"]}', "READY"
     ]  # fmt: skip
     assert seen == {"scanID": 7, "scanTypes": ("a", "b"), "obsState": "READY", "ebID": "null"}
+
+
+def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site) -> None:
+    """The broker refuses one of the others for a while: whoever sees obsState can rely on all that was said with it."""
+    site.send()
+    life = Life(site)
+    until = site.clock.now() + 60.0
+    life.bus.refuse = lambda record: b"scanID" in record.value and site.clock.now() < until
+    seen = []
+    site.when["before state"] = lambda: seen.append([site.reported(name) for name in ("scanType", "scanID")])
+    life.handle = lambda call: call.report(scanType="a", scanID=7, obsState="READY")
+    life.work()
+    assert [values[-1:] for values in seen[0]] == [["a"], ["7"]]
+    assert site.reported("obsState")[-1] == "READY"
+
+
+def test_what_came_before_a_value_that_is_wrong_is_reported(site: Site) -> None:
+    """The handler goes by it already, so the bus must know as well."""
+    message = site.send()
+    life = Life(site)
+    life.handle = lambda call: call.report(scanID=7, scanType="a", obsState="REDY")
+    life.work()
+    assert site.outcome(message) == "FAILED"
+    assert (site.reported("scanID"), site.reported("scanType")) == (["7"], ["a"])
 
 
 def test_a_result_that_is_no_json_is_no_failure(site: Site) -> None:
@@ -705,6 +739,24 @@ class TestGroup:
         life.execution.execute_next(SECOND)
         assert not site.begun
         assert site.statuses(message) == ["ACCEPTED"]
+
+    @pytest.mark.parametrize("begun", [True, False], ids=["that another has executed", "that is too late to repeat"])
+    def test_who_has_not_heard_that_its_partition_went_refuses_nothing(self, site: Site, begun: bool) -> None:
+        """It stood still with a command in its queue until that was too late; whose it is now must be asked first."""
+        message = site.send("ReleaseAllResources")
+        former = Life(site, component="former").start()
+        former.step()
+        if not begun:
+            site.crash_at = "handler"
+        former.member.assign([])
+        former.member.take(0, 0.0)  # so far only the client knows
+        live(site, component="other")
+        site.clock.sleep(6.0)
+        former.execution.execute_next(FIRST)
+        assert site.statuses(message) == (["ACCEPTED", "COMPLETED"] if begun else ["ACCEPTED"])
+        assert former.execution.account.reasons == {"moved": 1}
+        live(site, component="other")
+        assert site.outcome(message) == ("COMPLETED" if begun else "FAILED")
 
     def test_what_runs_ends_where_it_runs(self, site: Site) -> None:
         """A partition that goes and comes back while a command runs: it is not begun a second time."""

@@ -8,7 +8,10 @@ from facade.bus.port import Record
 
 def to_record(connection: Connection, message: Message) -> Record:
     """Give a message in the form that the rest of the package knows."""
-    headers = message.headers() or ()
+    try:
+        headers = message.headers() or ()
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: no reason to lose the record, nor its batch
+        headers = (("unreadable-headers", b""),)
     return Record(
         topic=connection.name(message.topic()),
         key=message.key(),

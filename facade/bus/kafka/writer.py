@@ -1,6 +1,7 @@
 """Writes records, idempotently and to all in-sync replicas: single ones, or streams at full speed."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,48 +30,84 @@ class KafkaWriter:
         )
         self.delivered = 0
         """Records that all in-sync replicas have."""
+        self._lock = threading.Lock()
+        self._mark = 0
+        self._under_way: Counter[int] = Counter()
+        """Records whose fate is not known, by the mark before them; only of `send`."""
+        self._failures: Counter[str] = Counter()
 
     def send(self, record: Record) -> None:
         """Queue a record; a failure is counted and logged, not raised."""
-        try:
-            self._produce(record, self._on_delivery)
-            self._producer.poll(0)
-        except (KafkaException, BufferError) as error:
-            self._health.failed_writes += 1
-            self._connection.note(self._health, f"record for {record.topic} was not queued: {error}")
-
-    def send_durably(self, record: Record, timeout: float) -> None:
-        """Write a record and wait until all in-sync replicas have it; see `facade.bus.port.Writer`."""
-        done = threading.Event()
-        outcome: list[KafkaError | None] = []
+        mark = self._mark
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            outcome.append(error)
+            self._count(mark, -1, record.topic if error is not None else "")
             self._on_delivery(error, message)
-            done.set()
 
+        self._count(mark, 1)
         try:
             self._produce(record, on_delivery)
         except (KafkaException, BufferError) as error:
-            raise BusError(f"record for {record.topic} was not sent: {error}") from error
+            self._count(mark, -1, record.topic)
+            self._health.failed_writes += 1
+            self._connection.note(self._health, f"record for {record.topic} was not queued: {error}")
+        self._producer.poll(0)
+
+    def mark(self) -> int:
+        """Give a mark that stands behind everything queued so far."""
+        self._mark += 1
+        return self._mark
+
+    def settled(self, mark: int) -> bool:
+        """Tell whether the fate of everything before a mark is known."""
+        self._producer.poll(0)
+        with self._lock:
+            return all(before >= mark for before in self._under_way)
+
+    def _count(self, mark: int, change: int, failed: str = "") -> None:
+        with self._lock:  # whichever thread polls is told about the records of all
+            self._under_way[mark] += change
+            if not self._under_way[mark]:
+                del self._under_way[mark]
+            if failed:
+                self._failures[failed] += 1
+
+    def failures(self, topic: str) -> int:
+        """Count the records for a topic whose delivery failed."""
+        return self._failures[topic]
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write a record and wait until all in-sync replicas have it; see `facade.bus.port.Writer`."""
+        self.send_all_durably([record], timeout)
+
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records and wait until all in-sync replicas have them; see `facade.bus.port.Writer`."""
+        outcomes: list[KafkaError | None] = []
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._on_delivery(error, message)
+            outcomes.append(error)
+
         deadline = self._connection.clock.monotonic() + timeout
-        while not done.is_set() and (left := deadline - self._connection.clock.monotonic()) > 0:
+        for record in records:
+            try:
+                self._produce(record, on_delivery)
+            except (KafkaException, BufferError) as error:
+                raise BusError(f"record for {record.topic} was not sent: {error}") from error
+        while len(outcomes) < len(records) and (left := deadline - self._connection.clock.monotonic()) > 0:
             self._producer.poll(min(left, 0.005))  # another thread may serve the report in the meantime
-        if not done.is_set():
+        topic = records[0].topic if records else ""
+        if len(outcomes) < len(records):
             raise BusError(
-                f"no broker of {self._connection.bootstrap} confirmed the record for {record.topic} within {timeout} s;"
+                f"no broker of {self._connection.bootstrap} confirmed the record for {topic} within {timeout} s;"
                 " it may still arrive"
             )
-        if outcome[0] is not None:
-            raise BusError(f"record for {record.topic} was refused: {outcome[0].str()}")
+        for refused in filter(None, outcomes):
+            raise BusError(f"record for {topic} was refused: {refused.str()}")
 
     def poll(self) -> None:
         """Serve delivery reports."""
         self._producer.poll(0)
-
-    def flush(self, timeout: float) -> bool:
-        """Wait until the fate of what was queued is known, at most `timeout` [s]; False: not yet."""
-        return int(self._producer.flush(timeout)) == 0
 
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
