@@ -9,6 +9,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -28,10 +29,6 @@ _NEWEST = 2**62
 """Higher than any number: what follows it is nothing, and the answer says what the newest one is."""
 _GONE = re.compile(r"sequence: expected at least (\d+)")
 """How the device says that it no longer has what is asked for, and from where on it has everything."""
-
-
-def _log_loss(text: str) -> None:
-    _log.error("%s", text)
 
 
 class AlertSubscription:
@@ -56,7 +53,7 @@ class AlertSubscription:
         on_entry: Callable[[Entry], None],
         *,
         start: int | None = None,
-        on_lost: Callable[[str], None] = _log_loss,
+        on_lost: Callable[[str], None] = _log.error,
     ) -> None:
         self._device, self._on_entry, self._on_lost = device_name, on_entry, on_lost
         self.follower: Follower | None = None if start is None else Follower(start)
@@ -106,10 +103,8 @@ class AlertSubscription:
     @staticmethod
     def _unsubscribe(proxy: Any, subscription: int | None) -> None:
         if subscription is not None:
-            try:
+            with suppress(tango.DevFailed):  # of a server that is gone
                 proxy.unsubscribe_event(subscription)
-            except tango.DevFailed as failed:  # of a server that is gone
-                _log.debug("not unsubscribed: %s", failed.args[0].desc)
 
     def _on_event(self, event: Any) -> None:
         if event.err or event.attr_value.value is None:
@@ -131,7 +126,11 @@ class AlertSubscription:
                 except queue.Empty:
                     self._compare(self.follower)
                 while not self._closed.is_set() and (asked := self.follower.missing()) is not None:
-                    self._fill(self.follower, asked)
+                    try:
+                        self._fill(self.follower, asked)
+                    except Exception:  # a mistake of somebody's must not end the thread without a word
+                        _log.exception("what followed alert %d could not be had", asked)
+                        self._closed.wait(_AWAY)
 
     def _compare(self, follower: Follower) -> None:
         """See whether the last event was lost: no other one comes after it and shows the gap."""
@@ -158,11 +157,9 @@ class AlertSubscription:
         except tango.DevFailed as failed:
             self._proxy, self.last_error = None, failed.args[0].desc
             if (gone := _GONE.search(failed.args[0].desc)) and self.follower is not None:
-                first = int(gone[1])
-                self._on_lost(
-                    f"{sequence + 1} to {first} are no longer in the device's memory, only on the topic alerts"
-                )
-                self._give(self.follower.skip(first))
+                last = int(gone[1])
+                self._on_lost(f"{sequence + 1} to {last} are not in the device's memory any more, only on the topic")
+                self._give(self.follower.skip(last))
             else:
                 self._closed.wait(_AWAY)
             return ""

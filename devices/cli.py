@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from devices.alert_faults.cli import alert_faults
+from devices.alert_follow import follow
 from devices.bench.cli import bench
 from devices.demo.options import DemoOptions
 from devices.demo.story import play
@@ -17,6 +19,7 @@ from devices.faults.cli import faults
 from devices.registration import SERVER, instances, register, registration
 from devices.view import draw
 from devices.watch import Watch, look, subscribe_shown
+from facade.cli.alerts import alerts_app
 from facade.cli.app import app, run, stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -128,6 +131,8 @@ def _need_tango_host(tango_host: str) -> None:
 
 app.command()(bench)
 app.command()(faults)
+app.command()(alert_faults)
+alerts_app.command()(follow)
 
 
 def main() -> None:

@@ -4,7 +4,9 @@ import json
 
 import msgspec
 import pytest
+from rich.text import Text
 
+from devices.alert_follow import line
 from facade.alerts.follower import Follower
 from tests.support.alerting import Bench
 
@@ -163,3 +165,34 @@ def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
     assert given[-1].action["operator"] == "ann"
     fresh = Follower(0)
     assert fresh.add_page(0, server.service.desk.since(0)) == given
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            {"alert": {"severity": "ALARM", "state": "ACTIVE", "condition": "c", "source": "s", "text": "[red] 5 > 3"}},
+            "       7  13:46:40.500  ALARM    ACTIVE   c of s  [red] 5 > 3",
+        ),
+        (
+            {
+                "alert": {
+                    "severity": "NEW",
+                    "state": "CLEARED",
+                    "condition": "c",
+                    "source": "s",
+                    "text": "a\n\x1b[2J!",
+                }
+            },
+            "       7  13:46:40.500  NEW      CLEARED  c of s  a  [2J!",
+        ),
+        (
+            {"action": {"action": "COMMENT", "condition": "c", "source": "s", "operator": "ann", "comment": "seen"}},
+            "       7  13:46:40.500  COMMENT           c of s  ann: seen",
+        ),
+    ],
+)
+def test_an_entry_is_a_line(content, says):
+    text = json.dumps({"sequence": 7, "previous": 6, "time": 1_700_056_000.5, **content})
+    (entry,) = Follower(6).take(text)
+    assert Text.from_markup(line(entry)).plain == says
