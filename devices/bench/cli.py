@@ -31,6 +31,7 @@ MEASUREMENTS = {
     "reads": "devices.bench.reads:reads",
     "commands": "devices.bench.commands:commands",
     "alerts": "devices.bench.alerts:alerts",
+    "visit": "devices.bench.visit:visit",
     "alert-restart": "devices.bench.alert_restart:alert_restart",
     "scale": "devices.bench.scale:scale",
 }
