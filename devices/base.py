@@ -106,15 +106,20 @@ class TangoSink:
         """Make a reading the one that clients read."""
         FacadeDevice.present[device.lower()].show(attribute, reading)
 
-    def push(self, device: str, attribute: str, reading: Reading) -> None:
-        """Send a reading as change and archive event."""
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Send a reading as change and archive event; False: Tango could not now."""
         present = FacadeDevice.present[device.lower()]
         try:
             present.push(attribute, reading)
-        except (TypeError, ValueError, OverflowError, tango.DevFailed):
+        except tango.DevFailed as failed:
+            # A call that holds the device for seconds, for example.
+            _log.warning("event not sent device=%s attribute=%s: %s", device, attribute, failed.args[0].desc)
+            return False
+        except (TypeError, ValueError, OverflowError):
             # A value that Tango cannot carry is no reason to hold up those of other attributes.
-            _log.exception("event not sent device=%s attribute=%s reading=%s", device, attribute, reading)
+            _log.exception("event cannot be sent device=%s attribute=%s reading=%s", device, attribute, reading)
             present.withdraw(attribute)
+        return True
 
 
 def device_class(icd: Icd, base: type[FacadeDevice]) -> type[FacadeDevice]:

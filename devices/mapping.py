@@ -22,7 +22,7 @@ _TYPES = {
     "DevString": tango.CmdArgType.DevString,
     "DevEnum": tango.CmdArgType.DevEnum,
 }
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+_BEYOND_ASCII = re.compile(r"[^\x01-\x7f]")
 _EMPTY: dict[str, Any] = {"DevBoolean": False, "DevString": "", "DevDouble": 0.0}
 _QUALITIES = {
     Quality.VALID: tango.AttrQuality.ATTR_VALID,
@@ -70,11 +70,11 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
 
 
 def tango_text(text: str) -> str:
-    r"""Give a text as Tango can carry it: it knows only Latin-1, and many clients only ASCII.
+    r"""Give a text as Tango can carry it: it knows only Latin-1, many clients only ASCII, and NUL ends it.
 
     What is beyond ASCII becomes ``\uXXXX``, which in JSON means the same as before.
     """
-    if text.isascii():
+    if text.isascii() and "\0" not in text:
         return text
 
     def escaped(found: re.Match[str]) -> str:

@@ -76,8 +76,17 @@ class Effects(Protocol):
     def recall(self, record: Record) -> str | None:
         """Take a record of `recalls`; give why it cannot be used, if so."""
 
-    def events(self, now: float) -> Iterable[DeviceReading]:
-        """Give what happened since the last call; each is one event, in this order."""
+    remembered: Sequence[str]
+    """Attributes that are shown right after a restart as they were before."""
+
+    def events(self, now: float, *, current: bool) -> Iterable[DeviceReading]:
+        """Give what happened since the last call; each is one event, in this order.
+
+        Parameters
+        ----------
+        current
+            Whether the newest record of the topic has been read: before that the wall clock says nothing about it.
+        """
 
     def records(self, now: float) -> Iterable[Record]:
         """Give the changes of state since the last call, to be written to `recalls`."""

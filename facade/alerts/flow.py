@@ -27,6 +27,8 @@ from facade.reading import Reading
 LAST_ALERT = "lastAlert"
 _MOST_SOURCES = 10_000
 """Sources whose numbers are followed."""
+_MOST_MISSING = 1_000_000
+"""A source that leaves out more numbers than this counts in another way."""
 _MOST_REFUSALS = 1_000
 """Refused actions that are remembered as such."""
 _REFRESHED_AT_ONCE = 100
@@ -52,6 +54,7 @@ class AlertsFlow:
     partitions: Sequence[int] | None = None
     recalls = messages.STATES
     kept = KEPT
+    remembered: Sequence[str] = (LAST_ALERT,)
 
     def __init__(self, icd: Icd, device: str) -> None:
         self.device = device
@@ -115,6 +118,8 @@ class AlertsFlow:
             return f"action: {message.action}: {why}"
         else:
             self.actions += 1
+        if sequence <= self.log.newest:
+            return None  # read once more: it is there
         text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
@@ -136,9 +141,12 @@ class AlertsFlow:
         self._refreshes.append(id)
         return True
 
-    def events(self, now: float) -> Iterator[DeviceReading]:
+    def events(self, now: float, *, current: bool) -> Iterator[DeviceReading]:
         """Give all events since the last call, in order; each is to be sent."""
-        self.ledger.fire(round(now * 1e6))
+        if current:  # else a record that ends a delay may be among those that have not been read
+            self.ledger.fire(round(now * 1e6))
+        for key, at_us in self.ledger.take_occurrences():
+            self.statistics.occurrence(key, at_us)
         while self._events:
             yield self._events.popleft()
         refreshed = list(islice(self._refreshing, _REFRESHED_AT_ONCE))
@@ -239,16 +247,11 @@ class AlertsFlow:
         return False
 
     def _apply(self, alert: Alert, sequence: int, at_us: int) -> None:
-        before = self.ledger.get(alert.key)
-        occurrence = 0 if before is None else before.occurrence
-        if self.ledger.apply(alert, sequence, at_us):
-            after = self.ledger.get(alert.key)
-            if after is not None and after.occurrence != occurrence:
-                self.statistics.occurrence(alert.key, at_us)
+        self.ledger.apply(alert, sequence, at_us)
         self.statistics.alert(at_us)
         self.alerts += 1
         newest = self._sources.pop(alert.source, None)
-        if newest is not None and alert.sequence > newest:
+        if newest is not None and newest < alert.sequence <= newest + _MOST_MISSING:
             self.missing += alert.sequence - newest - 1
         self._sources[alert.source] = alert.sequence  # at the end: the one that was silent longest is dropped first
         if len(self._sources) > _MOST_SOURCES:
@@ -262,7 +265,7 @@ class AlertsFlow:
             text = msgspec.json.encode({"refresh": id, **content}).decode()
             return self.device, LAST_ALERT, Reading(text, now)
 
-        retained = [alarm for alarm in self.ledger.alarms() if self.ledger.shown(alarm) != states.NORM]
+        retained = [alarm for state, alarm in self.ledger.all_shown() if state != states.NORM]
         yield event(mark="START", sequence=self._newest, alarms=len(retained))
         for alarm in retained:
             yield event(alarm=self.describe(alarm))

@@ -19,7 +19,7 @@ _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
 _REST_US = 600_000_000
 """How long an alarm at rest is remembered, so that an alert that comes late is known as late [us]."""
 _MOST_AT_REST = 10_000
-_MOST_ACTED = 16
+_MOST_ACTED = 256
 """Actions whose effect is remembered with an alarm: more than come between two snapshots."""
 
 
@@ -45,6 +45,9 @@ class Ledger:
         self._resting: dict[AlarmKey, None] = {}
         self._touched: dict[AlarmKey, None] = {}
         self._moved: set[str] = set()
+        self._forgotten: dict[AlarmKey, None] = {}
+        """Those dropped last, should their last records be lost."""
+        self._occurrences: list[tuple[AlarmKey, int]] = []
         self.out_of_order = 0
         """Alerts that were older than what the alarm had already been told."""
         self.skewed = 0
@@ -61,12 +64,18 @@ class Ledger:
 
     def shown(self, alarm: Alarm) -> str:
         """Give the state that operators see."""
-        return states.shown(
-            alarm.state,
-            shelved=alarm.shelved_until > 0,
-            suppressed=self._suppressed(alarm.condition),
-            out_of_service=alarm.out_of_service,
-        )
+        return _shown(alarm, suppressed=self._suppressed(alarm.condition))
+
+    def shown_of(self, condition: str) -> Iterable[tuple[str, Alarm]]:
+        """Give the alarms of a condition with the states that operators see; any thread may ask."""
+        suppressed = self._suppressed(condition)
+        for alarm in list(self.by_condition.get(condition, {}).values()):
+            yield _shown(alarm, suppressed=suppressed), alarm
+
+    def all_shown(self) -> Iterable[tuple[str, Alarm]]:
+        """Give all alarms with the states that operators see; any thread may ask."""
+        for condition in list(self.by_condition):
+            yield from self.shown_of(condition)
 
     def recall(self, alarm: Alarm) -> None:
         """Take over an alarm as it was before a restart."""
@@ -94,25 +103,28 @@ class Ledger:
             When the bus took it [Unix us].
         """
         self.fire(at_us)
-        raised_at = alert.raised_at
-        if not at_us - _BEHIND_US <= raised_at <= at_us + _AHEAD_US:
-            self.skewed += 1
-            raised_at = at_us
+        believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
+        self.skewed += not believed
         alarm = self.get(alert.key)
         if alarm is None:
             alarm = Alarm(condition=alert.condition, source=alert.source, state=states.NORM, through=0)
             self.by_condition.setdefault(alert.condition, {})[alert.source] = alarm
         elif sequence <= alarm.through:
             return False
-        elif alert.sequence < alarm.source_sequence and raised_at <= alarm.raised_at:
+        # What a clock that was far ahead has said must not hide what it says once it is right.
+        repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
+        if alert.sequence < alarm.source_sequence and alert.raised_at <= alarm.source_raised_at and not repaired:
             self.out_of_order += 1
             return False
+        anew = alert.raised_at > alarm.source_raised_at or not alarm.raised_at or repaired
         if alert.state == ACTIVE:
-            self._raise(alarm, alert, raised_at, sequence, at_us)
+            self._raise(alarm, alert, sequence, at_us, anew=anew)
         else:
             self._clear(alarm, at_us)
         alarm.text, alarm.source_sequence, alarm.through = alert.text, alert.sequence, sequence
-        alarm.raised_at = max(raised_at, alarm.raised_at) if alert.state != ACTIVE else raised_at
+        if anew or (alert.state == ACTIVE and alert.raised_at != alarm.source_raised_at):
+            alarm.source_raised_at = alert.raised_at
+            alarm.raised_at = alert.raised_at if believed else at_us
         self._touch(alarm, at_us)
         return True
 
@@ -141,7 +153,8 @@ class Ledger:
         alarm.action, alarm.operator, alarm.comment = action.action, action.operator, action.comment
         alarm.acted_at, alarm.through = action.time, sequence
         alarm.acted = [*alarm.acted, sequence][-_MOST_ACTED:]
-        self._plan(alarm)
+        if action.action == "SHELVE":
+            self._plan(alarm)
         self._touch(alarm, at_us)
         return None
 
@@ -180,7 +193,7 @@ class Ledger:
             if alarm.pending and alarm.pending_at <= at_us:
                 event, alarm.pending = alarm.pending, ""
                 if event == states.RAISE:
-                    self._begin(alarm, alarm.pending_occurrence)
+                    self._begin(alarm, states.RAISE, alarm.pending_occurrence, at_us)
                 else:
                     self._step(alarm, self._clearing(alarm))
                 self._touch(alarm, at_us)
@@ -194,6 +207,9 @@ class Ledger:
         for key in self._overdue(now_us):
             self.forget(key)
             touched[key] = None
+            self._forgotten[key] = None
+        while len(self._forgotten) > _MOST_AT_REST:
+            del self._forgotten[next(iter(self._forgotten))]
         return [(key, self.get(key)) for key in touched]
 
     def take_moved(self) -> set[str]:
@@ -202,28 +218,33 @@ class Ledger:
         return moved
 
     def touch_all(self) -> None:
-        """Let all alarms count as changed: it is not known which of their states have been written."""
-        self._touched |= dict.fromkeys(alarm.key for alarm in self.alarms())
+        """Let all alarms count as changed, and those forgotten: it is not known which states have been written."""
+        self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
 
-    def _raise(self, alarm: Alarm, alert: Alert, raised_at: int, sequence: int, at_us: int) -> None:
+    def take_occurrences(self) -> list[tuple[AlarmKey, int]]:
+        """Give the new occurrences of alarms since the last call, with their times [Unix us]."""
+        occurrences, self._occurrences = self._occurrences, []
+        return occurrences
+
+    def _raise(self, alarm: Alarm, alert: Alert, sequence: int, at_us: int, *, anew: bool) -> None:
         delay = self._condition(alarm).on_delay
         if alarm.state in states.ACTIVE:
             alarm.pending = ""  # it has come back within the off-delay
             worse = SEVERITIES.index(alert.severity) > SEVERITIES.index(alarm.severity)
-            if worse or raised_at > alarm.raised_at:
-                self._step(alarm, states.ESCALATE)
-                alarm.occurrence, alarm.raised = sequence, alarm.raised + 1
+            if worse or anew:
+                self._begin(alarm, states.ESCALATE, sequence, at_us)
         elif not delay:
-            self._begin(alarm, sequence)
+            self._begin(alarm, states.RAISE, sequence, at_us)
         elif alarm.pending != states.RAISE:
             alarm.pending, alarm.pending_at = "RAISE", at_us + round(delay * 1e6)
             alarm.pending_occurrence = sequence
             self._plan(alarm)
         alarm.severity = alert.severity
 
-    def _begin(self, alarm: Alarm, occurrence: int) -> None:
-        self._step(alarm, states.RAISE)
+    def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
+        self._step(alarm, event)
         alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
+        self._occurrences.append((alarm.key, at_us))
 
     def _clear(self, alarm: Alarm, at_us: int) -> None:
         delay = self._condition(alarm).off_delay
@@ -247,9 +268,9 @@ class Ledger:
     def _suppressed(self, condition: str) -> bool:
         known = self._conditions.get(condition)
         return known is not None and any(
-            alarm.state in states.ACTIVE
+            alarm.state in states.ACTIVE and not alarm.out_of_service
             for other in known.suppressed_by
-            for alarm in self.by_condition.get(other, {}).values()
+            for alarm in list(self.by_condition.get(other, {}).values())
         )
 
     def _plan(self, alarm: Alarm) -> None:
@@ -284,3 +305,9 @@ class Ledger:
                 break
             overdue.append(key)
         return overdue
+
+
+def _shown(alarm: Alarm, *, suppressed: bool) -> str:
+    return states.shown(
+        alarm.state, shelved=alarm.shelved_until > 0, suppressed=suppressed, out_of_service=alarm.out_of_service
+    )

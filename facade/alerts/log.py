@@ -13,10 +13,14 @@ class AlertLog:
     ----------
     most
         Entries kept.
+    most_bytes
+        Their texts, all together.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int = 256_000_000) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._entries: list[Entry] = []
         self._begin = 0
         """Index of the oldest entry that is still kept."""
@@ -36,15 +40,18 @@ class AlertLog:
             if not self._entries:
                 self.complete_from = sequence - 1
             self._entries.append((sequence, text))
-            if len(self._entries) - self._begin > self._most:
-                self.complete_from = self._entries[self._begin][0]
+            self._bytes += len(text)
+            while len(self._entries) - self._begin > self._most or self._bytes > self._most_bytes:
+                self.complete_from, oldest = self._entries[self._begin]
+                self._entries[self._begin] = (self.complete_from, b"")
+                self._bytes -= len(oldest)
                 self._begin += 1
             if self._begin > self._most:  # now and then, so that it costs nothing per entry
                 del self._entries[: self._begin]
                 self._begin = 0
 
-    def since(self, sequence: int, most: int) -> list[Entry]:
-        """Give the first entries whose numbers are higher than a given one."""
+    def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[Entry]:
+        """Give the first entries whose numbers are higher than a given one: one at least, if there is any."""
         with self._lock:
             low, high = self._begin, len(self._entries)
             while low < high:
@@ -53,4 +60,10 @@ class AlertLog:
                     low = middle + 1
                 else:
                     high = middle
-            return self._entries[low : low + most]
+            found = self._entries[low : low + most]
+        size = 0
+        for index, (_, text) in enumerate(found):
+            size += len(text)
+            if size >= most_bytes:
+                return found[: index + 1]
+        return found

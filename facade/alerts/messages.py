@@ -101,6 +101,8 @@ class Alarm(msgspec.Struct, omit_defaults=True, tag_field="schema", tag="alert-s
     raised_at: int = 0
     changed_at: int = 0
     """When it changed last, by the broker's clock [Unix us]."""
+    source_raised_at: int = 0
+    """When the newest occurrence began by its source, believed or not [Unix us]."""
     source_sequence: int = 0
     """The source's own number of the newest alert."""
     raised: int = 0

@@ -8,7 +8,7 @@ import msgspec
 
 from facade.alerts import messages, states
 from facade.alerts.messages import Alarm, AlarmKey, Alert, Severity
-from facade.bus.port import BusHealth, QueueingWriter, Record
+from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flow import DeviceReading, LastReadings
 
@@ -18,17 +18,24 @@ Found = Mapping[AlarmKey, tuple[str, str]]
 _EACH = 1.0
 """Time between two looks [s]."""
 _LOOKS = 3
-"""A fault must have been found so many times one after the other: at a start, half of everything is missing."""
+"""A change must have been found so many times one after the other: at a start, half of everything is missing."""
 
 
 class ToldBefore:
-    """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile."""
+    """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile.
+
+    Parameters
+    ----------
+    mine
+        Whether an alarm is one that this server may raise.
+    """
 
     topic = messages.STATES
     durable = False
     partitions: Sequence[int] | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, mine: Callable[[AlarmKey], bool]) -> None:
+        self._mine = mine
         self.active: dict[AlarmKey, Alarm] = {}
         self.sequences: dict[str, int] = {}
         """The newest number of each source."""
@@ -43,6 +50,8 @@ class ToldBefore:
             alarm = messages.decode_alarm(record.value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return f"schema: {error}"
+        if not self._mine(alarm.key):
+            return None
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
         if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
             self.active[alarm.key] = alarm
@@ -72,8 +81,6 @@ class OwnAlerts:
     ----------
     find
         Gives the faults at a time [Unix s]; None while nothing can be known.
-    mine
-        Whether an alarm on the bus is one that `find` may give.
     known
         Whether `before` has read what was on the bus at the start.
     """
@@ -83,25 +90,26 @@ class OwnAlerts:
         find: Callable[[float], Found | None],
         before: ToldBefore,
         writer: QueueingWriter,
-        health: BusHealth,
         *,
-        mine: Callable[[AlarmKey], bool],
         known: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._find = find
         self._before = before
         self._writer = writer
-        self._health = health
-        self._mine = mine
         self._known = known
         self._clock = clock
-        self._told: dict[AlarmKey, Alert] | None = None
+        self._told: dict[AlarmKey, Alert] = {}
         """The alerts that are active by what has been delivered."""
         self._sent: list[Alert] = []
         """Alerts whose delivery is not certain yet."""
-        self._failed = 0
+        self._mark = self._failed = 0
         self._looks: Counter[AlarmKey] = Counter()
+        """How often one after the other something else was found than what has been told."""
+        self._began: dict[AlarmKey, int] = {}
+        """When a fault that is still there was first told [Unix us]: sent again, it is no second occurrence."""
+        self._cleared: dict[AlarmKey, int] = {}
+        """The number under which each was last told to have gone."""
         self._sequences: Counter[str] = Counter()
         self._next = 0.0
 
@@ -110,72 +118,71 @@ class OwnAlerts:
         if not self._known() or self._clock.monotonic() < self._next:
             return
         self._next = self._clock.monotonic() + _EACH
-        told = self._take_over() if self._told is None else self._told
-        if self._sent and not self._settle(told):
+        if self._sent and not self._settle():
             return
+        self._take_over()
         now = self._clock.now()
         found = self._find(now)
-        if found is None:
-            return
-        self._looks = Counter({key: min(self._looks[key] + 1, _LOOKS) for key in found})
-        self._tell(told, found, round(now * 1e6))
+        if found is not None:
+            self._looks = Counter({key: self._looks[key] + 1 for key in found.keys() ^ self._told.keys()})
+            self._began = {key: at for key, at in self._began.items() if key in found}
+            self._tell(found, round(now * 1e6))
 
     def end(self) -> None:
         """Leave everything as it is: the next start goes on."""
 
-    def _take_over(self) -> dict[AlarmKey, Alert]:
-        """Find out what an earlier life of this server has told."""
-        self._sequences.update(self._before.sequences)
-        self._told = {
-            key: Alert(
-                condition=alarm.condition,
-                source=alarm.source,
-                severity=alarm.severity,
-                state="ACTIVE",
-                text=alarm.text,
-                raised_at=alarm.raised_at,
-                sequence=alarm.source_sequence,
-            )
-            for key, alarm in self._before.active.items()
-            if self._mine(key)
-        }
-        return self._told
+    def _take_over(self) -> None:
+        """Find out what an earlier life of this server has told, or this one did not know to have arrived."""
+        for key, alarm in self._before.active.items():
+            if key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
+                self._told[key] = Alert(
+                    condition=alarm.condition,
+                    source=alarm.source,
+                    severity=alarm.severity,
+                    state="ACTIVE",
+                    text=alarm.text,
+                    raised_at=alarm.source_raised_at,
+                    sequence=alarm.source_sequence,
+                )
 
-    def _settle(self, told: dict[AlarmKey, Alert]) -> bool:
+    def _settle(self) -> bool:
         """Find out whether what was sent has been delivered; False: not yet."""
-        if not self._writer.flush(0.0):
+        if not self._writer.settled(self._mark):
             return False
-        if self._health.failed_writes == self._failed:
+        if self._writer.failures(messages.ALERTS) == self._failed:
             for alert in self._sent:
                 if alert.state == messages.ACTIVE:
-                    told[alert.key] = alert
+                    self._told[alert.key] = alert
                 else:
-                    told.pop(alert.key, None)
+                    self._told.pop(alert.key, None)
+                    self._cleared[alert.key] = alert.sequence
         self._sent = []  # what has failed is found missing, and sent again
         return True
 
-    def _tell(self, told: Mapping[AlarmKey, Alert], found: Found, now_us: int) -> None:
-        self._failed = self._health.failed_writes
+    def _tell(self, found: Found, now_us: int) -> None:
+        self._failed = self._writer.failures(messages.ALERTS)
         for key, (severity, text) in found.items():
-            before = told.get(key)
+            before = self._told.get(key)
             if before is None and self._looks[key] >= _LOOKS:
-                self._send(key, "ACTIVE", severity, text, now_us)
+                self._send(key, "ACTIVE", severity, text, self._began.setdefault(key, now_us))
             elif before is not None and before.severity != severity:
                 self._send(key, "ACTIVE", severity, text, before.raised_at)
-        for key, before in told.items():
-            if key not in found:
-                self._send(key, "CLEARED", before.severity, f"gone: {before.text}"[:2000], before.raised_at)
+        for key, before in self._told.items():
+            if key not in found and self._looks[key] >= _LOOKS:
+                self._send(key, "CLEARED", before.severity, f"gone: {before.text}", before.raised_at)
+        self._mark = self._writer.mark()
 
     def _send(self, key: AlarmKey, state: str, severity: str, text: str, raised_at: int) -> None:
-        self._sequences[key[1]] += 1
+        source = key[1]
+        self._sequences[source] = max(self._sequences[source], self._before.sequences.get(source, 0)) + 1
         alert = Alert(
             condition=key[0],
-            source=key[1],
+            source=source,
             severity=cast(Severity, severity),
             state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
             text=text[:2000],
             raised_at=raised_at,
-            sequence=self._sequences[key[1]],
+            sequence=self._sequences[source],
         )
         self._sent.append(alert)
         self._writer.send(messages.alert_record(alert))

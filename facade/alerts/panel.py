@@ -1,18 +1,19 @@
 """What SdpAlerts shows beside the alerts themselves: states of conditions, lists, counts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from facade.alerts import states
 from facade.alerts.flow import AlertsFlow, name_of
-from facade.alerts.messages import SEVERITIES, Alarm
+from facade.alerts.messages import SEVERITIES
 from facade.bus.port import BusHealth
 from facade.flow import DeviceReading
 from facade.icd.model import Icd
-from facade.reading import Reading, Value
+from facade.reading import Quality, Reading, Value
 
 _OTHERS = "otherConditions"
 """The attribute for all conditions that the ICD does not name."""
@@ -20,6 +21,10 @@ _GAP, _GAP_PER_ALARM = 0.2, 5e-5
 """Least time between two looks at all alarms [s]: a look at ten thousand takes some 20 ms, in which no alert leaves."""
 _IDLE_GAP = 1.0
 """Most time between two: rates and chattering change by themselves [s]."""
+_STALE = 10.0
+"""Without a broker for so long [s], what is shown is no longer to be relied on."""
+_ALWAYS = frozenset({"State", "Status", "connected", "versionId"})
+"""What holds without a broker as well."""
 _MOST = 256
 """Alarms in a list."""
 _LISTS = {
@@ -47,21 +52,38 @@ class AlertsPanel:
         self._looked_at = 0.0
         self._dirty = True
         self._begun = False
+        self._heard_at = 0.0
+        self._stale = False
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Give what has changed."""
+        """Give what has changed; nothing but that nothing is known, before all alarms are."""
+        if self._health.connected or not self._heard_at:
+            self._heard_at = now
+        stale = now - self._heard_at > _STALE
+        values = self._values(now, stale) if self._known() else self._state({}, stale)
+        if stale != self._stale:
+            self._stale, self._looked_at = stale, 0.0
+            values = {name: reading.value for name, reading in self._shown.items()} | values
+        for name, value in values.items():
+            reading = Reading(value, now, Quality.INVALID if stale and name not in _ALWAYS else Quality.VALID)
+            before = self._shown.get(name)
+            if before is not None and before.value == value:
+                reading = replace(reading, time=before.time)  # the time is that of the change
+            if reading != before:
+                self._shown[name] = reading
+                yield self._flow.device, name, reading
+
+    def _values(self, now: float, stale: bool) -> dict[str, Value]:
+        newest = self._shown.get("alertSequence")
+        self._dirty = self._dirty or newest is None or newest.value != self._flow.sequence
         values = self._conditions() | {"alertSequence": self._flow.sequence}
         alarms = sum(map(len, self._flow.ledger.by_condition.values()))
-        due = _GAP if self._dirty or values else _IDLE_GAP
+        due = _GAP if self._dirty else _IDLE_GAP
         due += _GAP_PER_ALARM * alarms
         if now - self._looked_at >= due or now < self._looked_at:
             self._looked_at, self._dirty = now, False
-            values |= self._lists(now) | self._figures(now)
-        for name, value in values.items():
-            before = self._shown.get(name)
-            if before is None or before.value != value:  # the time is that of the change
-                self._shown[name] = Reading(value, now)
-                yield self._flow.device, name, self._shown[name]
+            values |= self._lists(now, stale) | self._figures(now)
+        return values
 
     def _conditions(self) -> dict[str, Value]:
         """Look at the conditions whose alarms have changed."""
@@ -70,21 +92,23 @@ class AlertsPanel:
             self._begun = True
             moved |= {*self._icd.conditions, *ledger.by_condition}
         self._dirty = self._dirty or bool(moved)
-        values: dict[str, Value] = {
-            name: self._worst(list(ledger.by_condition.get(name, {}).values()))
-            for name in moved & self._icd.conditions.keys()
-        }
+        values: dict[str, Value] = {name: self._worst([name]) for name in moved & self._icd.conditions.keys()}
         if moved - self._icd.conditions.keys() or _OTHERS not in self._shown:
-            others = ledger.by_condition.keys() - self._icd.conditions.keys()
-            values[_OTHERS] = self._worst([a for name in others for a in ledger.by_condition[name].values()])
+            values[_OTHERS] = self._worst(sorted(ledger.by_condition.keys() - self._icd.conditions.keys()))
         return values
 
-    def _worst(self, alarms: list[Alarm]) -> str:
-        return max(map(self._flow.ledger.shown, alarms), key=states.URGENCY.index, default=states.NORM)
+    def _worst(self, conditions: Sequence[str]) -> str:
+        worst = 0
+        for name in conditions:
+            for state, _ in self._flow.ledger.shown_of(name):
+                worst = max(worst, states.URGENCY.index(state))
+                if worst == len(states.URGENCY) - 1:  # of ten thousand alarms the first is mostly one of these
+                    return states.URGENCY[worst]
+        return states.URGENCY[worst]
 
-    def _lists(self, now: float) -> dict[str, Value]:
+    def _lists(self, now: float, stale: bool) -> dict[str, Value]:
         ledger = self._flow.ledger
-        shown = [(ledger.shown(alarm), alarm) for alarm in ledger.alarms()]
+        shown = list(ledger.all_shown())
         values: dict[str, Value] = {}
         for name, wanted in _LISTS.items():
             found = [alarm for state, alarm in shown if state in wanted]
@@ -97,20 +121,28 @@ class AlertsPanel:
             values[f"{severity.lower()}Count"] = severities[severity]
         worst = next((one for one in reversed(SEVERITIES) if severities[one]), "NONE")
         others = sorted(ledger.by_condition.keys() - self._icd.conditions.keys())
-        return {**values, "worstSeverity": worst, "unknownConditions": tuple(others[:_MOST]), **self._state(values)}
+        return {
+            **values,
+            "worstSeverity": worst,
+            "unknownConditions": tuple(others[:_MOST]),
+            **self._state(values, stale),
+        }
 
-    def _state(self, values: dict[str, Any]) -> dict[str, Value]:
+    def _state(self, values: dict[str, Any], stale: bool) -> dict[str, Value]:
+        error = self._health.last_error or "none yet"
         if not self._known():
-            error = self._health.last_error or "none yet"
-            return {"State": "UNKNOWN", "Status": f"The alerts were not read from the bus yet; last error: {error}."}
+            text = f"The alerts were not read from the bus yet; last error: {error}."
+            return {"State": "UNKNOWN", "Status": text, "connected": self._health.connected}
         active, unseen = values["activeCount"], values["unacknowledgedCount"]
-        state = "ALARM" if active else "ON"
+        state = "UNKNOWN" if stale else "ALARM" if active else "ON"
         lines = [
             f"The device is in {state} state.",
             f"{active} alarms active, {unseen} not acknowledged, {values['shelvedCount']} shelved.",
         ]
         if not self._health.connected:
-            lines.append(f"No Kafka broker reachable; last error: {self._health.last_error or 'none yet'}.")
+            lines.append(f"No Kafka broker reachable; last error: {error}.")
+        if stale:
+            lines.append(f"All of this is older than {_STALE:.0f} s.")
         return {"State": state, "Status": "\n".join(lines), "connected": self._health.connected}
 
     def _figures(self, now: float) -> dict[str, Value]:

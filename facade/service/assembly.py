@@ -237,14 +237,12 @@ class _Parts:
             self._add_own_alerts(sources)
 
     def _add_own_alerts(self, sources: Sources) -> None:
-        before, faults = ToldBefore(), Faults(lambda: self._master.condition, sources.streams)
+        before, faults = ToldBefore(is_fault), Faults(lambda: self._master.condition, sources.streams)
         self.flows.append(before)
         own = OwnAlerts(
             faults.find,
             before,
             self._bus.writer(),
-            self._bus.health,
-            mine=is_fault,
             known=lambda: self._has_read(STATES, before.topic, "accounts", "snapshots"),
             clock=self._clock,
         )

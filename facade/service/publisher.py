@@ -22,6 +22,8 @@ PUSHES_PER_SECOND = 10_000.0
 """Half of the rate at which no loss was seen at the default high-water mark."""
 _BURST = 400
 """Readings that may leave at once; as change and archive events, below ZMQ's default high-water mark of 1000."""
+_MOST_TRIES = 5
+"""Tries to send one event; a client that misses it sees the gap."""
 _AT_ONCE = Sampling(shortest=0.0)
 
 
@@ -31,8 +33,8 @@ class EventSink(Protocol):
     def show(self, device: str, attribute: str, reading: Reading) -> None:
         """Make a reading the one that clients get when they read; no event."""
 
-    def push(self, device: str, attribute: str, reading: Reading) -> None:
-        """Send a reading as change and archive event."""
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Send a reading as change and archive event; False: it could not be sent now, and may be later."""
 
 
 class Publisher:
@@ -58,6 +60,8 @@ class Publisher:
         """When what is held back is to be looked at again; most of what is held did not change at all."""
         self._waiting: dict[Key, Reading] = {}
         self._queue: deque[tuple[Key, Reading]] = deque()
+        self._tries = 0
+        """Of the first one in the queue."""
         self._budget = float(_BURST)
         self._refilled = clock.monotonic()
         self.last: dict[str, dict[str, Reading]] = {}
@@ -113,20 +117,28 @@ class Publisher:
         self._budget = min(self._budget + (now - self._refilled) * PUSHES_PER_SECOND, _BURST)
         self._refilled = now
         while self._queue and self._budget >= 1.0:
-            key, reading = self._queue.popleft()
+            key, reading = self._queue[0]
             self._waiting.pop(key, None)  # an older one, of before a restart
             # With its event, not before: whoever reads after an event finds that one or a later one.
             self.last.setdefault(key[0], {})[key[1]] = reading
             self._sink.show(*key, reading)
-            self._push(key, reading)
+            self._tries += 1
+            if not self._push(key, reading) and self._tries < _MOST_TRIES:
+                break  # it stays the first: order is kept, and it is tried again
+            self._queue.popleft()
+            self._tries = 0
         while self._waiting and self._budget >= 1.0:
-            key = next(iter(self._waiting))
-            self._push(key, self._waiting.pop(key))
+            key, reading = next(iter(self._waiting.items()))
+            if not self._push(key, reading):
+                break
+            self._waiting.pop(key)
 
-    def _push(self, key: Key, reading: Reading) -> None:
-        self._sink.push(*key, reading)
+    def _push(self, key: Key, reading: Reading) -> bool:
         self._budget -= 1.0
+        if not self._sink.push(*key, reading):
+            return False
         self.pushed += 1
+        return True
 
     def _release(self, now: float) -> None:
         again = []

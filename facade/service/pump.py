@@ -18,17 +18,18 @@ from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.counters import StreamAccount
 from facade.errors import BusError
-from facade.flow import Effects, Flow, Panel
+from facade.flow import Effects, Flow, LastReadings, Panel
 from facade.service import snapshots
 from facade.service.publisher import Publisher
+from facade.service.settling import Settlement
 from facade.service.snapshots import Snapshot
 
 _log = logging.getLogger(__name__)
 
 _PACE = 0.002
 """Pause while events wait for the publisher's budget [s]."""
-_DURABLE_WITHIN = 1.0
-"""Longest wait for what must be durable before a snapshot [s]."""
+_LAST_STATES = 1.0
+"""Longest wait, at the end, for what must be durable before a snapshot [s]."""
 _LAST_EVENTS = 2.0
 """Longest wait, at the end, for events to leave [s]."""
 
@@ -124,8 +125,9 @@ class Pump:
         self._rhythm = rhythm or Rhythm()
         self._upkeep = upkeep
         self._effects = effects
-        self._failed_writes = 0
-        """As of when all that `effects` gave was last known to be durable, or asked for again."""
+        self._settlement = Settlement(effects, bus.writer()) if effects is not None else None
+        self._current = False
+        """Whether the newest record of the topic of `effects` has been read."""
         self._progress = {flow.topic: _Progress() for flow in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
@@ -159,11 +161,15 @@ class Pump:
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
+                if self._effects is not None:
+                    reader = self._close(reader)  # what it had taken and not counted must come again
         for one in self._upkeep:
             one.end()
         if reader is not None:
             self._drain()
+            self._settle()  # those under way, or the last ones would have to wait
             self.write_snapshots(reader)
+            self._settle()
             reader.close()
         self._bus.writer().close(2.0)
 
@@ -174,11 +180,27 @@ class Pump:
         else:
             for record in self._read(reader, 0.0 if self._publisher.waiting else self._rhythm.wait):
                 self._take(record)
+        if self._effects is not None:
+            self._current = self.has_read(self._effects.topic) and not reader.lag(self._effects.topic)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
         self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._rhythm.snapshot:
             self.write_snapshots(reader)
+        if self._settlement is not None:
+            self._settlement.proceed()
+
+    @staticmethod
+    def _close(reader: Reader | None) -> None:
+        if reader is not None:
+            reader.close()
+
+    def _settle(self) -> None:
+        """Wait for what the last snapshots build on, and let them go."""
+        until = self._clock.monotonic() + _LAST_STATES
+        while self._settlement is not None and self._settlement.open and self._clock.monotonic() < until:
+            self._settlement.proceed()
+            self._clock.sleep(_PACE)
 
     def _drain(self) -> None:
         """Send what must not be lost, so that the next start has nothing to say again."""
@@ -207,7 +229,7 @@ class Pump:
     def _act(self, effects: Effects) -> None:
         now = self._clock.now()
         if not self._publisher.queued:
-            for device, attribute, reading in effects.events(now):
+            for device, attribute, reading in effects.events(now, current=self._current):
                 self._publisher.append(device, attribute, reading)
         self._publisher.tick()  # before anything else: it is what clients wait for
         for record in effects.records(now):
@@ -226,27 +248,21 @@ class Pump:
     def write_snapshots(self, reader: Reader) -> None:
         """Write what has been merged, for the next start."""
         now = self._clock.monotonic()
-        if self._effects is not None and self._publisher.queued:
-            return  # the cycle that sends the last of them comes here again
+        if self._settlement is not None and (self._publisher.queued or self._settlement.open):
+            return  # the cycle that sends the last of the events, or settles the last states, comes here again
         self._snapshot_at = now
-        if self._effects is not None and not self._durable(self._effects):
-            return
+        records = []
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
             progress.account.behind = reader.lag(topic)
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
-                self._bus.writer().send(snapshots.to_record(self._snapshot(flow, progress, now)))
-
-    def _durable(self, effects: Effects) -> bool:
-        """Wait until what `effects` gave is on all in-sync replicas; False: it is not known to be."""
-        if not self._bus.writer().flush(_DURABLE_WITHIN):
-            return False
-        if self._bus.health.failed_writes != self._failed_writes:
-            self._failed_writes = self._bus.health.failed_writes
-            effects.again()
-            return False
-        return True
+                records.append(snapshots.to_record(self._snapshot(flow, progress, now)))
+        if self._settlement is not None:
+            self._settlement.prepare(records)
+            return
+        for record in records:
+            self._bus.writer().send(record)
 
     def _open(self) -> Reader:
         """Find where to go on, and open a reader there."""
@@ -267,7 +283,8 @@ class Pump:
         start = {topic: self._rebuild_from(topic) for topic, flow in self._flows.items() if flow.durable}
         if self._effects is not None:
             places = self._progress[self._effects.topic].next
-            start[self._effects.topic] = {one: max(0, at - self._effects.kept) for one, at in places.items()}
+            before = 0 if self._opened_at else self._effects.kept  # only a start has nothing in memory yet
+            start[self._effects.topic] = {one: max(0, at - before) for one, at in places.items()}
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         # What must not be merged is urgent too: it waits for nobody's transaction.
         reader = self._bus.open_reader(topics, start, committed=self._effects is None)
@@ -325,8 +342,20 @@ class Pump:
             rebuild_from={str(partition): offset for partition, offset in self._rebuild_from(flow.topic).items()},
             account=progress.account.totals(),
             ledger=flow.as_dict(),
-            readings=snapshots.store_readings(self._publisher.last if flow.durable else {}),
+            readings=snapshots.store_readings(self._to_remember(flow)),
         )
+
+    def _to_remember(self, flow: Flow) -> LastReadings:
+        """Give what is to be shown right after a restart, before anything has been read."""
+        if not flow.durable:
+            return {}
+        if self._effects is None:
+            return self._publisher.last
+        names = self._effects.remembered  # the rest is made of states that are on the bus anyway
+        return {
+            device: {name: shown[name] for name in names if name in shown}
+            for device, shown in self._publisher.last.items()
+        }
 
     def _rebuild_from(self, topic: str) -> dict[int, int]:
         progress = self._progress[topic]

@@ -27,10 +27,10 @@ class Bench:
         self.broker = MemoryBroker(self.clock, PARTITIONS)
         self._sequences: Counter[str] = Counter()
 
-    def server(self) -> "Server":
+    def server(self, cycles: int = 3) -> "Server":
         """Start a device server, as after a kill of the one before."""
         server = Server(self)
-        server.cycle()
+        server.cycle(cycles)
         return server
 
     @property

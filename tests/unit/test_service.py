@@ -46,6 +46,7 @@ class Sink:
 
     def push(self, device, attribute, reading):
         self.pushed.append((device, attribute, reading))
+        return True
 
 
 class Deployment:
@@ -167,7 +168,11 @@ def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment):
 
 
 @pytest.mark.parametrize("topic", ["ingest.summary", "accounts", "snapshots", "state"])
-@pytest.mark.parametrize("value", [b"", b"junk", b"[]", b'{"schema":"x/1"}', b"[" * 100_000, b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"junk", b"[]", b'{"schema":"x/1"}', b"[" * 100_000, b"\xff\xfe"],
+    ids=["empty", "text", "list", "object", "deep", "no UTF-8"],
+)
 def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deployment, topic, value):
     """Design rule 1 for the device server's own consumers."""
     deployment.broker.append(Record(topic=topic, key=b"k", value=value, partition=0))
