@@ -43,6 +43,8 @@ QUICK_FAULTS = tuple(
 _SPEED = 50.0
 _BETWEEN, _QUICK_BETWEEN = (3.0, 7.0), (1.0, 2.0)
 """Shortest and longest time between two accidents [s]."""
+_QUICK_ACCIDENTS = 12
+"""After so many, a short run lets the callers get to their end: a slow machine gets little done between two."""
 _STANDSTILL_OF = "broker's standstill"
 _STANDS = (0.3, 2.5)
 """Shortest and longest time for which the broker stands still [s]."""
@@ -76,6 +78,8 @@ class FaultRun:
         self._running: dict[str, Running] = {}
         self._bag: list[str] = []
         self._between = _QUICK_BETWEEN if quick else _BETWEEN
+        self._accidents = _QUICK_ACCIDENTS if quick else sys.maxsize
+        """How many are still to come."""
         self._faults = QUICK_FAULTS if quick else FAULTS
         self.kills: dict[str, int] = {"device server": 0, "controller": 0, "broker": 0}
         self.standstills = 0
@@ -123,7 +127,8 @@ class FaultRun:
         next_kill = begin + self._chance.uniform(*self._between)
         while caller.is_alive:
             now = clock.monotonic()
-            if now >= next_kill:
+            if now >= next_kill and self._accidents:
+                self._accidents -= 1
                 self._kill(self._next_part())
                 next_kill = clock.monotonic() + self._chance.uniform(*self._between)
             self._revive()

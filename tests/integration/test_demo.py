@@ -117,8 +117,25 @@ def test_two_demos_balance_and_leave_nothing(start: Start, tmp_path: Path) -> No
             assert report.worker_recovery is not None
             assert report.subarray_recovery is not None
             assert report.controller_recovery is not None
-            assert [kill.what for kill in report.kills] == ["subarray", "controller", "aggregate-1", "ingest-00"]
+            assert report.alerts_recovery is not None
+            killed = [kill.what for kill in report.kills]
+            assert killed == ["subarray", "controller", "alerts", "aggregate-1", "ingest-00"]
         assert_observed(report, kills="--no-kills" not in chosen)
+        assert_alerts(report)
+
+
+def assert_alerts(report: DemoReport) -> None:
+    """The client got each alert and each action, though the device server was killed in between."""
+    told = [(line.alarm, line.what) for line in report.alerts]
+    for expected in (
+        ("receiveOverrun@receive/0001", "ALARM ACTIVE"),
+        ("receiveOverrun@receive/0001", "ACKNOWLEDGE"),
+        ("coolantWarm@cooling/2", "SHELVE"),
+        ("pipelineFailed@buffer/0", "ALARM ACTIVE"),
+        ("storageLow@buffer/0", "WARNING CLEARED"),
+    ):
+        assert told.count(expected) == 1
+    assert all(line.agrees for line in report.alert_account)
 
 
 def assert_observed(report: DemoReport, *, kills: bool) -> None:
