@@ -2,6 +2,7 @@
 
 from devices.alerts import SdpAlerts
 from devices.base import FacadeDevice, device_class
+from devices.calibration import SdpCalibration
 from devices.commands import CommandedDevice
 from facade.icd.model import Icd
 
@@ -24,4 +25,5 @@ class SdpSubarray(CommandedDevice):
 
 def device_classes(icd: Icd) -> list[type[FacadeDevice]]:
     """Make all Tango classes."""
-    return [device_class(icd, base) for base in (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode, SdpAlerts)]
+    bases = (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode, SdpAlerts, SdpCalibration)
+    return [device_class(icd, base) for base in bases]

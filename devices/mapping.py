@@ -51,6 +51,9 @@ def tango_attribute(icd: Icd, entry: Attribute) -> attribute:
     if entry.length:
         options["dtype"] = (_TYPES[entry.type],)
         options["max_dim_x"] = entry.length
+    if entry.height:
+        options["dtype"] = ((_TYPES[entry.type],),)
+        options["max_dim_y"] = entry.height
     if entry.access == "READ_WRITE":
         options["access"] = tango.AttrWriteType.READ_WRITE
         options["fset"] = f"write_{entry.name}"
@@ -62,6 +65,8 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
     value: Any = reading.value
     if entry.enum is not None:
         value = icd.enums[entry.enum].index(str(value))
+    elif entry.height:
+        value = [list(row[: entry.length]) for row in value[: entry.height]]
     elif isinstance(value, tuple):
         value = [tango_text(one) if isinstance(one, str) else one for one in value[: entry.length]]
     elif isinstance(value, str):
@@ -86,7 +91,7 @@ def tango_text(text: str) -> str:
 
 def unknown(entry: Attribute, time: float) -> TangoReading:
     """Give what an attribute shows before anything is known: ATTR_INVALID."""
-    value: Any = [] if entry.length else _EMPTY.get(entry.type, 0)
+    value: Any = [[0.0]] if entry.height else [] if entry.length else _EMPTY.get(entry.type, 0)
     return value, time, tango.AttrQuality.ATTR_INVALID
 
 

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from facade.icd.model import Limits
 
-Value = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | tuple[float, ...]
+Image = tuple[tuple[float, ...], ...]
+"""Rows of numbers, all of the same length."""
+
+Value = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | tuple[float, ...] | Image
 
 
 class Quality(enum.Enum):

@@ -9,6 +9,8 @@ from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.icd.units import UNITS
 
 _LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
+_SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}")
+"""Names that TM's software reads, whatever the rule."""
 _TANGOS_OWN = frozenset({"state", "status"})
 _INTEGERS = frozenset({"DevLong", "DevLong64", "DevULong64"})
 _NUMBERS = _INTEGERS | {"DevDouble"}
@@ -18,7 +20,7 @@ _LIMITS = ("min_alarm", "min_warning", "max_warning", "max_alarm")
 def names_are_lower_camel_case(icd: Icd) -> Iterator[Finding]:
     """Require SKA's form of attribute names."""
     for owner, attribute in each(icd):
-        if not _LOWER_CAMEL_CASE.fullmatch(attribute.name):
+        if not _LOWER_CAMEL_CASE.fullmatch(attribute.name) and not _SKAS_OWN.fullmatch(attribute.name):
             yield at(owner, attribute, "name", f"expected lowerCamelCase, got {attribute.name!r}")
 
 
@@ -67,6 +69,16 @@ def lengths_are_positive(icd: Icd) -> Iterator[Finding]:
     for owner, attribute in each(icd):
         if attribute.length < 0:
             yield at(owner, attribute, "length", f"expected integer >= 0, got {attribute.length}")
+
+
+def images_have_rows(icd: Icd) -> Iterator[Finding]:
+    """Require rows of numbers, of some length, for an image."""
+    for owner, attribute in each(icd):
+        if attribute.height < 0:
+            yield at(owner, attribute, "height", f"expected integer >= 0, got {attribute.height}")
+        elif attribute.height and (attribute.length <= 0 or attribute.type not in _NUMBERS):
+            what = f"expected 0, because only numbers with a length make an image, got {attribute.height}"
+            yield at(owner, attribute, "height", what)
 
 
 def units_are_known(icd: Icd) -> Iterator[Finding]:
@@ -148,6 +160,7 @@ CHECKS = (
     texts_are_complete,
     enums_exist,
     lengths_are_positive,
+    images_have_rows,
     units_are_known,
     limits_are_for_numbers,
     limits_are_ordered,

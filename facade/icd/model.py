@@ -96,7 +96,11 @@ class Attribute(_Table, frozen=True, kw_only=True):
     enum: str | None = None
     """For DevEnum: a name in ``enums.toml``."""
     length: int = 0
-    """0: a scalar; otherwise the longest spectrum."""
+    """0: a scalar; otherwise the longest spectrum, or row of an image."""
+    height: int = 0
+    """0: no image; otherwise the most rows."""
+    each: tuple[str, ...] = ()
+    """One attribute for each of these, in the place of ``{}`` in name, label and description: ``SKA001..SKA133``."""
     expert: bool = False
     """Shown to experts only (Tango's display level)."""
     sampling: Sampling | None = None

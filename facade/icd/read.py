@@ -45,6 +45,7 @@ _COMMON: dict[str, type[msgspec.Struct]] = {
     "conditions.toml": _ConditionsFile,
 }
 _ALARM_STATE = "AlarmState"
+_RANGE = re.compile(r"([A-Z]+)(\d+)\.\.\1(\d+)")
 
 
 def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
@@ -66,7 +67,7 @@ def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
         return None, findings
     return Icd(
         version=version.version,
-        classes={name: _with_conditions(one, conditions.conditions) for name, one in classes.items()},
+        classes={name: _with_conditions(_with_each(one), conditions.conditions) for name, one in classes.items()},
         conditions=conditions.conditions,
         topics=topics.topics,
         messages=messages,
@@ -88,6 +89,28 @@ def _classes(folder: Path, findings: list[Finding]) -> dict[str, DeviceClass]:
             findings.append(Finding(path.name, "name", what))
         found[device_class.name] = device_class
     return found
+
+
+def _with_each(device_class: DeviceClass) -> DeviceClass:
+    """Put the attributes that an entry stands for in its place."""
+    attributes: list[Attribute] = []
+    for entry in device_class.attributes:
+        attributes += [_of(entry, name) for text in entry.each for name in _range(text)] if entry.each else [entry]
+    return msgspec.structs.replace(device_class, attributes=tuple(attributes))
+
+
+def _of(entry: Attribute, one: str) -> Attribute:
+    texts = {key: getattr(entry, key).replace("{}", one) for key in ("name", "label", "description")}
+    return msgspec.structs.replace(entry, each=(), **texts)
+
+
+def _range(text: str) -> list[str]:
+    """Give the names of a range such as ``SKA001..SKA133``; any other text is one name."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return [text]
+    prefix, first, last = found.groups()
+    return [f"{prefix}{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
 
 
 def _with_conditions(device_class: DeviceClass, conditions: dict[str, Condition]) -> DeviceClass:

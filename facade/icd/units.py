@@ -7,6 +7,8 @@ from facade.icd.model import Attribute, Icd, Source
 _BASE_UNITS = (
     "s",
     "us",
+    "Hz",
+    "rad",
     "packets",
     "records",
     "heaps",

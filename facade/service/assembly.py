@@ -37,9 +37,12 @@ from facade.racks import Racks
 from facade.service import pump as pumping
 from facade.service.publisher import EventSink, Publisher
 from facade.service.pump import Pump, Rhythm, Upkeep
+from facade.tables.flow import TablesFlow
+from facade.tables.panel import CalibrationPanel
 
 INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
 ALERTS = "SdpAlerts"
+CALIBRATION = "SdpCalibration"
 _DERIVED = frozenset({OBS_STATE})
 """Reported attributes that are shown together with what is under way."""
 
@@ -67,6 +70,8 @@ class Service:
     """Present where a device has commands."""
     desk: Desk | None
     """Present where the alerts are."""
+    tables: TablesFlow | None
+    """Present where tables are shown."""
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record; see `facade.bus.port.Writer`."""
@@ -112,7 +117,7 @@ def assemble(
         effects=made.alerts,
     )
     made.pumps.append(pump)
-    return Service(pump, publisher, bus, made.states, made.gateway, made.desk)
+    return Service(pump, publisher, bus, made.states, made.gateway, made.desk, made.tables)
 
 
 class _Parts:
@@ -133,6 +138,7 @@ class _Parts:
         self.upkeep: list[Upkeep] = []
         self.alerts: AlertsFlow | None = None
         self.desk: Desk | None = None
+        self.tables: TablesFlow | None = None
         self.gateway: Gateway | None = None
         self.pumps: list[Pump] = []
         """The one pump, once it is there: whoever asks what has been read asks later."""
@@ -149,6 +155,8 @@ class _Parts:
             self._add_commands(commanded, instance, versions.get("versionId", ""))
         for device in devices.get(ALERTS, ()):
             self._add_alerts(device, instance, versions.get("versionId", ""))
+        if calibrated := devices.get(CALIBRATION, ()):
+            self._add_tables(calibrated, versions.get("versionId", ""))
         if devices.get(MASTER) or devices.get(BUS):
             self._add_control(settings, devices, versions)
 
@@ -210,6 +218,15 @@ class _Parts:
 
         self.panels.append(AlertsPanel(self._icd, flow, self._bus.health, known, version))
         self.desk = Desk(flow, self._bus.sender(), ready=known, origin=instance, clock=self._clock)
+
+    def _add_tables(self, devices: Sequence[str], version: str) -> None:
+        self.tables = flow = TablesFlow(self._icd)
+        self.flows.append(flow)
+        entry, health = self._icd.classes[CALIBRATION], self._bus.health
+        self.panels += [
+            CalibrationPanel(device, entry, flow, health, known=lambda: self._has_read(flow.topic), version=version)
+            for device in devices
+        ]
 
     def _add_control(
         self, settings: Settings, devices: Mapping[str, Sequence[str]], versions: Mapping[str, str]

@@ -493,3 +493,15 @@ def test_types_are_what_the_model_says(folder: Path) -> None:
     assert source == Source(topic="heaps", rule="rate")
     with pytest.raises(AttributeError):
         source.topic = "other"  # type: ignore[misc, union-attr]
+
+
+def test_an_entry_can_stand_for_many() -> None:
+    """One attribute for each dish, numbered as SKA does."""
+    names = [one.name for one in load().classes["SdpCalibration"].attributes if one.name.startswith("pointing_cal_")]
+    assert (names[0], names[132], names[133], names[-1], len(names)) == (
+        "pointing_cal_SKA001",
+        "pointing_cal_SKA133",
+        "pointing_cal_MKT000",
+        "pointing_cal_MKT063",
+        197,
+    )

@@ -1,0 +1,139 @@
+"""Which tables are complete, under way or lost, by what the assembling workers say on ``tables``."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.flow import DeviceReading, LastReadings
+from facade.icd.model import Icd
+
+TABLES = "tables"
+COMPLETE, ASSEMBLING, FAILED = "COMPLETE", "ASSEMBLING", "FAILED"
+
+
+class Solution(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary of a table with gains or a bandpass; see `facade.tables.content`."""
+
+    solution_id: str = ""
+    source_model: str = ""
+    valid_from: int = 0
+    """[Unix us]"""
+    valid_until: int = 0
+    antennas: list[str] = []
+    channels: int = 0
+    polarisations: list[str] = []
+    flagged_fraction: float = 0.0
+    snr: float | None = None
+    amplitude: list[list[float | None]] = []
+    """Antenna by channel; None where everything is flagged."""
+    phase: list[list[float | None]] = []
+    """[rad]"""
+    channel_frequencies: list[float] = []
+    """[Hz]"""
+    antenna_amplitude: list[float | None] = []
+    antenna_phase_rms: list[float | None] = []
+    antenna_flagged: list[float] = []
+
+
+class Pointing(msgspec.Struct, frozen=True):
+    """The summary of a table with pointing offsets."""
+
+    pointing: dict[str, tuple[float, float, float]] = {}
+    """Scan id, cross-elevation and elevation offset by dish."""
+
+
+_SUMMARIES: dict[str, Any] = {"gains": Solution, "bandpass": Solution, "pointing": Pointing}
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """A complete table, and what is in it in short."""
+
+    table: Any
+    summary: Any
+
+
+class TablesFlow:
+    """A flow: the newest complete table of each product; see `facade.flow.Flow`.
+
+    The topic is compacted and keyed so that reading it from its beginning gives all of it at once,
+    whenever a device server starts.
+    """
+
+    topic = TABLES
+    durable = False
+    partitions: Sequence[int] | None = None
+
+    def __init__(self, icd: Icd) -> None:
+        self.complete: dict[str, Complete] = {}
+        """The newest complete table by product."""
+        self.assembling: dict[str, Any] = {}
+        """Tables under way, by record key."""
+        self.failed: dict[str, Any] = {}
+        """The table that failed last, by product."""
+        self.changes = 0
+        """How often any of them has changed."""
+        self._decoder = BatchDecoder(compile_message("table", icd.messages["table"]))
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take what became of a table; see `facade.flow.Flow`."""
+        key = (record.key or b"").decode("utf-8", "replace")
+        if record.value is None:
+            self.changes += 1
+            self.assembling.pop(key, None)
+            return "-tombstone"
+        batch = self._decoder.decode([record.value])
+        for rejected in batch.rejected:
+            return f"{rejected.reason}: {rejected.path}: {rejected.detail}"
+        table: Any = batch.items[0]
+        self.changes += 1
+        if table.state == ASSEMBLING:
+            self.assembling[key] = table
+        elif table.state == FAILED:
+            self.failed[table.product] = table
+        else:
+            try:
+                summary = msgspec.convert(table.summary, _SUMMARIES.get(table.kind, Any))
+            except msgspec.ValidationError as error:
+                return f"summary: {error}"
+            self.complete[table.product] = Complete(table, summary)
+        return None
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Give nothing: `CalibrationPanel` shows it."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give nothing: the topic itself is compacted."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: the topic itself is read from its beginning."""
+
+    def of(self, prefix: str) -> Iterator[Any]:
+        """Give all that is known of the products whose names begin in some way; any thread may ask."""
+        complete = (one.table for one in list(self.complete.values()))
+        for table in chain(complete, list(self.assembling.values()), list(self.failed.values())):
+            if table.product.startswith(prefix):
+                yield table
+
+
+def describe(table: Any, *, summary: bool = False) -> dict[str, Any]:
+    """Give what is known of a table in JSON's types, without what is not known."""
+    known = {name: getattr(table, name) for name in table.__struct_fields__}
+    return {
+        name: value
+        for name, value in known.items()
+        if value is not None and value is not msgspec.UNSET and (summary or name != "summary")
+    }
+
+
+def location(table: Any) -> dict[str, Any]:
+    """Say where a complete table is."""
+    names = ("url",) if table.url is not None else ("partition", "first_offset", "last_offset")
+    found = {name: getattr(table, name) for name in names}
+    return found if table.url is not None else {"topic": "calibration", **found}

@@ -1,0 +1,201 @@
+"""SdpCalibration on a log in memory: the newest complete solution, what is under way, and late starters."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from devices.mapping import to_tango
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.icd.load import load
+from facade.reading import Quality
+from facade.service.assembly import assemble
+from facade.tables.flow import describe, location
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+
+ICD = load()
+FIRST, SECOND = "mid-sdp/calibration/01", "mid-sdp/calibration/02"
+GAINS = "subarray/01/gains"
+SUMMARY = {
+    "solution_id": "sol-7",
+    "source_model": "J1939-6342",
+    "valid_from": BASE_US,
+    "valid_until": BASE_US + 600_000_000,
+    "antennas": ["SKA001", "SKA002"],
+    "channels": 4096,
+    "polarisations": ["XX", "YY"],
+    "flagged_fraction": 0.02,
+    "snr": 31.5,
+    "amplitude": [[1.0, 1.1], [0.9, None]],
+    "phase": [[0.1, 0.2], [-0.3, None]],
+    "channel_frequencies": [0.95e9, 1.05e9],
+    "antenna_amplitude": [1.05, 0.9],
+    "antenna_phase_rms": [0.01, 0.02],
+    "antenna_flagged": [0.0, 0.5],
+}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.start()
+
+    def start(self) -> None:
+        """Start the device server, as after a kill."""
+        self.bus, self.sink = MemoryBus(self.broker), Sink()
+        devices = {"SdpCalibration": [FIRST, SECOND]}
+        versions = {"versionId": "1"}
+        self.service = assemble(
+            ICD, Settings(), devices, self.sink, self.bus, instance="c", clock=self.clock, versions=versions
+        )
+        self.reader = self.service.pump._open()
+        self.cycle()
+
+    def cycle(self, times: int = 3) -> None:
+        for _ in range(times):
+            self.service.pump.cycle(self.reader)
+            self.clock.sleep(0.5)
+
+    def tell(self, state: str = "COMPLETE", product: str = GAINS, key: str | None = None, **more: Any) -> None:
+        """Say on the bus what became of a table."""
+        now_us = round(self.clock.now() * 1e6)
+        table = {
+            "schema": "table/1",
+            "table": "t1",
+            "product": product,
+            "kind": "gains",
+            "content_type": "application/vnd.apache.arrow.stream",
+            "state": state,
+            "size": 20_000_000,
+            "received": 20_000_000,
+            "sha256": "0" * 64,
+            "sent_at": now_us - 1_500_000,
+            "time": now_us,
+            **more,
+        }
+        if state == "COMPLETE":
+            table = {"partition": 2, "first_offset": 5, "last_offset": 24, "summary": SUMMARY, **table}
+        self.broker.append(Record(topic="tables", key=(key or product).encode(), value=json.dumps(table).encode()))
+        self.cycle()
+
+    def shown(self, name: str, device: str = FIRST) -> Any:
+        return self.sink.shown[device, name]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_the_newest_complete_solution_is_shown(bench):
+    bench.tell()
+    for name, value in (
+        ("solutionId", "sol-7"),
+        ("product", GAINS),
+        ("validUntil", BASE_US / 1e6 + 600.0),
+        ("antennas", ("SKA001", "SKA002")),
+        ("channels", 4096),
+        ("flaggedFraction", 0.02),
+        ("transferTime", 1.5),
+        ("State", "ON"),
+    ):
+        assert bench.shown(name).value == value
+        assert bench.shown(name).quality is Quality.VALID
+    assert json.loads(bench.shown("location").value) == {
+        "topic": "calibration",
+        "partition": 2,
+        "first_offset": 5,
+        "last_offset": 24,
+    }
+    (first, second) = bench.shown("gainAmplitude").value
+    assert (first, second[0]) == ((1.0, 1.1), 0.9)
+    assert math.isnan(second[1])
+    assert (SECOND, "solutionId") not in bench.sink.shown
+
+
+def test_who_starts_late_has_it_at_once(bench):
+    bench.tell()
+    bench.tell(product="subarray/02/gains", table="t2")
+    bench.start()
+    assert bench.shown("size").value == bench.shown("size", SECOND).value == 20_000_000
+
+
+def test_an_unchanged_image_is_no_new_event(bench):
+    """NaN is not equal to itself, and must not look like a change."""
+    bench.tell()
+    pushed = len(bench.sink.pushed)
+    bench.cycle(8)
+    assert {name for _, name, _ in bench.sink.pushed[pushed:]} <= {"age"}
+
+
+def test_a_solution_that_has_expired_says_so(bench):
+    bench.tell()
+    bench.clock.sleep(601.0)
+    bench.cycle()
+    assert bench.shown("snr").quality is Quality.WARNING
+    assert bench.shown("gainPhase").quality is Quality.WARNING
+    assert bench.shown("State").value == "ALARM"
+    assert "sol" not in bench.shown("lastFailure").value
+    later = SUMMARY | {"solution_id": "sol-8", "valid_until": BASE_US + 3_600_000_000}
+    bench.tell(table="t2", summary=later)
+    assert (bench.shown("solutionId").value, bench.shown("snr").quality) == ("sol-8", Quality.VALID)
+    assert bench.shown("State").value == "ON"
+
+
+def test_what_is_under_way_and_what_failed(bench):
+    bench.tell("ASSEMBLING", key=f"{GAINS}!t3", table="t3", received=7_000_000)
+    (one,) = map(json.loads, bench.shown("assembling").value)
+    assert (one["table"], one["received"], one["size"]) == ("t3", 7_000_000, 20_000_000)
+    bench.broker.append(Record(topic="tables", key=f"{GAINS}!t3".encode(), value=None))
+    bench.tell("FAILED", key=f"{GAINS}!failed", table="t3", reason="digest: expected 00, got 01")
+    assert bench.shown("assembling").value == ()
+    assert json.loads(bench.shown("lastFailure").value)["reason"].startswith("digest")
+    assert bench.shown("tablesComplete").value == 0
+
+
+def test_pointing_offsets_are_where_tm_reads_them(bench):
+    summary = {"pointing": {"SKA001": [17, 0.5, -0.25], "SKA999": [17, 0.0, 0.0]}}
+    bench.tell(product="subarray/01/pointing", kind="pointing", content_type="application/json", summary=summary)
+    assert bench.shown("pointing_cal_SKA001").value == (17.0, 0.5, -0.25)
+    assert (FIRST, "pointing_cal_SKA999") not in bench.sink.shown
+    assert "SKA999" in bench.shown("Status").value
+
+
+@pytest.mark.parametrize(
+    ("summary", "reason"),
+    [
+        (SUMMARY | {"amplitude": [["x"]]}, "summary"),
+        ({"antennas": 7}, "summary"),
+        (None, "summary"),
+        ([], "summary"),
+    ],
+)
+def test_a_summary_of_another_form_is_a_dead_letter(bench, summary, reason):
+    bench.tell()
+    bench.tell(table="t9", summary=summary) if summary is not None else bench.tell(table="t9", summary="x")
+    assert bench.shown("solutionId").value == "sol-7"
+    (letter,) = bench.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"].decode() == reason
+
+
+def test_a_kind_that_is_not_known_is_listed_and_disturbs_nothing(bench):
+    bench.tell(product="subarray/01/sky", kind="sky-model", summary={"note": "not looked into"})
+    flow = bench.service.tables
+    (one,) = flow.of("subarray/01/")
+    assert describe(one)["kind"] == "sky-model"
+    assert location(one)["partition"] == 2
+    assert bench.shown("tablesComplete").value == 1
+    assert (FIRST, "solutionId") not in bench.sink.shown
+
+
+def test_an_image_in_tangos_form(bench):
+    bench.tell()
+    entry = next(one for one in ICD.classes["SdpCalibration"].attributes if one.name == "gainAmplitude")
+    value, _, _ = to_tango(ICD, entry, bench.shown("gainAmplitude"))
+    assert [len(row) for row in value] == [2, 2]
