@@ -6,9 +6,8 @@ attributes turn invalid by the wall clock; a record that cannot be used becomes 
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -20,9 +19,9 @@ from facade.counters import StreamAccount
 from facade.errors import BusError
 from facade.flow import Effects, Flow, LastReadings, Panel
 from facade.service import snapshots
+from facade.service.progress import Progress
 from facade.service.publisher import Publisher
 from facade.service.settling import Settlement
-from facade.service.snapshots import Snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -89,17 +88,6 @@ class Rhythm:
     """Longest silence after a start, until what stood on the bus has been read [s]."""
 
 
-@dataclass(slots=True)
-class _Progress:
-    """How far one flow is."""
-
-    next: dict[int, int] = field(default_factory=dict)
-    """Next offset to count, by partition."""
-    past: deque[tuple[float, dict[int, int]]] = field(default_factory=deque)
-    """Earlier values of `next` with their time [monotonic s], oldest first."""
-    account: StreamAccount = field(default_factory=StreamAccount)
-
-
 class Pump:
     """Reads, merges, publishes; `run` is the body of the thread."""
 
@@ -128,7 +116,7 @@ class Pump:
         self._settlement = Settlement(effects, bus.writer()) if effects is not None else None
         self._current = False
         """Whether the newest record of the topic of `effects` has been read."""
-        self._progress = {flow.topic: _Progress() for flow in flows}
+        self._progress = {flow.topic: Progress(flow, keep=self._rhythm.rebuild) for flow in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
         """Topics of which not everything has been read that stood on them at the start."""
@@ -257,7 +245,10 @@ class Pump:
             progress.account.behind = reader.lag(topic)
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
-                records.append(snapshots.to_record(self._snapshot(flow, progress, now)))
+                snapshot = progress.snapshot(
+                    self._instance, self._to_remember(flow), now=self._clock.now(), monotonic=now
+                )
+                records.append(snapshots.to_record(snapshot))
         if self._settlement is not None:
             self._settlement.prepare(records)
             return
@@ -271,7 +262,8 @@ class Pump:
             for topic, flow in self._flows.items():
                 if flow.durable and topic in found:
                     try:
-                        self._restore(flow, found[topic])
+                        readings = self._progress[topic].restore(found[topic], self._clock.monotonic())
+                        self._publisher.restore(readings)
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
             if self._effects is not None:
@@ -280,7 +272,7 @@ class Pump:
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
-        start = {topic: self._rebuild_from(topic) for topic, flow in self._flows.items() if flow.durable}
+        start = {topic: self._progress[topic].rebuild_from() for topic, flow in self._flows.items() if flow.durable}
         if self._effects is not None:
             places = self._progress[self._effects.topic].next
             before = 0 if self._opened_at else self._effects.kept  # only a start has nothing in memory yet
@@ -292,58 +284,10 @@ class Pump:
         self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
         return reader
 
-    def _restore(self, flow: Flow, snapshot: Snapshot) -> None:
-        progress = self._progress[flow.topic]
-        # All or nothing: whatever can fail comes before the first change.
-        offsets = {int(partition): offset for partition, offset in snapshot.offsets.items()}
-        rebuild_from = {int(partition): offset for partition, offset in snapshot.rebuild_from.items()}
-        readings = snapshots.load_readings(snapshot.readings)
-        flow.restore(snapshot.ledger)
-        progress.next = offsets
-        progress.past.append((self._clock.monotonic(), rebuild_from))
-        progress.account.restore(snapshot.account)
-        self._publisher.restore(readings)
-
     def _take(self, record: Record) -> None:
-        flow, progress = self._flows[record.topic], self._progress[record.topic]
-        count = record.offset >= progress.next.get(record.partition, 0)
-        why = self._fold(flow, record, count=count)
-        if not count:
-            return
-        progress.next[record.partition] = record.offset + 1
-        account = progress.account
-        account.consumed += 1
-        if why is None:
-            account.used += 1
-        elif why.startswith("-"):
-            account.suppress(why[1:])
-        else:
-            reason, _, detail = why.partition(": ")
-            account.dead_letter(reason, detail)
+        if (unusable := self._progress[record.topic].take(record)) is not None:
+            reason, detail = unusable
             self._bus.writer().send(dead_letter(record, reason=reason, path="$", detail=detail, by=self._instance))
-
-    def _fold(self, flow: Flow, record: Record, *, count: bool) -> str | None:
-        try:
-            return flow.fold(record, count=count)
-        except Exception as error:
-            # A mistake of ours about one record must not take those with it that came along.
-            _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return f"internal: {type(error).__name__}: {error}"
-
-    def _snapshot(self, flow: Flow, progress: _Progress, now: float) -> Snapshot:
-        progress.past.append((now, dict(progress.next)))
-        while len(progress.past) > 1 and now - progress.past[1][0] >= self._rhythm.rebuild:
-            progress.past.popleft()
-        return Snapshot(
-            instance=self._instance,
-            topic=flow.topic,
-            time=round(self._clock.now() * 1e6),
-            offsets={str(partition): offset for partition, offset in progress.next.items()},
-            rebuild_from={str(partition): offset for partition, offset in self._rebuild_from(flow.topic).items()},
-            account=progress.account.totals(),
-            ledger=flow.as_dict(),
-            readings=snapshots.store_readings(self._to_remember(flow)),
-        )
 
     def _to_remember(self, flow: Flow) -> LastReadings:
         """Give what is to be shown right after a restart, before anything has been read."""
@@ -356,11 +300,6 @@ class Pump:
             device: {name: shown[name] for name in names if name in shown}
             for device, shown in self._publisher.last.items()
         }
-
-    def _rebuild_from(self, topic: str) -> dict[int, int]:
-        progress = self._progress[topic]
-        past = progress.past[0][1] if progress.past else {}
-        return {partition: past.get(partition, 0) for partition in progress.next}
 
     def _note(self, trouble: str) -> None:
         _log.warning("%s instance=%s", trouble, self._instance)
