@@ -22,6 +22,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Deploy = Callable[..., Deployment]
 
+_LONGEST_ID = 80
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name long values by their size: a report of 100,000 brackets cannot be read."""
+    too_long = isinstance(val, str | bytes) and len(val) > _LONGEST_ID
+    return f"{type(val).__name__} of {len(val)}" if too_long else None
+
 
 @pytest.fixture(scope="session")
 def infra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]:
