@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from devices.events import Record, Records, rate
-from facade.reading import Quality
+from devices.events import rate
+from devices.scene import ALERTS, BUS, CALIBRATION, DASH, MASTER, NODE, SUBARRAY, Scene, cell, enum_cell, state_cell
 
-NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
-ALERTS = "SdpAlerts"
 MOST_ROWS: Final = 40
 _FIXED_LINES: Final = 16
 """Lines of the view that are no device's row."""
@@ -28,16 +26,12 @@ _SUBARRAY_LINES: Final = 3
 _ALERTS: Final = 3
 """Alarms that are shown, the most severe ones."""
 
-_STYLES = {Quality.VALID: "", Quality.WARNING: "yellow", Quality.ALARM: "bold red", Quality.INVALID: "dim strike"}
-_STATES = {"ON": "green", "ALARM": "bold red", "FAULT": "bold red", "STANDBY": "yellow", "DISABLE": "dim"}
 _OBS_STATES = {"SCANNING": "bold green", "READY": "green", "IDLE": "cyan", "EMPTY": "dim"} | dict.fromkeys(
     ("FAULT", "ABORTED"), "bold red"
 )
 _STATUSES = {"COMPLETED": "green", "FAILED": "bold red", "TIMED_OUT": "bold red", "UNDELIVERED": "bold red"}
 _HEALTH = {"OK": "bold green", "DEGRADED": "bold yellow", "FAILED": "bold red", "UNKNOWN": "bold magenta"}
 _ALARM_STATES = dict.fromkeys(("UNACK", "LTUNK"), "bold red") | {"RTNUN": "yellow", "ACKED": "yellow"}
-_DASH = "-"
-_NOTHING = Record()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +75,19 @@ SHOWN = {
         *("State", "alertSequence", "activeCount", "unacknowledgedCount", "shelvedCount", "alertRate", "flood"),
         *("activeAlerts", "unacknowledgedAlerts"),
     ),
+    CALIBRATION: (
+        *("State", "solutionId", "kind", "antennas", "channels", "flaggedFraction", "snr", "age", "transferTime"),
+        *("assembling", "lastFailure"),
+    ),
     BUS: ("State", *(field.attribute for field in BUS_FIELDS), "deadLetterReasons", "lastError"),
 }
 """The attributes that the view needs, by device class."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """All that one picture is made of."""
-
-    tango_host: str
-    devices: Mapping[str, Sequence[str]]
-    """Device names by class."""
-    records: Records
-    now: float
-    """[Unix s]."""
-    health_labels: tuple[str, ...]
-    """Labels of healthState."""
-    obs_states: tuple[str, ...] = ()
-    """Labels of obsState."""
-
-    def record(self, device: str, attribute: str) -> Record:
-        """Give what came of an attribute, be it nothing."""
-        return self.records.get(device, {}).get(attribute, _NOTHING)
-
-    def first(self, device_class: str, attribute: str) -> Record:
-        """Give what came of an attribute of the only device of a class."""
-        return self.record(next(iter(self.devices.get(device_class, ())), ""), attribute)
-
-    def health(self) -> str:
-        """Give healthState's label."""
-        newest = self.first(MASTER, "healthState").newest
-        return _DASH if newest is None or newest.value is None else self.health_labels[int(newest.value)]
-
-
-def rows_in(height: int, subarrays: int = 0, *, alerts: bool = False) -> int:
-    """Give how many nodes have a row on a terminal of so many lines, beside so many subarrays, and alerts."""
+def rows_in(height: int, subarrays: int = 0, *, alerts: bool = False, calibrated: int = 0) -> int:
+    """Give how many nodes have a row on a terminal of so many lines, beside so many subarrays, and the rest."""
     others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0) + (_ALERTS + 2 if alerts else 0)
+    others += calibrated + 2 if calibrated else 0
     return max(4, min(height - others, MOST_ROWS))
 
 
@@ -129,7 +99,8 @@ def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
     panels.add_row(_bus(scene), _health(scene))
     subarrays = (_subarrays(scene), Text()) if scene.devices.get(SUBARRAY) else ()
     alerts = (_alerts(scene),) if scene.devices.get(ALERTS) else ()
-    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, panels, *alerts)
+    calibration = (_calibration(scene),) if scene.devices.get(CALIBRATION) else ()
+    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, panels, *alerts, *calibration)
 
 
 def summary(scene: Scene) -> str:
@@ -148,23 +119,14 @@ def summary(scene: Scene) -> str:
         f"  balance {figure(BUS, 'ingestHeapsBalance')}  workers {figure(BUS, 'workersAlive')}"
         f"  alarms {figure(ALERTS, 'activeCount')}"
         + "".join(
-            f"  {device.rsplit('/', 1)[-1]} {_enum(scene.record(device, 'obsState'), scene.obs_states, {})}"
+            f"  {device.rsplit('/', 1)[-1]} {enum_cell(scene.record(device, 'obsState'), scene.obs_states, {})}"
             for device in scene.devices.get(SUBARRAY, ())
         )
     )
 
 
-def cell(record: Record, form: Callable[[Any], str], style: str = "") -> Text:
-    """Show one value so that its quality is seen: INVALID is dim and struck out, or a dash."""
-    newest = record.newest
-    if newest is None or newest.value is None:
-        return Text(_DASH, style="dim")
-    # A span: the style of the whole text would also strike out the blanks before it.
-    return Text.assemble((form(newest.value), _STYLES[newest.quality] or style))
-
-
 def _header(scene: Scene) -> RenderableType:
-    state = _state(scene.first(MASTER, "State"))
+    shown_state = state_cell(scene.first(MASTER, "State"))
     reporting, expected = scene.first(MASTER, "nodesReporting"), scene.first(MASTER, "nodesExpected")
     health = scene.health()
     line = Table.grid(expand=True)
@@ -173,7 +135,7 @@ def _header(scene: Scene) -> RenderableType:
     line.add_row(
         Text.assemble(
             ("SDP ", "bold"),
-            state,
+            shown_state,
             "  health ",
             (health, _HEALTH.get(health, "dim")),
             "  nodes ",
@@ -207,11 +169,11 @@ def _row(scene: Scene, device: str) -> list[Text]:
     records = scene.records.get(device, {})
     times = [record.newest.time for record in records.values() if record.newest is not None]
     # The newest of all attributes: one that has not changed sends no event, however alive it is.
-    age = Text(f"{scene.now - max(times):.1f}" if times else _DASH, style="" if times else "dim")
+    age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style="" if times else "dim")
     pushed = sum(rate(record.events, scene.now) for record in records.values())
     return [
         Text(device.rsplit("/", 1)[-1]),
-        _state(scene.record(device, "State")),
+        state_cell(scene.record(device, "State")),
         *(cell(scene.record(device, field.attribute), field.form) for field in NODE_FIELDS),
         age,
         Text(f"{pushed:.1f}"),
@@ -233,31 +195,20 @@ def _subarrays(scene: Scene) -> RenderableType:
 
 def _subarray(scene: Scene, device: str) -> list[Text]:
     last = scene.record(device, "lastCommand")
-    id, name, status = (str(last.newest.value).split() if last.newest and last.newest.value else [_DASH] * 3)[:3]
+    id, name, status = (str(last.newest.value).split() if last.newest and last.newest.value else [DASH] * 3)[:3]
     progress = scene.record(device, "longRunningCommandProgress").newest
     pairs = tuple(progress.value or ()) if progress else ()
     percent = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(id)
     return [
         Text(device.rsplit("/", 1)[-1]),
-        _state(scene.record(device, "State")),
-        _enum(scene.record(device, "obsState"), scene.obs_states, _OBS_STATES),
-        _enum(scene.record(device, "healthState"), scene.health_labels, _HEALTH),
-        cell(scene.record(device, "scanID"), lambda value: str(value or _DASH)),
+        state_cell(scene.record(device, "State")),
+        enum_cell(scene.record(device, "obsState"), scene.obs_states, _OBS_STATES),
+        enum_cell(scene.record(device, "healthState"), scene.health_labels, _HEALTH),
+        cell(scene.record(device, "scanID"), lambda value: str(value or DASH)),
         cell(last, lambda _: name),
-        cell(last, lambda _: status, _STATUSES.get(status, "yellow" if status != _DASH else "dim")),
-        Text(f"{percent} %" if percent else _DASH, style="" if percent else "dim"),
+        cell(last, lambda _: status, _STATUSES.get(status, "yellow" if status != DASH else "dim")),
+        Text(f"{percent} %" if percent else DASH, style="" if percent else "dim"),
     ]
-
-
-def _enum(record: Record, labels: Sequence[str], styles: Mapping[str, str]) -> Text:
-    newest = record.newest
-    label = "" if newest is None or newest.value is None else labels[int(newest.value)]
-    return cell(record, lambda _: label, styles.get(label, "yellow"))
-
-
-def _state(record: Record) -> Text:
-    newest = record.newest
-    return cell(record, str, _STATES.get(str(newest.value), "magenta") if newest else "")
 
 
 def _bus(scene: Scene) -> RenderableType:
@@ -279,7 +230,9 @@ def _bus(scene: Scene) -> RenderableType:
         Text("set aside: " + (", ".join(counts) or "nothing"), no_wrap=True, overflow="ellipsis"),
         Text.assemble("last error: ", error),
     )
-    return Panel(body, title=Text.assemble("SdpBus ", _state(scene.first(BUS, "State"))), border_style="dim", height=9)
+    return Panel(
+        body, title=Text.assemble("SdpBus ", state_cell(scene.first(BUS, "State"))), border_style="dim", height=9
+    )
 
 
 def _alerts(scene: Scene) -> RenderableType:
@@ -298,7 +251,7 @@ def _alerts(scene: Scene) -> RenderableType:
     more = f", {len(found) - _ALERTS} more not shown" if len(found) > _ALERTS else ""
     title = Text.assemble(
         "SdpAlerts ",
-        _state(scene.first(ALERTS, "State")),
+        state_cell(scene.first(ALERTS, "State")),
         *("  ", count("activeCount"), " active, ", count("unacknowledgedCount"), " not acknowledged, "),
         *(count("shelvedCount"), " shelved, ", count("alertSequence"), f" so far{more}"),
     )
@@ -312,6 +265,38 @@ def _alarm(alarm: Mapping[str, Any]) -> Text:
     return Text.assemble(
         (f"{alarm['state']:5} ", style), (f"{alarm['severity']:8} ", style), (name, "bold"), f"  {alarm['text']}"
     )
+
+
+def _calibration(scene: Scene) -> RenderableType:
+    """Show the solution of each subarray, and what is under way."""
+    devices = scene.devices[CALIBRATION]
+    body = Group(*(_solution(scene, device) for device in devices))
+    return Panel(body, title="SdpCalibration", border_style="dim", height=len(devices) + 2)
+
+
+def _solution(scene: Scene, device: str) -> Text:
+    def shown(attribute: str, form: Callable[[Any], str], style: str = "") -> Text:
+        return cell(scene.record(device, attribute), form, style)
+
+    head = (device.rsplit("/", 1)[-1], "  ", state_cell(scene.record(device, "State")), "  ")
+    newest = scene.record(device, "assembling").newest
+    under_way = "".join(_progress(json.loads(text)) for text in newest.value or ()) if newest else ""
+    if scene.record(device, "solutionId").newest is None:
+        return Text.assemble(*head, ("no solution yet", "dim"), under_way)
+    return Text.assemble(
+        *head,
+        shown("solutionId", str, "bold"),
+        *("  ", shown("antennas", lambda names: str(len(names))), " antennas x "),
+        *(shown("channels", _number), " channels, "),
+        *(shown("flaggedFraction", lambda value: f"{value:.1%}"), " flagged, snr "),
+        *(shown("snr", lambda value: f"{value:.0f}"), ", "),
+        *(shown("age", lambda value: f"{value:.0f} s"), " old"),
+        under_way,
+    )
+
+
+def _progress(table: Mapping[str, Any]) -> str:
+    return f"  {table['product'].rsplit('/', 1)[-1]} {table['received'] / max(table['size'], 1):.0%}"
 
 
 def _health(scene: Scene) -> RenderableType:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.live import Live
 
 from devices.events import EventRecorder
-from devices.view import ALERTS, MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
+from devices.scene import ALERTS, CALIBRATION, SUBARRAY, Scene
+from devices.view import MOST_ROWS, SHOWN, render, rows_in, summary
 from facade.clock import Clock
 from facade.icd.model import Icd
 
@@ -50,8 +51,11 @@ class Watch:
     def live(self, console: Console, *, screen: bool) -> Live:
         """Give the live view; use it in a `with` statement."""
         subarrays, alerts = len(self._devices.get(SUBARRAY, ())), ALERTS in self._devices
+        calibrated = len(self._devices.get(CALIBRATION, ()))
         return Live(
-            get_renderable=lambda: render(self.scene(), rows=rows_in(console.height, subarrays, alerts=alerts)),
+            get_renderable=lambda: render(
+                self.scene(), rows=rows_in(console.height, subarrays, alerts=alerts, calibrated=calibrated)
+            ),
             console=console,
             refresh_per_second=_REFRESH,
             screen=screen,

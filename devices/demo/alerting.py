@@ -12,7 +12,7 @@ from devices.demo.report import AlertLine, DemoReport, Kill
 from devices.demo.show import Show
 from devices.demo.stage import Stage
 from devices.events import EventRecorder
-from devices.view import ALERTS
+from devices.scene import ALERTS
 from facade.alerts.follower import Entry
 from facade.alerts.messages import Severity
 from facade.alerts.source import AlertSource

@@ -19,7 +19,7 @@ from devices.demo.report import DemoReport, print_account, print_alerts, print_c
 from devices.demo.show import Show
 from devices.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
 from devices.events import EventRecorder
-from devices.view import MASTER, NODE
+from devices.scene import MASTER, NODE
 from devices.watch import Watch
 from facade.clock import Clock
 from facade.errors import FacadeError

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tango
 
 from devices.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, Found
-from devices.view import BUS, MASTER, NODE, SUBARRAY
+from devices.scene import BUS, MASTER, NODE, SUBARRAY
 from facade.icd.model import Attribute, DeviceClass, Icd
 
 _REASONS_STREAM = "ingest.heaps"

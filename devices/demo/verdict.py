@@ -15,7 +15,7 @@ from devices.demo.report import DemoReport
 from devices.demo.stage import Stage
 from devices.demo.timing import LASTING, Interval, notification_latency, pace, window_latency, without_rereads
 from devices.events import Event, Records
-from devices.view import MASTER, NODE
+from devices.scene import MASTER, NODE
 from facade.reading import Quality
 
 

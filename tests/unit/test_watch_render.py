@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from devices.events import Event, Record
-from devices.view import ALERTS, BUS, MASTER, NODE, SHOWN, SUBARRAY, Scene, cell, draw, render, rows_in, summary
+from devices.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene, cell
+from devices.view import SHOWN, draw, render, rows_in, summary
 from facade.icd.load import load
 from facade.reading import Quality
 
@@ -64,6 +65,19 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
             '{"condition":"storageLow","source":"buffer/0","state":"LTUNK","severity":"WARNING","text":"31 TB"}',
         ),
     },
+    CALIBRATION: {
+        "State": "ON",
+        "solutionId": "gains-7",
+        "kind": "gains",
+        "antennas": ("SKA001", "SKA002"),
+        "channels": 4_096,
+        "flaggedFraction": 0.021,
+        "snr": 31.4,
+        "age": 12.0,
+        "transferTime": 0.8,
+        "assembling": ('{"table":"t8","product":"subarray/01/gains","received":7000000,"size":20000000}',),
+        "lastFailure": "",
+    },
     SUBARRAY: {
         "State": "ON",
         "obsState": 3,
@@ -81,13 +95,20 @@ def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> Re
 
 
 def scene(
-    nodes: int = 4, quality: Quality = Quality.VALID, subarrays: int = 2, *, alerts: bool = False, **changed: Any
+    nodes: int = 4,
+    quality: Quality = Quality.VALID,
+    subarrays: int = 2,
+    *,
+    alerts: bool = False,
+    calibrated: int = 0,
+    **changed: Any,
 ) -> Scene:
     devices = {
         NODE: [f"mid-sdp/ingest/{number:04d}" for number in range(nodes)],
         MASTER: ["mid-sdp/control/0"],
         BUS: ["mid-sdp/bus/0"],
         **({ALERTS: ["mid-sdp/alerts/0"]} if alerts else {}),
+        CALIBRATION: [f"mid-sdp/calibration/{number:02d}" for number in range(1, calibrated + 1)],
         SUBARRAY: [f"mid-sdp/subarray/{number:02d}" for number in range(1, subarrays + 1)],
     }
     records = {
@@ -239,3 +260,17 @@ def test_the_picture_fetches_nothing(tmp_path: Path) -> None:
     picture = file.read_text()
     assert "1,234,567" in picture
     assert "url(http" not in picture
+
+
+def test_solutions_are_shown_with_what_is_under_way() -> None:
+    view = scene(calibrated=2)
+    line = next(line for line in shown(view).splitlines() if "gains-7" in line)
+    for text in ("01", "ON", "2 antennas x 4,096 channels", "2.1% flagged", "snr 31", "12 s old", "gains 35%"):
+        assert text in line
+    assert len(shown(view, rows=rows_in(40, 2, calibrated=2)).splitlines()) <= 40
+
+
+def test_a_subarray_without_a_solution_says_so() -> None:
+    view = scene(calibrated=1)
+    view.records["mid-sdp/calibration/01"].clear()
+    assert "no solution yet" in shown(view)
