@@ -102,6 +102,9 @@ def demo(
     report: Annotated[
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
+    patience: Annotated[
+        float, typer.Option(min=1, help="Factor on every limit, for a machine that has other work to do.")
+    ] = 1.0,
 ) -> None:
     """Run the whole system here with a simulated SDP, kill parts of it, and account for every record and command.
 
@@ -118,6 +121,7 @@ def demo(
         state_dir=state_dir,
         tango_db=tango_db,
         report=report,
+        patience=patience,
     )
     # Piped output has no width of its own; the tables need more than the usual 80.
     console = _out if _out.is_terminal else Console(width=120)

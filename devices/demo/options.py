@@ -57,6 +57,8 @@ class DemoOptions:
     tango_db: local.TangoDb | None = None
     """None: as the last time."""
     report: Path | None = None
+    patience: float = 1.0
+    """Factor by which every limit may be passed: for machines that have other work."""
 
     @property
     def folder(self) -> Path:

@@ -42,6 +42,7 @@ def measure(stage: Stage, report: DemoReport, records: Records) -> None:
 
 def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
     """Say which limits were passed."""
+    patience = stage.options.patience
     stale_after = max(stage.icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
     if report.drained_after is not None:
         stale_after += max(report.drained_after - INVALID_SLACK, 0.0)  # until then the values were fresh
@@ -58,26 +59,26 @@ def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
             ("the killed controller's command has an outcome", report.controller_recovery, CONTROLLER_RECOVERY),
         ]
     failures = [
-        f"{what}: expected within {limit:.1f} s, got {'never' if value is None else f'{value:.2f} s'}"
+        f"{what}: expected within {limit * patience:.1f} s, got {'never' if value is None else f'{value:.2f} s'}"
         for what, value, limit in limits
-        if value is None or value > limit
+        if value is None or value > limit * patience
     ]
-    return failures + _pace_limits(report)
+    return failures + _pace_limits(report, patience)
 
 
-def _pace_limits(report: DemoReport) -> list[str]:
+def _pace_limits(report: DemoReport, patience: float) -> list[str]:
     found = report.pace
     if report.notification_latency is None:
         return ["events: expected some of heapRate, got none"]
     if found is None:
         return []
     failures = []
-    if found.closest_gap < found.shortest * JITTER:
+    if found.closest_gap < found.shortest * JITTER / patience:
         failures.append(
             f"two events of {found.closest}: expected about {found.shortest:g} s between them,"
             f" got {found.closest_gap:.3f} s"
         )
-    if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK:
+    if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK * patience:
         failures.append(
             f"events of {found.busiest}: expected at most {found.busiest_limit:g}/s, got {found.busiest_rate:.2f}/s"
         )

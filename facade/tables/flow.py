@@ -21,9 +21,9 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
 
     solution_id: str = ""
     source_model: str = ""
-    valid_from: int = 0
-    """[Unix us]"""
-    valid_until: int = 0
+    valid_from: int | None = None
+    """[Unix us]; None: the table does not say."""
+    valid_until: int | None = None
     antennas: list[str] = []
     channels: int = 0
     polarisations: list[str] = []

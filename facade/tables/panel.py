@@ -73,12 +73,15 @@ class CalibrationPanel:
             yield self._device, name, Reading(value, since, self._quality(name, value, expired=expired))
 
     def _quality(self, name: str, value: Value, *, expired: bool) -> Quality:
+        if value is math.nan:
+            return Quality.INVALID  # the table does not say
         quality = judge(value, self._limits.get(name))
         ages = name not in _ALWAYS and not name.startswith(_POINTING)
         return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
 
     def _is_expired(self, now: float) -> bool:
-        return self._solution is not None and 0 < self._solution.summary.valid_until < now * 1e6
+        until = None if self._solution is None else self._solution.summary.valid_until
+        return until is not None and until < now * 1e6
 
     def _tables(self) -> dict[str, Value]:
         """Look at the tables, if any has changed."""
@@ -130,8 +133,8 @@ def _solution(table: Any, summary: Solution) -> dict[str, Value]:
         "product": table.product,
         "kind": table.kind,
         "sourceModel": summary.source_model,
-        "validFrom": summary.valid_from / 1e6,
-        "validUntil": summary.valid_until / 1e6,
+        "validFrom": _seconds(summary.valid_from),
+        "validUntil": _seconds(summary.valid_until),
         "antennas": tuple(summary.antennas),
         "channels": summary.channels,
         "polarisations": tuple(summary.polarisations),
@@ -148,6 +151,10 @@ def _solution(table: Any, summary: Solution) -> dict[str, Value]:
         "size": table.size,
         "transferTime": (table.time - table.sent_at) / 1e6,
     }
+
+
+def _seconds(time_us: int | None) -> float:
+    return math.nan if time_us is None else time_us / 1e6
 
 
 def _number(value: float | None) -> float:

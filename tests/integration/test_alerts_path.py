@@ -36,7 +36,9 @@ class Source:
         self._writer.send(alert_record(alert))
 
     def flush(self) -> None:
-        assert self._writer.flush(10.0)
+        mark = self._writer.mark()
+        until(lambda: self._writer.settled(mark), 10.0, "all alerts are on the bus")
+        assert self._writer.failures("alerts") == 0
 
 
 def events(subscriber: Subscriber, kind: str = "change") -> list[dict]:

@@ -126,6 +126,15 @@ def test_who_starts_late_has_it_at_once(bench):
     assert bench.shown("size").value == bench.shown("size", SECOND).value == 20_000_000
 
 
+def test_what_a_table_does_not_say_is_invalid(bench):
+    """An .npy has no times."""
+    bench.tell(summary=SUMMARY | {"valid_from": None, "valid_until": None, "snr": None, "channel_frequencies": []})
+    for name in ("validFrom", "validUntil", "snr"):
+        assert bench.shown(name).quality is Quality.INVALID
+    assert bench.shown("flaggedFraction").quality is Quality.VALID
+    assert bench.shown("State").value == "ON"
+
+
 def test_an_unchanged_image_is_no_new_event(bench):
     """NaN is not equal to itself, and must not look like a change."""
     bench.tell()
