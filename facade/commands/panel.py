@@ -52,6 +52,8 @@ class CommandPanel:
         self._initial = next((a.initial or "" for a in device_class.attributes if a.name == OBS_STATE), "")
         self._tracker = tracker
         self._version = -1
+        self._texts: dict[str, str] = {}
+        """What is shown of finished commands, by id: nothing of it changes any more."""
         self._shown: dict[str, Reading] = {}
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
@@ -74,7 +76,10 @@ class CommandPanel:
         queued = [one for one in pending if one not in executing]
         ordered = sorted([*finished, *pending], key=lambda one: one.issued)
         newest = ordered[-1] if ordered else None
+        self._texts = {one.id: self._texts.get(one.id) or json.dumps(_finished(one)) for one in finished}
         return {
+            # The outcome first: its event is what callers wait for, and events leave in this order.
+            "longRunningCommandResult": _flat(finished[-1:], lambda one: json.dumps(result(one))),
             "longRunningCommandsInQueue": tuple(one.command for one in finished + pending),
             "longRunningCommandIDsInQueue": tuple(one.id for one in finished + pending),
             "longRunningCommandStatus": _flat(finished + pending, lambda one: TASK_STATUS[one.status]),
@@ -82,10 +87,9 @@ class CommandPanel:
             "longRunningCommandProgress": _flat(
                 [one for one in executing if one.progress is not None], lambda one: str(one.progress)
             ),
-            "longRunningCommandResult": _flat(finished[-1:], lambda one: json.dumps(result(one))),
             "lrcQueue": tuple(json.dumps(_queued(one)) for one in queued),
             "lrcExecuting": tuple(json.dumps(_executing(one)) for one in executing),
-            "lrcFinished": tuple(json.dumps(_finished(one)) for one in finished),
+            "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
             "transactionId": "" if newest is None else newest.transaction_id,
             "commandedObsState": commanded(ordered, self._commands) or self._initial,

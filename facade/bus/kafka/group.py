@@ -92,6 +92,7 @@ class KafkaGroupMember:
             except Empty:
                 return
             wait = False
+            self._taken_at = float("-inf")  # it has come: from now on the next record is what to wait for
             try:
                 self._commit(offsets)
                 answer.set_result(None)
