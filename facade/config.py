@@ -19,6 +19,10 @@ ENVIRONMENT = {
     "SDP_INGEST_NODES": "nodes",
     "SDP_RACK_SIZE": "rack_size",
     "SDP_SUBARRAYS": "subarrays",
+    "SDP_TABLE_ROOTS": "table_roots",
+    "SDP_TABLE_MEMORY": "table_memory",
+    "SDP_TABLE_DISK": "table_disk",
+    "SDP_TABLE_EXPIRY": "table_expiry",
 }
 """Environment variable to setting; a variable wins over the file."""
 
@@ -42,6 +46,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Ingest nodes that share one device-server instance."""
     subarrays: int = 2
     """Subarrays of the deployment; they are numbered from 1."""
+    table_roots: str = ""
+    """Directories, with : between, in which tables may be that come as references; empty: none may."""
+    table_memory: int = 64_000_000
+    """Tables under way are in memory up to so much, then in temporary files [bytes]."""
+    table_disk: int = 20_000_000_000
+    """Temporary files of tables under way; beyond it the oldest table is given up [bytes]."""
+    table_expiry: float = 600.0
+    """A table of which nothing came for so long is given up [s]."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 
@@ -83,4 +95,6 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise ConfigError(f"settings ({origin}): rack_size: expected at least 1, got {settings.rack_size}")
     if not 1 <= settings.subarrays <= MOST_SUBARRAYS:
         raise ConfigError(f"settings ({origin}): subarrays: expected 1 to {MOST_SUBARRAYS}, got {settings.subarrays}")
+    if min(settings.table_memory, settings.table_disk, settings.table_expiry) < 0:
+        raise ConfigError(f"settings ({origin}): table_memory, table_disk, table_expiry: expected numbers >= 0")
     return settings

@@ -98,6 +98,9 @@ class DemoReport(msgspec.Struct, kw_only=True):
     alerts: list[AlertLine] = []
     """Each alert and action that a client was given, in the order of their numbers."""
     alert_account: list[Line] = []
+    tables_recovery: float | None = None
+    """From the new start of the killed worker that assembles tables until the next solution was shown [s]."""
+    table_account: list[Line] = []
     sent: Report | None = None
     """The simulator's own report."""
 
@@ -228,6 +231,7 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("subarrays' server killed and started again: state back after", _seconds(report.subarray_recovery)),
         ("controller killed and started again: outcome after", _seconds(report.controller_recovery)),
         ("alerts' server killed and started again: alarms back after", _seconds(report.alerts_recovery)),
+        ("tables' worker killed and started again: next solution after", _seconds(report.tables_recovery)),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
         ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),

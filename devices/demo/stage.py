@@ -1,6 +1,7 @@
 """Sets the stage of a demo: services, topics, registration, processes; and clears it again."""
 
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ PREFIX = "demo-"
 WORKERS = ("aggregate-0", "aggregate-1")
 SIMULATOR, CONTROLLER, TM = "simulate", "controller", "tm"
 SUBARRAY_SERVER = "subarray"
+ASSEMBLER, CALIBRATOR = "tables", "calibrate"
 _SCAN = 2.0
 """How long a scan lasts [s]."""
 _MOST_DISK = 2_000_000_000
@@ -79,6 +81,7 @@ class Stage:
         """Start workers, device servers and the controller of the subarrays."""
         for name in WORKERS:
             self.processes.start(name, [_program("sdp-facade"), "aggregate", "--slot", name[-1]])
+        self.processes.start(ASSEMBLER, [_program("sdp-facade"), "tables", "assemble"])
         for instance in self.instances:
             self.processes.start(instance, [_program(SERVER), instance])
         argv = ["simulate", "controller", f"--subarrays={self.settings.subarrays}", f"--report={self.executions_file}"]
@@ -94,6 +97,18 @@ class Stage:
         argv = ["simulate", "ingest", f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}", *chances]
         self.sent_file.unlink(missing_ok=True)
         self.processes.start(SIMULATOR, [_program("sdp-facade"), *argv, f"--report={self.sent_file}"])
+
+    @property
+    def tables_folder(self) -> Path:
+        """Where the calibration pipeline keeps a copy of each table."""
+        return self.processes.folder / "sent-tables"
+
+    def start_calibration(self, count: int) -> None:
+        """Let a calibration pipeline send so many tables."""
+        shutil.rmtree(self.tables_folder, ignore_errors=True)
+        self.tables_folder.mkdir()
+        argv = ["simulate", "calibration", f"--count={count}", "--every=3", f"--save={self.tables_folder}"]
+        self.processes.start(CALIBRATOR, [_program("sdp-facade"), *argv], ends=True)
 
     def start_observation(self) -> None:
         """Let TM observe with all subarrays."""

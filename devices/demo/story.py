@@ -12,10 +12,19 @@ from rich.markup import escape
 from devices.demo import accidents, verdict
 from devices.demo.account import compare, disagreements
 from devices.demo.alerting import AlertStory
+from devices.demo.calibrating import CalibrationStory
 from devices.demo.observing import account_for_commands
 from devices.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from devices.demo.processes import Processes
-from devices.demo.report import DemoReport, print_account, print_alerts, print_commands, print_figures, print_verdict
+from devices.demo.report import (
+    DemoReport,
+    print_account,
+    print_accounts,
+    print_alerts,
+    print_commands,
+    print_figures,
+    print_verdict,
+)
 from devices.demo.show import Show
 from devices.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
 from devices.events import EventRecorder
@@ -101,7 +110,7 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
     report.first_values_after = clock.now() - begin
     show.step(f"all nodes show values, {report.first_values_after:.1f} s after the simulator's start")
 
-    story = AlertStory(stage, show, clock)
+    story, calibration = AlertStory(stage, show, clock), CalibrationStory(stage, show, clock)
     stack.callback(story.close)
     stage.start_observation()
     show.step(f"TM begins to observe with {', '.join(stage.tango_side.subarrays)}")
@@ -113,7 +122,9 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
         accidents.kill_subarray_server(stage, show, report, recorder, clock)
         accidents.kill_controller(stage, show, report, clock)
     story.play(report, recorder, kill=options.kills)
+    calibration.begin()
     if options.kills:
+        calibration.kill(report)
         wait_for(1 / 3)
         accidents.kill_worker(stage, show, report, clock)
         wait_for(2 / 3)
@@ -122,6 +133,7 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
     account_for_commands(stage, show, report, clock)
     show.wait_until(story.settled, FLOWS_WITHIN)
     story.account(report)
+    calibration.account(report, recorder)
 
 
 def _stay(stage: Stage, show: Show) -> None:
@@ -166,13 +178,14 @@ def _judge(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder
     recorder.close()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
-    accounts = (*report.command_account, *report.alert_account)
+    accounts = (*report.command_account, *report.alert_account, *report.table_account)
     report.balanced = not wrong and all(line.agrees for line in accounts)
     verdict.measure(stage, report, recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(stage, report)]
     print_account(show.console, sent, report.account)
     print_commands(show.console, report)
     print_alerts(show.console, report)
+    print_accounts(show.console, report.table_account, "every table")
     print_figures(show.console, report)
 
 

@@ -24,6 +24,7 @@ from facade.cli import icd as icd_commands
 from facade.cli import infra as infra_commands
 from facade.cli import simulate as simulate_commands
 from facade.cli.alerts import alerts_app
+from facade.cli.tables import tables_app
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import FacadeError
@@ -41,6 +42,7 @@ app.add_typer(icd_commands.app, name="icd", help="Look at the interface (ICD) an
 app.add_typer(infra_commands.app, name="infra", help="Run Kafka and a Tango database on this machine.")
 app.add_typer(simulate_commands.app)
 app.add_typer(alerts_app, name="alerts")
+app.add_typer(tables_app, name="tables")
 topics = typer.Typer(no_args_is_help=True, help="Create the ICD's topics.")
 app.add_typer(topics, name="topics")
 

@@ -20,6 +20,8 @@ from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.cli.simulate_alerts import EPILOG as ALERTS_EPILOG
 from facade.cli.simulate_alerts import alerts
+from facade.cli.simulate_calibration import EPILOG as CALIBRATION_EPILOG
+from facade.cli.simulate_calibration import calibration
 from facade.cli.simulate_controller import EPILOG, controller
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
@@ -157,6 +159,7 @@ def ingest(
 
 app.command(epilog=EPILOG)(controller)
 app.command(epilog=ALERTS_EPILOG)(alerts)
+app.command(epilog=CALIBRATION_EPILOG)(calibration)
 
 
 def _run(settings: Settings, scenario: Scenario, stop: Stop, file: Path | None, clock: Clock) -> None:

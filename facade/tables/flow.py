@@ -19,13 +19,13 @@ COMPLETE, ASSEMBLING, FAILED = "COMPLETE", "ASSEMBLING", "FAILED"
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
     """The summary of a table with gains or a bandpass; see `facade.tables.content`."""
 
-    solution_id: str = ""
+    solution_id: str
     source_model: str = ""
     valid_from: int | None = None
     """[Unix us]; None: the table does not say."""
     valid_until: int | None = None
-    antennas: list[str] = []
-    channels: int = 0
+    antennas: list[str]
+    channels: int
     polarisations: list[str] = []
     flagged_fraction: float = 0.0
     snr: float | None = None
@@ -48,6 +48,12 @@ class Pointing(msgspec.Struct, frozen=True):
 
 
 _SUMMARIES: dict[str, Any] = {"gains": Solution, "bandpass": Solution, "pointing": Pointing}
+
+
+def _form(table: Any) -> Any:
+    """Give the form that the summary of a table must have."""
+    looked_into = isinstance(table.summary, dict) and "note" not in table.summary
+    return _SUMMARIES.get(table.kind, Any) if looked_into else Any
 
 
 class Complete(msgspec.Struct, frozen=True):
@@ -97,7 +103,7 @@ class TablesFlow:
             self.failed[table.product] = table
         else:
             try:
-                summary = msgspec.convert(table.summary, _SUMMARIES.get(table.kind, Any))
+                summary = msgspec.convert(table.summary, _form(table))
             except msgspec.ValidationError as error:
                 return f"summary: {error}"
             self.complete[table.product] = Complete(table, summary)

@@ -181,16 +181,24 @@ def test_pointing_offsets_are_where_tm_reads_them(bench):
     [
         (SUMMARY | {"amplitude": [["x"]]}, "summary"),
         ({"antennas": 7}, "summary"),
-        (None, "summary"),
-        ([], "summary"),
+        ({}, "summary"),
     ],
 )
 def test_a_summary_of_another_form_is_a_dead_letter(bench, summary, reason):
     bench.tell()
-    bench.tell(table="t9", summary=summary) if summary is not None else bench.tell(table="t9", summary="x")
+    bench.tell(table="t9", summary=summary)
     assert bench.shown("solutionId").value == "sol-7"
     (letter,) = bench.broker.read("dead-letters")
     assert dict(letter.headers)["dl.reason"].decode() == reason
+
+
+@pytest.mark.parametrize("summary", [{"note": "pyarrow is not installed"}, "x", [], 0])
+def test_a_table_that_nobody_looked_into_is_listed_and_changes_no_figure(bench, summary):
+    bench.tell()
+    bench.tell(table="t9", summary=summary)
+    assert bench.shown("solutionId").value == "sol-7"
+    assert [one.table for one in bench.service.tables.of("subarray/01/")] == ["t9"]
+    assert bench.broker.read("dead-letters") == []
 
 
 def test_a_kind_that_is_not_known_is_listed_and_disturbs_nothing(bench):

@@ -1,0 +1,100 @@
+"""The demo's calibration: tables of gains that drift go over the bus, and SdpCalibration shows each of them."""
+
+import hashlib
+from pathlib import Path
+
+from devices.demo.account import Line
+from devices.demo.options import FLOWS_WITHIN
+from devices.demo.report import DemoReport, Kill
+from devices.demo.show import Show
+from devices.demo.stage import ASSEMBLER, Stage
+from devices.events import EventRecorder
+from devices.scene import CALIBRATION
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.clock import Clock
+from facade.errors import FacadeError
+from facade.tables.fetch import fetch, find
+
+TABLES = 4
+"""How many are sent."""
+_PRODUCT = "subarray/01/gains"
+
+
+class CalibrationStory:
+    """Sends tables, kills the worker that assembles them in between, and compares what came out with what was sent."""
+
+    def __init__(self, stage: Stage, show: Show, clock: Clock) -> None:
+        self._stage, self._show, self._clock = stage, show, clock
+        self._device = stage.tango_side.devices[CALIBRATION][0]
+
+    def begin(self) -> None:
+        """Let the pipeline solve and send."""
+        self._stage.start_calibration(TABLES)
+        self._show.step(f"calibration: {TABLES} tables of gains, 20 MB each, in segments of 1 MB")
+
+    def kill(self, report: DemoReport) -> None:
+        """Kill the worker while a table is under way, and start it again; what it had is on the bus.
+
+        Raises
+        ------
+        InfraError
+            The first table never came.
+        """
+        self._show.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
+        self._show.wait_until(lambda: bool(self._shown("assembling")), 5.0)
+        processes, before = self._stage.processes, self._shown("digest")
+        report.kills.append(Kill(self._clock.now(), ASSEMBLER))
+        processes.kill(ASSEMBLER)
+        self._show.step(f"kill -9 {ASSEMBLER}, which assembles")
+        processes.start_again(ASSEMBLER)
+        started = self._clock.now()
+        self._show.demand(lambda: self._shown("digest") != before, FLOWS_WITHIN, "a solution after the restart")
+        report.tables_recovery = self._clock.now() - started
+        self._show.step(f"the next solution is shown {report.tables_recovery:.2f} s after the worker's new start")
+
+    def account(self, report: DemoReport, recorder: EventRecorder) -> None:
+        """Put what was sent, and what devices and consumers got, into the report."""
+        self._show.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN)
+        sent = self._sent()
+        newest = list(sent.values())[-1:]
+        self._show.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN)
+        events = recorder.records().get(self._device, {})["digest"].events
+        seen = {str(event.value) for event in events}
+        shown = sum(digest in seen for digest in sent.values())
+        report.table_account = [
+            Line(self._device, "tables that were sent", TABLES, len(sent)),
+            Line(self._device, "of these, shown by an event", len(sent), shown),
+            Line(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
+        ]
+        report.failures += [
+            f"calibration: {line.what}: expected {line.expected}, got {line.found}"
+            for line in report.table_account
+            if not line.agrees
+        ]
+
+    def _sent(self) -> dict[str, str]:
+        """Give the digests of the copies that the pipeline has kept, the oldest first."""
+        copies = sorted(self._stage.tables_folder.glob("*"), key=lambda file: file.name)
+        return {file.name: _digest(file) for file in copies}
+
+    def _fetched(self, newest: list[str]) -> bool:
+        copy = self._stage.processes.folder / "fetched"
+        connection = Connection(self._stage.settings, clock=self._clock)
+        try:
+            bus = KafkaBus(connection, client="demo-fetch")
+            fetch(bus, find(bus, _PRODUCT), copy, self._stage.icd, self._clock)
+        except FacadeError as error:
+            self._show.step(f"the newest table could not be fetched: {error}")
+            return False
+        found = [_digest(copy)]
+        copy.unlink()
+        return found == newest
+
+    def _shown(self, attribute: str) -> object:
+        shown = self._stage.tango_side.read(self._device, [attribute]).get(attribute)
+        return "" if shown is None or not shown.valid or shown.value is None else shown.value
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

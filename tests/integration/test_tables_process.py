@@ -1,0 +1,133 @@
+"""The assembling worker as a process on a real broker: killed in the middle, each table is still announced once."""
+
+import hashlib
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Deploy
+from tests.support import topics
+from tests.support.deployment import Deployment
+from tests.support.processes import Running
+from tests.support.tables import cut
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+NO_TANGO = "127.0.0.1:1"
+SIZE = 20_000_000
+
+
+def assembler(deployment: Deployment, slot: str = "0") -> Running:
+    return deployment.start(f"assemble-{slot}", ["sdp-facade", "tables", "assemble", "--slot", slot])
+
+
+def tables(deployment: Deployment, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    argv = ["sdp-facade", "tables", *map(str, arguments)]
+    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=60, check=False)
+
+
+def said(deployment: Deployment, state: str) -> list[dict[str, Any]]:
+    found = topics.read_all(deployment.bootstrap, deployment.topic("tables"))
+    values = [json.loads(message.value()) for message in found if message.value() is not None]
+    return [value for value in values if value["state"] == state]
+
+
+def accounts(deployment: Deployment) -> list[dict[str, Any]]:
+    found = topics.read_all(deployment.bootstrap, deployment.topic("accounts"))
+    return [json.loads(message.value()) for message in found]
+
+
+def put(deployment: Deployment, file: Path, product: str, *arguments: str) -> str:
+    done = tables(deployment, "put", file, "--product", product, "--kind", "sky-model", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
+@pytest.mark.timeout(300)  # most of it is the start of processes
+def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path: Path) -> None:
+    """A table of which a part has come, a bad record and a whole one behind it; kill -9; the rest; fetched again."""
+    deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
+    calibration = deployment.topic("calibration")
+    content = random.Random(1).randbytes(SIZE)
+    (tmp_path / "in").write_bytes(content)
+    part = cut("held", content, 1_000_000, product="held")
+
+    def send(records: list[Any]) -> None:
+        for record in records:
+            pair = [(record.key, record.value)]
+            topics.send(deployment.bootstrap, calibration, pair, headers=list(record.headers))
+
+    worker = assembler(deployment)
+    send(part[:10])
+    topics.send(deployment.bootstrap, calibration, [(b"held", b"no header")])
+    name = put(deployment, tmp_path / "in", "held")
+    until(lambda: said(deployment, "COMPLETE"), 60.0, "the table behind it is complete")
+    until(lambda: [one for one in said(deployment, "ASSEMBLING") if "last_offset" in one], 20.0, "it is written down")
+    worker.kill()
+    worker = assembler(deployment)
+    send(part[10:])
+    until(lambda: len(said(deployment, "COMPLETE")) > 1, 60.0, "the other table is complete as well")
+    other = put(deployment, tmp_path / "in", "other/1", "--segment", "300000", "--content-type", "application/fits")
+    until(lambda: len(said(deployment, "COMPLETE")) > 2, 60.0, "a third one is complete")
+    until(lambda: consumed(deployment) >= 108, 20.0, "all records are accounted for")
+    assert worker.terminate() == 0
+
+    assert [one["table"] for one in said(deployment, "COMPLETE")] == [name, "held", other]
+    assert (consumed(deployment), consumed(deployment, "used")) == (108, 107)
+    letters = topics.read_all(deployment.bootstrap, deployment.topic("dead-letters"))
+    assert [dict(letter.headers())["dl.reason"] for letter in letters] == [b"no-header"]
+    for wanted in ("held", "other/1", other):
+        done = tables(deployment, "get", wanted, "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "out").read_bytes() == content
+    listed = tables(deployment, "list").stdout.decode()
+    assert "other/1" in listed
+    assert "COMPLETE" in listed
+    done = tables(deployment, "get", "nothing", "-o", tmp_path / "none")
+    assert done.returncode == 1
+    assert "products held, other/1" in " ".join(done.stderr.decode().split())
+    done = tables(deployment, "put", tmp_path / "in", "--product", "a!b", "--kind", "gains")
+    assert done.returncode == 1
+    assert "$.product" in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def consumed(deployment: Deployment, what: str = "consumed") -> int:
+    return sum(entry[what] for entry in accounts(deployment) if entry["stream"] == "calibration")
+
+
+@pytest.mark.timeout(300)
+def test_tables_while_a_worker_is_killed_again_and_again(deploy: Deploy, tmp_path: Path) -> None:
+    """Eight tables at once by eight producers, and five kills at whatever moment; each is announced once and whole."""
+    deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
+    contents = {f"t{n}": random.Random(n).randbytes(3_000_000) for n in range(8)}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    worker = assembler(deployment)
+    argv = ["sdp-facade", "tables", "put", "--kind", "sky-model", "--segment", "20000"]
+    senders = [
+        deployment.start(f"put-{name}", [*argv, str(tmp_path / name), "--product", f"p/{name}", "--table", name])
+        for name in contents
+    ]
+    for _ in range(5):
+        before = len(topics.read_all(deployment.bootstrap, deployment.topic("tables")))
+        until(lambda: len(topics.read_all(deployment.bootstrap, deployment.topic("tables"))) > before, 30.0, "on")  # noqa: B023
+        worker.kill()
+        worker = assembler(deployment)
+        if len(said(deployment, "COMPLETE")) == len(contents):
+            break
+    assert [sender.exit_code(60.0) for sender in senders] == [0] * len(senders)
+    until(lambda: len(said(deployment, "COMPLETE")) >= len(contents), 60.0, "all are complete")
+    assert worker.terminate() == 0
+    complete = said(deployment, "COMPLETE")
+    assert sorted(one["table"] for one in complete) == sorted(contents)
+    assert {one["table"]: one["sha256"] for one in complete} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in contents.items()
+    }

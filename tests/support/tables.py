@@ -1,0 +1,136 @@
+"""An assembling worker on a bus in memory, and segments made by hand."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from facade.bus.memory import MemoryBroker, MemoryBus, MemoryGroupMember
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.counters import AccountEntry
+from facade.icd.load import load
+from facade.tables.assembly import Limits
+from facade.tables.claims import Claims
+from facade.tables.messages import SegmentHeader, segment_record
+from facade.tables.spool import Content, Spool, unnamed_file
+from facade.tables.worker import Assembler, Pace
+
+ICD = load()
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+
+
+def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **fields: Any) -> list[Record]:
+    """Give the records of a table; `fields` stand in the header of each segment, right or wrong."""
+    parts = [content[at : at + segment] for at in range(0, len(content), segment)] or [b""]
+    said = {
+        "table": table,
+        "product": product,
+        "kind": "gains",
+        "content_type": "application/octet-stream",
+        "count": len(parts),
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "sent_at": 10**15,
+        **fields,
+    }
+    return [segment_record(SegmentHeader(**{"index": index, **said}), part) for index, part in enumerate(parts)]
+
+
+class Desk:
+    """The bus, the group's memory, and one worker after the other."""
+
+    def __init__(self, tmp: Path | None = None, *, batch: int = 4, memory: int = 1000, **limits: Any) -> None:
+        self.broker = MemoryBroker(ManualClock(), PARTITIONS)
+        self.bus = MemoryBus(self.broker)
+        self.delivered: list[tuple[str, bytes]] = []
+        """Kind and bytes of each table that a worker has looked into."""
+        self.verdict: Callable[[bytes], dict[str, Any] | str] = lambda content: {"bytes": len(content)}
+        self.roots = [] if tmp is None else [tmp]
+        self.open_file: Callable[[], BinaryIO] = unnamed_file
+        self._batch, self._memory, self._limits = batch, memory, limits
+        self.worker: Any = None
+        self.start()
+
+    def __enter__(self) -> "Desk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.worker.finish()
+
+    def start(self) -> Assembler:
+        """Begin anew, as after kill -9: nothing in memory survives, and nothing more is written."""
+        if self.worker is not None:
+            self.worker.finish()  # frees its files, as the end of a process does
+        self.member = MemoryGroupMember(self.broker, "calibration", group="tables-assemble")
+        self.spool = Spool(self._memory, lambda: self.open_file())
+        self.worker = Assembler(
+            self.member,
+            self.bus,
+            ICD,
+            slot="0",
+            clock=self.broker.clock,
+            summarise=self._summarise,
+            claims=Claims(self.roots, limit=10_000),
+            spool=self.spool,
+            limits=Limits(**self._limits),
+            pace=Pace(batch=self._batch),
+        )
+        return self.worker
+
+    def _summarise(self, kind: str, content_type: str, content: Content) -> dict[str, Any] | str:
+        whole = content.read_bytes() if isinstance(content, Path) else bytes(content)
+        self.delivered.append((kind, whole))
+        return self.verdict(whole)
+
+    def send(self, *records: Record) -> None:
+        for record in records:
+            self.broker.append(record)
+
+    def work(self, steps: int = 20) -> None:
+        for _ in range(steps):
+            self.worker.step()
+            self.broker.clock.sleep(0.01)
+            assert self.worker.account.balance == 0
+
+    def run(self, records: Sequence[Record]) -> None:
+        self.send(*records)
+        self.work(len(self.broker.read("calibration")) + 2)
+
+    def said(self, state: str = "") -> list[dict[str, Any]]:
+        """Give what was written on `tables`, of one state or all."""
+        found = [json.loads(record.value) for record in self.broker.read("tables") if record.value is not None]
+        return [one for one in found if not state or one["state"] == state]
+
+    def newest(self) -> dict[bytes, dict[str, Any]]:
+        """Give `tables` as it is once compacted."""
+        found = {record.key: record.value for record in self.broker.read("tables")}
+        return {key: json.loads(value) for key, value in found.items() if value is not None}
+
+    def letters(self) -> list[dict[str, str]]:
+        """Give the headers that were added to the dead letters."""
+        found = []
+        for letter in self.broker.read("dead-letters"):
+            added = {name[3:]: raw.decode() for name, raw in letter.headers if name.startswith("dl.")}
+            found.append({**added, "bytes": str(len(letter.value or b""))})
+        return found
+
+    def reasons(self) -> list[str]:
+        return [letter["reason"] for letter in self.letters()]
+
+    def totals(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for record in self.broker.read("accounts"):
+            entry = msgspec.json.decode(record.value or b"", type=AccountEntry)
+            assert entry.consumed == entry.used + entry.suppressed + entry.dead_lettered
+            for name in ("consumed", "used", "suppressed", "dead_lettered"):
+                found[name] += getattr(entry, name)
+            found.update(entry.reasons)
+        return +found
+
+    def committed(self, partition: int) -> int:
+        return self.broker.committed.get(("tables-assemble", "calibration", partition), 0)
