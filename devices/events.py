@@ -4,6 +4,7 @@ Tango calls back from its own threads, one event at a time: the callback copies 
 under a lock and returns. Whoever wants to show or judge something takes a copy.
 """
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ class Event:
     """One value as a client got it."""
 
     value: Any
-    """A string for State, a tuple for a spectrum, otherwise as Tango gives it.
+    """A string for State, a tuple for a spectrum, a tuple of rows for an image, otherwise as Tango gives it.
 
     With INVALID the last value before it; None if there was none.
     """
@@ -203,9 +204,16 @@ def _event(attribute: Any, received: float) -> Event:
     if isinstance(value, tango.DevState):
         value = str(value)
     elif attribute.data_format == tango.AttrDataFormat.SPECTRUM:
-        value = () if value is None else tuple(value)
+        value = () if value is None else immutable(value)
+    elif attribute.data_format == tango.AttrDataFormat.IMAGE:
+        value = () if value is None else tuple(map(immutable, value))
     quality = _QUALITIES.get(attribute.quality, Quality.VALID)
     return Event(value=value, quality=quality, time=attribute.time.totime(), received=received)
+
+
+def immutable(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Give an array of Tango's as a tuple that is equal to another one of the same values, NaN or not."""
+    return tuple(math.nan if value != value else value for value in values)
 
 
 _QUALITIES = {

@@ -1,17 +1,19 @@
 """The pure parts of the demo: an account with one wrong number fails and names it; latency and pace."""
 
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from rich.console import Console
 
 from devices.demo.account import Found, compare, disagreements
 from devices.demo.report import DemoReport, print_account, print_figures, print_verdict
 from devices.demo.timing import notification_latency, pace, window_latency, without_rereads
-from devices.events import Event
+from devices.events import Event, immutable
 from facade.reading import Quality
 from facade.simulate.account import Expected, NodeAccount
 from facade.simulate.faults import Faults
@@ -253,3 +255,11 @@ def test_what_differs_is_seen_on_the_screen() -> None:
     assert "381 (380)" in text
     assert text.count("DIFFERS") == 1
     assert "failure: node 1: heapsTotal: expected 380, got 381" in text
+
+
+def test_arrays_with_nan_are_equal_if_their_values_are() -> None:
+    """Else each look at an image with a hole would count as a new event."""
+    first, second = (immutable(np.array([1.0, math.nan])) for _ in range(2))
+    assert first == second
+    assert immutable(("a", "b")) == ("a", "b")
+    assert immutable(np.array([1.0, 2.0])) != first
