@@ -33,6 +33,7 @@ MEASUREMENTS = {
     "alerts": "devices.bench.alerts:alerts",
     "visit": "devices.bench.visit:visit",
     "alert-restart": "devices.bench.alert_restart:alert_restart",
+    "tables": "devices.bench.tables:tables",
     "scale": "devices.bench.scale:scale",
 }
 """Where each measurement is; loaded only when it is made."""

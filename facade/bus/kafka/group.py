@@ -58,12 +58,14 @@ class KafkaGroupMember:
             now = clock.monotonic()
             left = deadline - now
             soon = now - self._taken_at < _SOON
-            # The client cannot be woken, so whatever it is not waiting for is found at the end of a slice only.
-            self._serve_commits(min(left, _SLICE) if soon else 0.0)
+            self._serve_commits(0.0)
             # The client's `consume` would wait for the whole number; a command must not wait for a second one.
             first = self._consumer.poll(0.0 if soon else max(min(left, _SLICE), 0.0))
             if first is not None or left <= _SLICE or self._partitions != self.assignment:
                 break
+            if soon:
+                # The client cannot be woken, so whatever it is not waiting for is found at the end of a slice only.
+                self._serve_commits(_SLICE)
         if first is not None:
             self._taken_at = clock.monotonic()
         messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0.0)]

@@ -5,9 +5,10 @@ The settings are those of a worker, all of them; what differs is only what happe
 
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.group import _settings
 from facade.bus.kafka.transactions import _consumer_settings
 from facade.bus.port import BusHealth
 from facade.errors import BusError
@@ -40,5 +41,26 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
             if messages and (error := messages[-1].error()) is not None:
                 raise BusError(f"topic {connection.topic(topic)} cannot be consumed: {error.str()}")
             yield len(messages)
+    finally:
+        consumer.close()
+
+
+def bare_values(connection: Connection, topic: str, partition: int, *, batch: int) -> Iterator[list[bytes]]:
+    """Consume a partition from its beginning without end, with the settings of a group's member.
+
+    Raises
+    ------
+    BusError
+        The client reports an error instead of records.
+    """
+    name = f"{connection.prefix}bare"
+    consumer = Consumer(connection.config(BusHealth(), _settings(name, name)))
+    try:
+        consumer.assign([TopicPartition(connection.topic(topic), partition, OFFSET_BEGINNING)])
+        while True:
+            messages = consumer.consume(batch, 0.01)
+            if messages and (error := messages[-1].error()) is not None:
+                raise BusError(f"topic {connection.topic(topic)} cannot be consumed: {error.str()}")
+            yield [message.value() or b"" for message in messages]
     finally:
         consumer.close()
