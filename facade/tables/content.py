@@ -25,7 +25,7 @@ from facade.tables.arrow import Name, decode, encode
 from facade.tables.npy import decode_npy
 from facade.tables.solution import KINDS, Array, Solution, printable
 
-__all__ = ["Pointing", "Solution", "decode", "encode", "encode_pointing", "summarise"]
+__all__ = ["ARROW", "JSON", "NPY", "Pointing", "Solution", "decode", "encode", "encode_pointing", "summarise"]
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
