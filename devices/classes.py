@@ -4,6 +4,7 @@ from devices.alerts import SdpAlerts
 from devices.base import FacadeDevice, device_class
 from devices.calibration import SdpCalibration
 from devices.commands import CommandedDevice
+from devices.quality import SdpQuality
 from facade.icd.model import Icd
 
 
@@ -25,5 +26,5 @@ class SdpSubarray(CommandedDevice):
 
 def device_classes(icd: Icd) -> list[type[FacadeDevice]]:
     """Make all Tango classes."""
-    bases = (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode, SdpAlerts, SdpCalibration)
+    bases = (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode, SdpAlerts, SdpCalibration, SdpQuality)
     return [device_class(icd, base) for base in bases]

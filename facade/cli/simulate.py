@@ -23,6 +23,8 @@ from facade.cli.simulate_alerts import alerts
 from facade.cli.simulate_calibration import EPILOG as CALIBRATION_EPILOG
 from facade.cli.simulate_calibration import calibration
 from facade.cli.simulate_controller import EPILOG, controller
+from facade.cli.simulate_quality import EPILOG as QUALITY_EPILOG
+from facade.cli.simulate_quality import quality
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
@@ -160,6 +162,7 @@ def ingest(
 app.command(epilog=EPILOG)(controller)
 app.command(epilog=ALERTS_EPILOG)(alerts)
 app.command(epilog=CALIBRATION_EPILOG)(calibration)
+app.command(epilog=QUALITY_EPILOG)(quality)
 
 
 def _run(settings: Settings, scenario: Scenario, stop: Stop, file: Path | None, clock: Clock) -> None:

@@ -104,7 +104,7 @@ class BatchDecoder(Generic[Message]):
         if isinstance(error, RecursionError):
             return Rejected(index, Reason.TOO_DEEP, "$", "nested too deeply")
         if not isinstance(error, msgspec.ValidationError):
-            return Rejected(index, Reason.NOT_JSON, "$", _short(str(error)))
+            return Rejected(index, Reason.NOT_JSON, "$", printable(str(error)))
         return self._refuse(index, value, str(error))
 
     def _refuse(self, index: int, value: bytes, complaint: str) -> Rejected:
@@ -121,10 +121,10 @@ class BatchDecoder(Generic[Message]):
         except RecursionError:
             return Rejected(index, Reason.TOO_DEEP, "$", "nested too deeply")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Rejected(index, Reason.NOT_JSON, "$", _short(str(error)))
+            return Rejected(index, Reason.NOT_JSON, "$", printable(str(error)))
         if self._version is not None and version != self._version:
             what = f"expected {self._version!r}, got {version!r:.80}"
-            return Rejected(index, Reason.VERSION, f"$.{_VERSION_FIELD}", _short(what))
+            return Rejected(index, Reason.VERSION, f"$.{_VERSION_FIELD}", printable(what))
         return Rejected(index, Reason.SCHEMA, path, detail)
 
 
@@ -139,11 +139,11 @@ def _split(complaint: str) -> tuple[str, str]:
     """Split msgspec's text, such as "Expected `int`, got `str` - at `$.node`", into detail and path."""
     detail, found, path = complaint.rpartition(" - at `$")
     if not found:
-        return _short(complaint), "$"
-    return _short(detail), _short(f"${path.rstrip('`')}")
+        return printable(complaint), "$"
+    return printable(detail), printable(f"${path.rstrip('`')}")
 
 
-def _short(text: str) -> str:
+def printable(text: str) -> str:
     """Bound what a hostile record can make us write into headers and logs."""
     text = text[:_LONGEST_DETAIL]
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)

@@ -9,6 +9,7 @@ _BASE_UNITS = (
     "us",
     "Hz",
     "rad",
+    "Jy",
     "packets",
     "records",
     "heaps",

@@ -33,6 +33,8 @@ from facade.flow import Flow, Panel
 from facade.icd.model import Icd
 from facade.notifications.flow import AllNodesFlow, NodesFlow
 from facade.notifications.plan import plan
+from facade.quality.flow import QualityFlow
+from facade.quality.panel import QualityPanel, subarray_of
 from facade.racks import Racks
 from facade.service import pump as pumping
 from facade.service.publisher import EventSink, Publisher
@@ -42,7 +44,7 @@ from facade.tables.panel import CalibrationPanel
 
 INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
 ALERTS = "SdpAlerts"
-CALIBRATION = "SdpCalibration"
+CALIBRATION, QUALITY = "SdpCalibration", "SdpQuality"
 _DERIVED = frozenset({OBS_STATE})
 """Reported attributes that are shown together with what is under way."""
 
@@ -157,6 +159,8 @@ class _Parts:
             self._add_alerts(device, instance, versions.get("versionId", ""))
         if calibrated := devices.get(CALIBRATION, ()):
             self._add_tables(calibrated, versions.get("versionId", ""))
+        if measured := devices.get(QUALITY, ()):
+            self._add_quality(measured, versions.get("versionId", ""))
         if devices.get(MASTER) or devices.get(BUS):
             self._add_control(settings, devices, versions)
 
@@ -225,6 +229,15 @@ class _Parts:
         entry, health = self._icd.classes[CALIBRATION], self._bus.health
         self.panels += [
             CalibrationPanel(device, entry, flow, health, known=lambda: self._has_read(flow.topic), version=version)
+            for device in devices
+        ]
+
+    def _add_quality(self, devices: Sequence[str], version: str) -> None:
+        flow = QualityFlow(self._icd, [subarray_of(device) for device in devices])
+        self.flows.append(flow)
+        entry, health = self._icd.classes[QUALITY], self._bus.health
+        self.panels += [
+            QualityPanel(device, entry, flow, health, known=lambda: self._has_read(flow.topic), version=version)
             for device in devices
         ]
 

@@ -14,9 +14,9 @@ from facade.errors import ConfigError
 from facade.tables.content import Pointing
 from facade.tables.solution import KINDS, MOST_ANTENNAS, MOST_CHANNELS, Array, Solution
 
-_BAND = (950e6, 1760e6)
+BAND = (950e6, 1760e6)
 """SKA-Mid's band 2 [Hz]."""
-_INTERFERENCE = ((1087e6, 1093e6), (1164e6, 1188e6), (1217e6, 1237e6), (1559e6, 1591e6), (1598e6, 1606e6))
+INTERFERENCE = ((1087e6, 1093e6), (1164e6, 1188e6), (1217e6, 1237e6), (1559e6, 1591e6), (1598e6, 1606e6))
 """Transponders of aircraft, and navigation satellites [Hz]."""
 _PHASE, _PHASE_APART = 0.9, 0.1
 """Spread of the phases, and of the polarisations of one antenna [rad]."""
@@ -81,9 +81,9 @@ class SolutionSeries:
         self.solved = 0
         self._dice = np.random.default_rng(scenario.seed)
         self._names = antenna_names(scenario.antennas)
-        self._frequencies = np.linspace(*_BAND, scenario.channels)
+        self._frequencies = np.linspace(*BAND, scenario.channels)
         self._interference = np.zeros(scenario.channels, np.bool_)
-        for low, high in _INTERFERENCE:
+        for low, high in INTERFERENCE:
             self._interference |= (low <= self._frequencies) & (self._frequencies <= high)
         shape = (scenario.antennas, len(scenario.polarisations))
         self._phase = self._walk(shape, _PHASE, _PHASE_APART)
@@ -149,7 +149,7 @@ class SolutionSeries:
         snr = (self._snr[antenna] * self._shape).astype(np.float32)
         if self._failed[antenna]:
             return noise, np.zeros_like(snr)
-        slope = 2 * np.pi * (self._delay[antenna] - self._delay[0]) * (self._frequencies - np.mean(_BAND))
+        slope = 2 * np.pi * (self._delay[antenna] - self._delay[0]) * (self._frequencies - np.mean(BAND))
         phase = self._phase[antenna] - self._phase[0] + slope[:, np.newaxis]
         gains = (self._amplitude[antenna] * self._shape[:, np.newaxis] * np.exp(1j * phase)).astype(np.complex64)
         snr[self._interference] = 0

@@ -8,21 +8,16 @@ over batches; a batch must not be compressed.
 What is read is not copied: the gains of a table in one batch are a view of the bytes that were given.
 """
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
+from facade.codec.arrays import has_compressed_batch, pa
 from facade.errors import ConfigError
 from facade.numbers import Natural
 from facade.tables.solution import MOST_ANTENNAS, MOST_CHANNELS, MOST_POLARISATIONS, Array, Kind, Solution, printable
-
-try:
-    import pyarrow as pa
-except ImportError:  # an extra: pip install 'sdp-tango-facade[tables]'
-    pa = None
 
 HEADER: Final = b"calibration-solution/1"
 """Key in the schema's metadata."""
@@ -35,8 +30,6 @@ _LISTS: Final = {
     "snr": ("channel",),
 }
 """What the lists of each column are over."""
-_RECORD_BATCH, _COMPRESSION = "record batch", 3
-"""A kind of message, and the number of a field of it."""
 LONGEST_NAME: Final = 40
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
@@ -109,7 +102,8 @@ def decode(content: bytes | memoryview) -> Solution | str:
     require_arrow()
     try:
         buffer = pa.py_buffer(content)
-        _require_plain(buffer)
+        if has_compressed_batch(buffer):
+            raise _Contradiction("expected buffers that are not compressed, got a compressed batch")
         table = _read(buffer)
         return _solution(table)
     except _Contradiction as error:
@@ -148,33 +142,6 @@ def _nest(values: Array, column: str, sizes: tuple[int, ...]) -> Any:
         kind = pa.list_(pa.field(name, array.type, nullable=False), size)
         array = pa.FixedSizeListArray.from_arrays(array, type=kind)
     return array
-
-
-def _require_plain(buffer: Any) -> None:
-    """Refuse compressed batches: what they would grow to is only known when it is there."""
-    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer)):
-        if message.type == _RECORD_BATCH and _compressed(message.metadata):
-            raise _Contradiction("expected buffers that are not compressed, got a compressed batch")
-
-
-def _compressed(metadata: Any) -> bool:
-    """Look into the FlatBuffers of a message: whether its record batch has a body compression."""
-    data = memoryview(metadata)
-    batch = _follow(data, _follow(data, 0), 2)
-    return bool(_slot(data, batch, _COMPRESSION))
-
-
-def _slot(data: memoryview, table: int, number: int) -> int:
-    """Give where in a table a field is; 0: it is absent."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    size = struct.unpack_from("<H", data, vtable)[0]
-    return struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
-
-
-def _follow(data: memoryview, at: int, number: int | None = None) -> int:
-    """Go to the table that an offset leads to: the root, or what is in a field of a table."""
-    at += 0 if number is None else _slot(data, at, number)
-    return at + int(struct.unpack_from("<I", data, at)[0])
 
 
 def _read(buffer: Any) -> Any:

@@ -1,0 +1,7 @@
+"""The device of a subarray's data quality: all that it shows comes from the pump."""
+
+from devices.base import FacadeDevice
+
+
+class SdpQuality(FacadeDevice):
+    """The quality of the data of one subarray."""

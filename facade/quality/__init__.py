@@ -1,0 +1,1 @@
+"""Quality metrics: arrays that the receive pipelines publish, as attributes of the devices."""

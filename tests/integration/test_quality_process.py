@@ -1,0 +1,71 @@
+"""Quality metrics through real processes: arrays in each encoding become events, and what stops becomes INVALID."""
+
+import math
+import re
+
+import pytest
+
+from tests.conftest import Deploy
+from tests.support.deployment import BUS, CLOCK, Deployment
+from tests.support.events import Event, Subscriber
+from tests.support.processes import Running
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+DEVICE = "mid-sdp/quality/01"
+ENCODINGS = ("npy", "arrow", "msgpack-numpy")
+ANTENNAS = 6
+SENT = re.compile(r"sent (\d+) metrics")
+STOPPING = ("flaggedFraction", "noiseBaseline", "bandpassSpectrum", "visibilityAmplitude")
+
+
+def simulate(deployment: Deployment, encoding: str, *options: object) -> Running:
+    argv = ["sdp-facade", "simulate", "quality", "--antennas", str(ANTENNAS), "--encoding", encoding]
+    return deployment.start(f"simulate-{encoding}", [*argv, *map(str, options)])
+
+
+@pytest.mark.timeout(300)  # most of it is the start of processes
+def test_metrics_become_events_and_what_stops_becomes_invalid(deploy: Deploy) -> None:
+    """For each encoding, then without any; and a server that starts late has the newest of all."""
+    deployment = deploy(nodes=1)
+    server = deployment.server("quality")
+    deployment.server("control")
+    until(lambda: deployment.quality(DEVICE, "connected") == "VALID", 20.0, "the bus is reached")
+    subscriber, simulators = Subscriber(deployment, [DEVICE]), []
+    for scan, encoding in enumerate(ENCODINGS, 1):
+        begin = CLOCK.now()
+        simulator = simulate(deployment, encoding, "--rate", 4, "--scan-id", scan)
+        simulators.append(simulator)
+
+        def fresh(kind: str, begin: float = begin) -> dict[str, Event]:
+            newest = {name: subscriber.newest(DEVICE, name, kind) for name in STOPPING}
+            return {n: e for n, e in newest.items() if e and e.quality == "VALID" and e.time > begin}
+
+        for kind in ("change", "archive"):
+            until(lambda kind=kind: set(fresh(kind)) == set(STOPPING), 30.0, f"{encoding} as {kind} events")
+            found = fresh(kind)
+            assert 0 < found["flaggedFraction"].value < 1
+            rows = found["noiseBaseline"].value
+            assert [len(row) for row in rows] == [ANTENNAS] * ANTENNAS
+            assert all(math.isnan(value) == (x == y) for y, row in enumerate(rows) for x, value in enumerate(row))
+            assert [len(row) for row in found["visibilityAmplitude"].value] == [64] * ANTENNAS
+            assert len(found["bandpassSpectrum"].value) == 1024
+        until(lambda scan=scan: subscriber.value(DEVICE, "scanID") == scan, 10.0, "its scan id has come")
+        assert simulator.terminate() == 0
+    for kind in ("change", "archive"):
+        for name in STOPPING:
+            until(lambda kind=kind, name=name: subscriber.newest(DEVICE, name, kind).quality == "INVALID", 20.0, name)
+    assert deployment.read_one(DEVICE, "antennaNames") == ("SKA001", "SKA002", "SKA003", "SKA004", "SKA005", "SKA006")
+
+    sent = sum(int(SENT.search(one.text.replace(",", ""))[1]) for one in simulators)
+    until(lambda: deployment.read_one(BUS, "qualityConsumed") == sent, 10.0, "all of them are in the account")
+    figures = ("qualityUsed", "qualitySuppressed", "qualityDeadLettered", "qualityBalance")
+    assert list(deployment.read(BUS, *figures).values()) == [sent, 0, 0, 0]
+    server.kill()
+    deployment.forget_proxies()
+    simulator = simulate(deployment, "npy", "--count", 1, "--scan-id", 9)
+    assert simulator.exit_code(20.0) == 0, simulator.tail()
+    deployment.server("quality")
+    until(lambda: deployment.read_one(DEVICE, "scanID") == 9, 10.0, "the newest is there")
+    assert len(deployment.read_one(DEVICE, "channelFrequencies")) == 1024

@@ -1,0 +1,344 @@
+"""SdpQuality on a log in memory: the newest metric of each name, what stops, and what cannot be shown."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from devices.mapping import to_tango
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.errors import ConfigError
+from facade.icd.load import load
+from facade.quality.fit import fit
+from facade.quality.flow import AHEAD, BEHIND
+from facade.reading import Quality
+from facade.service.assembly import assemble
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.metrics import WRITERS, metric, npy
+
+ICD = load()
+FIRST, SECOND = "mid-sdp/quality/01", "mid-sdp/quality/02"
+LIMIT = ICD.classes["SdpQuality"].stale_after
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.start()
+
+    def start(self) -> None:
+        """Start the device server, as after a kill."""
+        self.bus, self.sink = MemoryBus(self.broker), Sink()
+        devices, versions = {"SdpQuality": [FIRST, SECOND]}, {"versionId": "1"}
+        self.service = assemble(
+            ICD, Settings(), devices, self.sink, self.bus, instance="q", clock=self.clock, versions=versions
+        )
+        self.reader = self.service.pump._open()
+        self.cycle()
+
+    def cycle(self, times: int = 2) -> None:
+        for _ in range(times):
+            self.service.pump.cycle(self.reader)
+            self.clock.sleep(0.5)
+
+    @property
+    def now_us(self) -> int:
+        return round(self.clock.now() * 1e6)
+
+    def tell(self, name: str, value: Any, **changes: Any) -> None:
+        """Say a metric on the bus."""
+        self.give(metric(name, value, **{"time": self.now_us, **changes}))
+
+    def give(self, *records: Record) -> None:
+        for record in records:
+            self.broker.append(record)
+        self.cycle()
+
+    def shown(self, name: str, device: str = FIRST) -> Any:
+        return self.sink.shown[device, name]
+
+    def letters(self) -> list[str]:
+        return [dict(letter.headers)["dl.reason"].decode() for letter in self.broker.read("dead-letters")]
+
+    @property
+    def account(self) -> Any:
+        account = self.service.pump.accounts["quality"]
+        assert account.balance == 0
+        return account
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+@pytest.mark.parametrize("encoding", sorted(WRITERS))
+def test_a_metric_is_shown_by_the_attribute_of_its_name(bench, encoding):
+    at = bench.now_us - 1_000_000
+    bench.tell("flaggedFraction", 0.125, encoding=encoding, time=at, scan_id=17)
+    bench.tell("noiseAntenna", np.array([1.5, np.nan, np.inf], np.float32), unit="Jy", encoding=encoding)
+    bench.tell("flaggedFractionBaseline", np.array([[0.5, 0.25], [0.25, 0.0]]), encoding=encoding)
+    bench.tell("antennaNames", np.array(["SKA001", "MKT000"]), encoding=encoding)
+    assert (bench.shown("flaggedFraction").value, bench.shown("flaggedFraction").time) == (0.125, at / 1e6)
+    first, *rest = bench.shown("noiseAntenna").value
+    assert first == 1.5
+    assert all(map(math.isnan, rest))
+    assert bench.shown("flaggedFractionBaseline").value == ((0.5, 0.25), (0.25, 0.0))
+    assert bench.shown("antennaNames").value == ("SKA001", "MKT000")
+    assert (bench.shown("scanID").value, bench.shown("scanID").time) == (17, at / 1e6)
+    assert {bench.shown(name).quality for name in ("flaggedFraction", "noiseAntenna")} == {Quality.VALID}
+    assert bench.shown("State").value == "ON"
+    assert (SECOND, "flaggedFraction") not in bench.sink.shown
+    assert (bench.account.used, bench.letters()) == (4, [])
+
+
+def test_an_image_in_tangos_form(bench):
+    bench.tell("noiseBaseline", np.ones((3, 3), np.float32), unit="Jy")
+    entry = next(one for one in ICD.classes["SdpQuality"].attributes if one.name == "noiseBaseline")
+    value, _, _ = to_tango(ICD, entry, bench.shown("noiseBaseline"))
+    assert value == [[1.0] * 3] * 3
+
+
+def test_who_starts_late_has_the_newest_at_once(bench):
+    for number in range(20):
+        bench.tell("flaggedFraction", number / 100)
+    bench.tell("flaggedFraction", 0.5, subarray=2)
+    bench.start()
+    assert bench.shown("flaggedFraction").value == 0.19
+    assert bench.shown("flaggedFraction", SECOND).value == 0.5
+    assert sum(name == "flaggedFraction" for _, name, _ in bench.sink.pushed) == 2
+
+
+def test_a_metric_that_stops_is_invalid_by_the_wall_clock_and_the_others_are_not(bench):
+    bench.tell("channelFrequencies", np.array([1e9, 2e9]), unit="Hz")
+    bench.tell("flaggedFraction", 0.1)
+    bench.tell("flaggedFractionAntenna", np.array([0.1, 0.2]))
+    came = bench.clock.now()
+    while bench.clock.now() - came < LIMIT - 1.0:
+        assert bench.shown("flaggedFractionAntenna").quality is Quality.VALID
+        bench.tell("flaggedFraction", 0.1)
+    bench.tell("flaggedFraction", 0.1)
+    bench.cycle()
+    assert bench.shown("flaggedFractionAntenna").quality is Quality.INVALID
+    assert bench.shown("flaggedFractionAntenna").value == (0.1, 0.2)
+    stopped = [reading.quality for _, name, reading in bench.sink.pushed if name == "flaggedFractionAntenna"]
+    assert stopped == [Quality.VALID, Quality.INVALID]
+    assert bench.shown("flaggedFraction").quality is Quality.VALID
+    assert bench.shown("channelFrequencies").quality is Quality.VALID
+    assert "Stopped, or without a number: flaggedFractionAntenna." in bench.shown("Status").value
+    bench.tell("flaggedFractionAntenna", np.array([0.3]))
+    assert bench.shown("flaggedFractionAntenna").quality is Quality.VALID
+
+
+def test_what_stopped_before_a_restart_is_invalid_at_once(bench):
+    bench.tell("flaggedFraction", 0.1)
+    bench.clock.sleep(3600.0)
+    bench.start()
+    assert bench.shown("flaggedFraction").quality is Quality.INVALID
+
+
+def test_a_silent_broker_ends_in_invalid(bench):
+    bench.tell("flaggedFraction", 0.1)
+    bench.bus.away = True
+    bench.clock.sleep(LIMIT)
+    bench.service.pump.tick()
+    assert bench.shown("flaggedFraction").quality is Quality.INVALID
+
+
+def test_events_are_as_rare_as_the_icd_says_and_the_last_value_comes(bench):
+    bench.tell("noiseAntenna", np.array([0.0]), unit="Jy")
+    pushed = len(bench.sink.pushed)
+    for number in range(1, 41):
+        bench.broker.append(metric("noiseAntenna", [float(number)], unit="Jy", time=bench.now_us))
+        bench.service.pump.cycle(bench.reader)
+        bench.clock.sleep(0.25)
+    bench.cycle(4)
+    values = [reading.value for _, name, reading in bench.sink.pushed[pushed:] if name == "noiseAntenna"]
+    assert 9 <= len(values) <= 12
+    assert values[-1] == (40.0,)
+
+
+@pytest.mark.parametrize(
+    ("value", "quality", "state"),
+    [(0.1, Quality.VALID, "ON"), (0.3, Quality.WARNING, "ALARM"), (0.9, Quality.ALARM, "ALARM")],
+)
+def test_limits_of_the_icd_hold(bench, value, quality, state):
+    bench.tell("flaggedFraction", value)
+    assert bench.shown("flaggedFraction").quality is quality
+    assert bench.shown("State").value == state
+    assert ("Beyond their limits: flaggedFraction." in bench.shown("Status").value) == (state == "ALARM")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_invalid(bench, value):
+    bench.tell("flaggedFraction", value)
+    bench.tell("noiseBaseline", np.full((2, 2), value), unit="Jy")
+    for name in ("flaggedFraction", "noiseBaseline"):
+        assert bench.shown(name).quality is Quality.INVALID
+    assert bench.shown("State").value == "ON"
+
+
+def test_an_image_with_gaps_that_did_not_change_is_no_new_event(bench):
+    """NaN is not equal to itself, and must not look like a change."""
+    bench.tell("channelFrequencies", np.array([1.0, np.nan]), unit="Hz")
+    bench.cycle(30)
+    pushed = len(bench.sink.pushed)
+    bench.cycle(8)
+    assert bench.sink.pushed[pushed:] == []
+
+
+REFUSED = {
+    "another shape": (metric("noiseAntenna", [1.0, 2.0], unit="Jy", shape=[3]), "shape"),
+    "another type": (metric("noiseAntenna", [1.0], unit="Jy", dtype="int32"), "dtype"),
+    "objects": (metric("noiseAntenna", [1.0], unit="Jy", content=npy(np.array([None]))), "dtype"),
+    "no bytes": (metric("noiseAntenna", [1.0], unit="Jy", content=b""), "npy"),
+    "a part": (metric("noiseAntenna", [1.0], unit="Jy", content=npy(np.array([1.0]))[:-1]), "npy"),
+    "too much": (metric("noiseAntenna", [1.0], unit="Jy", content=npy(np.array([1.0])) + b"x"), "npy"),
+    "axes that the attribute has not": (metric("noiseAntenna", [[1.0]], unit="Jy"), "shape"),
+    "axes where there are none": (metric("flaggedFraction", [1.0]), "shape"),
+    "numbers for names": (metric("antennaNames", [1.0]), "dtype"),
+    "names for numbers": (metric("noiseAntenna", np.array(["1"]), unit="Jy"), "dtype"),
+    "another unit": (metric("noiseAntenna", [1.0], unit="Hz"), "unit"),
+    "a huge shape": (metric("noiseAntenna", [1.0], unit="Jy", shape=[10**12]), "schema"),
+    "no elements": (metric("noiseAntenna", [], unit="Jy"), "schema"),
+    "three axes": (metric("noiseBaseline", [[[1.0]]], unit="Jy"), "schema"),
+    "an encoding that nobody knows": (metric("noiseAntenna", [1.0], encoding="pickle", content=b"x"), "schema"),
+    "complex numbers": (metric("noiseAntenna", [1j], unit="Jy"), "schema"),
+    "a subarray that cannot be": (metric("noiseAntenna", [1.0], unit="Jy", subarray=17), "schema"),
+    "another version": (metric("noiseAntenna", [1.0], unit="Jy", schema="metric/2"), "version"),
+    "far ahead": (metric("noiseAntenna", [1.0], unit="Jy", time=BASE_US + 3_600_000_000), "ahead"),
+    "no header": (Record(topic="quality", key=b"subarray/01/noiseAntenna", value=b"x"), "no-header"),
+    "a header that is no JSON": (
+        Record(topic="quality", key=b"k", value=b"x", headers=(("metric", b"\x80"),)),
+        "not-json",
+    ),
+    "another key": (
+        Record(
+            topic="quality",
+            key=b"subarray/02/flaggedFraction",
+            value=b"x",
+            headers=metric("flaggedFraction", 1.0).headers,
+        ),
+        "key",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_record_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(bench, what):
+    record, reason = REFUSED[what]
+    bench.tell("noiseAntenna", np.array([7.0]), unit="Jy")
+    bench.give(record)
+    assert bench.letters() == [reason]
+    (letter,) = bench.broker.read("dead-letters")
+    assert letter.value == record.value
+    assert bench.shown("noiseAntenna").value == (7.0,)
+    assert (bench.account.consumed, bench.account.used) == (2, 1)
+
+
+def test_times_are_judged_by_the_brokers_clock(bench):
+    """Up to the bounds a metric is used; what is later is left out and counted."""
+    for seconds in (AHEAD - 0.1, -BEHIND + 0.1):
+        bench.tell("flaggedFraction", 0.25, time=bench.now_us + round(seconds * 1e6))
+        assert bench.shown("flaggedFraction").quality is Quality.VALID
+    bench.tell("flaggedFraction", 0.5, time=bench.now_us - round((BEHIND + 0.1) * 1e6))
+    bench.tell("flaggedFraction", 0.5, time=bench.now_us + round((AHEAD + 0.1) * 1e6))
+    assert bench.shown("flaggedFraction").value == 0.25
+    assert (bench.account.reasons["late"], bench.account.suppressed, bench.letters()) == (1, 1, ["ahead"])
+
+
+def test_a_metric_that_no_attribute_has_the_name_of_is_named(bench):
+    bench.tell("uvCoverage", [[1.0]])
+    bench.tell("connected", 1.0)
+    assert bench.shown("unknownMetrics").value == ("connected", "uvCoverage")
+    assert bench.shown("connected").value is True
+    assert "no attribute has the name of: connected, uvCoverage." in bench.shown("Status").value
+    assert (bench.account.suppressed, bench.letters()) == (2, [])
+    for number in range(100):
+        bench.broker.append(metric(f"m{number}", 1.0))
+    bench.cycle()
+    assert len(bench.shown("unknownMetrics").value) == 64
+    bench.give(Record(topic="quality", key=b"subarray/01/uvCoverage", value=None))
+    assert "uvCoverage" not in bench.shown("unknownMetrics").value
+
+
+def test_a_metric_of_a_subarray_without_a_device_is_counted(bench):
+    bench.tell("flaggedFraction", 0.1, subarray=7)
+    assert (dict(bench.account.reasons), bench.letters()) == ({"other-subarray": 1}, [])
+
+
+def test_a_metric_that_is_removed_is_invalid(bench):
+    bench.tell("channelFrequencies", np.array([1.0]), unit="Hz")
+    bench.give(Record(topic="quality", key=b"subarray/01/channelFrequencies", value=None))
+    assert bench.shown("channelFrequencies").quality is Quality.INVALID
+    bench.give(Record(topic="quality", key=None, value=None))
+    assert bench.account.reasons["tombstone"] == 2
+
+
+def test_the_rate_is_that_of_the_last_seconds(bench):
+    bench.cycle(4)
+    for _ in range(30):
+        for name in ("flaggedFraction", "channelFrequencies"):
+            bench.broker.append(metric(name, 0.1 if name == "flaggedFraction" else [1.0], time=bench.now_us, unit=""))
+        bench.cycle(1)
+    assert bench.shown("metricsRate").value == pytest.approx(2.0, abs=0.3)  # the unit of the other one is wrong
+    bench.clock.sleep(30.0)
+    bench.cycle(4)
+    assert bench.shown("metricsRate").value == 0.0
+
+
+def test_before_the_bus_was_read_the_state_is_unknown():
+    bench = Bench()
+    bench.bus, bench.sink = MemoryBus(bench.broker), Sink()
+    service = assemble(
+        ICD, Settings(), {"SdpQuality": [FIRST]}, bench.sink, bench.bus, instance="q", clock=bench.clock, versions={}
+    )
+    service.pump.tick()
+    assert bench.shown("State").value == "UNKNOWN"
+    assert "not read from the bus yet" in bench.shown("Status").value
+
+
+def test_a_device_without_a_number_stops_the_server(bench):
+    with pytest.raises(ConfigError, match="expected a subarray's number"):
+        assemble(
+            ICD,
+            Settings(),
+            {"SdpQuality": ["mid-sdp/quality/all"]},
+            bench.sink,
+            bench.bus,
+            instance="q",
+            clock=bench.clock,
+            versions={},
+        )
+
+
+def test_a_longer_array_is_shown_as_means_of_blocks(bench):
+    spectrum = np.arange(10_000, dtype=np.float64)
+    bench.tell("bandpassSpectrum", spectrum)
+    shown = bench.shown("bandpassSpectrum").value
+    assert len(shown) == 4096
+    assert shown[:3] == (0.5, 2.5, 5.0)
+    bench.tell("visibilityAmplitude", np.ones((400, 1000), np.float32), unit="Jy")
+    assert np.shape(bench.shown("visibilityAmplitude").value) == (197, 64)
+    bench.tell("antennaNames", np.array([f"A{number}" for number in range(394)]))
+    assert bench.shown("antennaNames").value[:2] == ("A0", "A2")
+
+
+def test_blocks_are_means_of_what_is_finite():
+    nan, inf = math.nan, math.inf
+    array = np.array([[1.0, nan, 5.0, inf], [3.0, 4.0, nan, -inf]])
+    value, known = fit(array, (1, 2))
+    assert known
+    assert value[0][0] == pytest.approx(8 / 3)
+    assert value[0][1] == 5.0
+    assert fit(np.array([True, False, True, True]), (2,)) == ((0.5, 1.0), True)
+    assert fit(np.array([1e308, 1e308, 1.0]), (2,))[0][0] == 1e308
+    value, known = fit(np.array([nan, inf]), (1,))
+    assert math.isnan(value[0])
+    assert not known
