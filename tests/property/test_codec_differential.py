@@ -6,6 +6,7 @@ and repeated keys, numbers at and past every bound) and as bytes.
 
 import copy
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,15 +122,23 @@ def valid(draw: st.DrawFn, schema: Schema) -> Leaf | Node:
             items = draw(st.lists(valid(schema["items"]), min_size=low, max_size=min(high, low + 2)))
             return Node("array", [(None, item) for item in items])
         case "string" if "pattern" in schema:
-            return leaf(draw(st.text("abc", min_size=1, max_size=4)))
+            low = shortest(schema)
+            return leaf(draw(st.text("abc", min_size=low, max_size=max(low, 4))))
         case "string":
-            return leaf(draw(TEXT.filter(lambda text: len(text) >= schema.get("minLength", 0))))
+            low = schema.get("minLength", 0)
+            return leaf(draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=low, max_size=max(low, 6))))
         case "boolean":
             return leaf(draw(st.booleans()))
         case "integer":
             return leaf(draw(st.integers(schema.get("minimum"), schema.get("maximum"))))
     bounds = {"min_value": schema.get("minimum"), "max_value": schema.get("maximum")}
     return leaf(draw(st.floats(**bounds, allow_nan=False, allow_infinity=False) | st.integers(**bounds)))
+
+
+def shortest(schema: Schema) -> int:
+    """Give a length that a text may surely have."""
+    exact = re.search(r"\{(\d+)\}", schema.get("pattern", ""))
+    return int(exact[1]) if exact else max(1, schema.get("minLength", 1))
 
 
 def edges(schema: Schema) -> list[Leaf]:
@@ -160,7 +169,7 @@ def full(schema: Schema) -> Leaf | Node:
         case "array":
             return Node("array", [(None, full(schema["items"])) for _ in range(schema.get("minItems", 1))])
         case "string":
-            return leaf("a")
+            return leaf("a" * shortest(schema))
         case "boolean":
             return leaf(True)
     return leaf(schema.get("minimum", 1))
