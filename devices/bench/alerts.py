@@ -13,7 +13,7 @@ BAR = 1.5
 
 
 def alerts(stage: Stage, *, quick: bool) -> Outcome:
-    """Measure the way of an alert, in quiet and while four nodes notify at full rate."""
+    """Measure the way of an alert, in quiet, while four nodes notify at full rate, and beside large things."""
     count = 300 if quick else 2000
     settings, bare = stage.settings("alerts", nodes=NODES), stage.settings("bridge")
     with deployment(stage, settings) as running, stage.topics(bare, 1):
@@ -25,8 +25,11 @@ def alerts(stage: Stage, *, quick: bool) -> Outcome:
         running.stream(RATE)
         stage.watch(4.0, "warm-up")
         loaded = _run(running, count, address, bare.prefix, "under load")
+        name = running.large()
+        stage.watch(4.0, "warm-up")
+        beside = _run(running, count, address, bare.prefix, "beside large things")
         running.require_all()
-    parts: dict[str, Sequence[Sample]] = {"quiet": quiet, f"{RATE:,.0f} notifications/s": loaded}
+    parts: dict[str, Sequence[Sample]] = {"quiet": quiet, f"{RATE:,.0f} notifications/s": loaded, name: beside}
     return Outcome(
         name="alerts",
         what="alert on the bus -> event of lastAlert in another process",

@@ -14,7 +14,7 @@ _ECHO = "bench-echo."
 
 
 def commands(stage: Stage, *, quick: bool) -> Outcome:
-    """Measure the way of a command, in quiet and while four nodes notify at full rate."""
+    """Measure the way of a command, in quiet, while four nodes notify at full rate, and beside large things."""
     count = 200 if quick else 1000
     settings = stage.settings("commands", nodes=NODES)
     echo_settings = stage.settings("echo")
@@ -29,8 +29,11 @@ def commands(stage: Stage, *, quick: bool) -> Outcome:
         running.stream(RATE)
         stage.watch(4.0, "warm-up")
         loaded = _run(running, count, address, echo_settings.prefix, "under load")
+        name = running.large()
+        stage.watch(4.0, "warm-up")
+        beside = _run(running, count, address, echo_settings.prefix, "beside large things")
         running.require_all()
-    parts: dict[str, Sequence[Sample]] = {"quiet": quiet, f"{RATE:,.0f} notifications/s": loaded}
+    parts: dict[str, Sequence[Sample]] = {"quiet": quiet, f"{RATE:,.0f} notifications/s": loaded, name: beside}
     return Outcome(
         name="commands",
         what="Tango call -> durable record -> controller -> final ack -> event in the caller's process",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tango
 
 from devices.bench import gauges
-from devices.bench.load import Stream
+from devices.bench.load import METRICS, TABLE, Stream
 from devices.bench.stage import BenchError, Running, Stage
 from devices.registration import SERVER, devices_of, instances, register
 from facade.config import Settings
@@ -47,6 +47,18 @@ class Deployment:
         self.processes["simulate"] = stream.process
         stream.until_sending()
         return stream
+
+    def large(self) -> str:
+        """Let large things come instead of the notifications: metrics, and tables that are assembled; gives what."""
+        if (stream := self.processes.pop("simulate", None)) is not None:
+            stream.kill()
+        program = [sys.executable, "-c", _COMMAND]
+        quality = ["simulate", "quality", f"--megabytes-per-second={METRICS:g}"]
+        for name, argv in (("assemble", ["tables", "assemble"]), ("quality-simulator", quality)):
+            self.processes[name] = self.stage.start(name, [*program, *argv], self.settings)
+        self.processes["send-tables"] = self.stage.play("send-tables", self.settings)
+        self.stage.until_ready(self.processes["send-tables"])
+        return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
 
     def cpu(self) -> dict[str, float]:
         """Give the processor time of each process so far [s]."""

@@ -1,6 +1,7 @@
 """Topics full of realistic heap notifications, and streams of them at a steady rate."""
 
 import os
+import random
 import sys
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 
 from devices.bench.roles import Desk
 from devices.bench.stage import BenchError, Running, Stage
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
@@ -15,9 +17,14 @@ from facade.config import Settings
 from facade.simulate.faults import MICRO, Scenario
 from facade.simulate.heaps import HeapStream
 from facade.simulate.report import Report, read_report
+from facade.tables.producer import TableProducer
 
 TOPIC = "ingest.heaps"
 NODES = 4
+METRICS = 3.0
+"""[MB/s], the memo's figure for quality metrics."""
+TABLE, TABLE_EACH = 100_000_000, 5.0
+"""Size of a large table [bytes], and time from one to the next [s]."""
 RATE = 127_200.0
 """Heaps/s of four nodes: a 375th of the telescope's 47.7 M/s."""
 
@@ -52,6 +59,17 @@ def fill(desk: Desk, *, records: int, scan_id: int) -> Filled:
     if writer.delivered != records:
         raise BenchError(f"{records - writer.delivered} of {records} records were not delivered: {health.last_error}")
     return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
+
+
+def send_tables(desk: Desk) -> None:
+    """Send the same table again and again, under a new id each time, with pauses."""
+    content, clock = random.Random(1).randbytes(TABLE), desk.clock  # noqa: S311 - bytes that do not compress
+    producer = TableProducer(KafkaBus(Connection(desk.settings, clock=clock), client="bench").writer(), clock)
+    while not desk.called_off:
+        begin = clock.monotonic()
+        producer.send("subarray/01/sky", "sky-model", content, "application/x-bench")
+        desk.announce()
+        clock.sleep(max(0.0, TABLE_EACH - (clock.monotonic() - begin)))
 
 
 def fill_topic(stage: Stage, settings: Settings, records: int, *, scan_id: int = 1) -> Filled:

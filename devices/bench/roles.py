@@ -32,6 +32,7 @@ ROLES = {
     "bare-device": "devices.bench.command_roles:bare_device",
     "bare-bridge": "devices.bench.alert_roles:bare_bridge",
     "send-alerts": "devices.bench.alert_roles:send_alerts",
+    "send-tables": "devices.bench.load:send_tables",
     "call-commands": "devices.bench.command_roles:call_commands",
 }
 
