@@ -7,7 +7,7 @@ STAMP := .venv/.stamp
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench faults alert-faults lint clean
+.PHONY: help demo test bench faults alert-faults table-faults lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -27,6 +27,9 @@ faults: $(STAMP) ## Give 10,000 commands while parts are killed, and account for
 
 alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the client is slow, and account for each
 	$(BIN)/sdp-facade alert-faults $(ARGS)
+
+table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for each
+	$(BIN)/sdp-facade table-faults $(ARGS)
 
 lint: $(STAMP) ## Check style, types, layers, and that the ICD and all that is derived from it agree
 	$(BIN)/ruff check

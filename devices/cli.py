@@ -17,6 +17,7 @@ from devices.demo.story import play
 from devices.events import EventRecorder, find_devices
 from devices.faults.cli import faults
 from devices.registration import SERVER, instances, register, registration
+from devices.table_faults.cli import table_faults
 from devices.view import draw
 from devices.watch import Watch, look, subscribe_shown
 from facade.cli.alerts import alerts_app
@@ -136,6 +137,7 @@ def _need_tango_host(tango_host: str) -> None:
 app.command()(bench)
 app.command()(faults)
 app.command()(alert_faults)
+app.command()(table_faults)
 alerts_app.command()(follow)
 
 
