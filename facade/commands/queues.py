@@ -40,12 +40,17 @@ class Queues:
             return True
 
     def overtake(self, call: Call, why: str) -> list[Call]:
-        """Cancel what the device executes; give what waited, which is to be ended now."""
+        """Cancel what the device executes; give what waited, which is to be ended now.
+
+        A command does not overtake its like: an Abort that is cut short by a second one would leave its device in the
+        state in which the second one is refused.
+        """
         with self._changed:
             queue = self._waiting[call.device]
-            overtaken = list(queue)
-            queue.clear()
-            if (running := self._running.get(call.device)) is not None:
+            overtaken = [other for other in queue if other.command != call.command]
+            self._waiting[call.device] = deque(other for other in queue if other.command == call.command)
+            running = self._running.get(call.device)
+            if running is not None and running.command != call.command:
                 running.cancel(why)
             return overtaken
 

@@ -456,6 +456,21 @@ def test_an_abort_cancels_what_runs_and_ends_what_waits(site: Site) -> None:
     assert order[-1] == aborted.id
 
 
+def test_an_abort_does_not_cut_short_another(site: Site) -> None:
+    """Its device would stay in ABORTING, where the second one is refused, and so is nearly everything else."""
+    first, second = site.send("Abort"), []
+    life = Life(site)
+
+    def again(_: object) -> None:
+        life.meanwhile = lambda _: None
+        second.append(site.send("Abort"))
+        life.step()
+
+    life.meanwhile = again
+    life.work()
+    assert [site.outcome(message) for message in (first, *second)] == ["COMPLETED", "COMPLETED"]
+
+
 @pytest.mark.parametrize("why", ["expired", "ended before"])
 def test_an_abort_that_is_void_cancels_nothing(site: Site, why: str) -> None:
     """A late or repeated record of an Abort must not hit what came after it."""
