@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import tango
 from tango.server import Device, DeviceMeta
 
-from devices.mapping import TangoReading, tango_attribute, to_tango, unknown
+from devices.mapping import TangoReading, is_pushed, tango_attribute, to_tango, unknown
 from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
@@ -51,7 +51,12 @@ class FacadeDevice(Device):
             self._shown: dict[str, TangoReading] = {name: unknown(entry, now) for name, entry in self.entries.items()}
             self.set_state(tango.DevState.UNKNOWN)
             self.set_status("Nothing was heard from the bus yet.")
-        for name in (*self.entries, "State", "Status"):
+            self._ready = 0
+            """Counts the events that say that an image can be read."""
+        for name, entry in self.entries.items():
+            if not is_pushed(entry):
+                self.set_data_ready_event(name, True)
+        for name in (*(name for name, entry in self.entries.items() if is_pushed(entry)), "State", "Status"):
             # Pushed by code and already sampled: Tango must not filter a second time.
             self.set_change_event(name, True, False)
             self.set_archive_event(name, True, False)
@@ -80,10 +85,14 @@ class FacadeDevice(Device):
             self._shown[name] = to_tango(self.icd, self.entries[name], reading)
 
     def push(self, name: str, reading: Reading) -> None:
-        """Send a reading as change and archive event."""
+        """Send a reading as change and archive event; of an image, that it can be read."""
         if name in ("State", "Status"):
             self.push_change_event(name)
             self.push_archive_event(name)
+            return
+        if not is_pushed(self.entries[name]):
+            self._ready += 1
+            self.push_data_ready_event(name, self._ready)
             return
         event = to_tango(self.icd, self.entries[name], reading)
         self.push_change_event(name, *event)
@@ -115,7 +124,7 @@ class TangoSink:
             # A call that holds the device for seconds, for example.
             _log.warning("event not sent device=%s attribute=%s: %s", device, attribute, failed.args[0].desc)
             return False
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # whatever PyTango raises about it
             # A value that Tango cannot carry is no reason to hold up those of other attributes.
             _log.exception("event cannot be sent device=%s attribute=%s reading=%s", device, attribute, reading)
             present.withdraw(attribute)

@@ -28,6 +28,7 @@ from devices.demo.report import (
 from devices.demo.show import Show
 from devices.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
 from devices.events import EventRecorder
+from devices.mapping import is_pushed
 from devices.scene import MASTER, NODE
 from devices.watch import Watch
 from facade.clock import Clock
@@ -95,7 +96,8 @@ def _start_servers(stage: Stage, show: Show, recorder: EventRecorder) -> None:
         "all devices answer",
     )
     for device_class, devices in stage.tango_side.devices.items():
-        attributes = ["State", *(entry.name for entry in stage.icd.classes[device_class].attributes)]
+        entries = stage.icd.classes[device_class].attributes
+        attributes = ["State", *(entry.name for entry in entries if is_pushed(entry))]
         for device in devices:
             recorder.subscribe(device, attributes)
     show.step(f"all {len(_all_devices(stage))} devices answer after {took:.1f} s; subscribed to all their attributes")

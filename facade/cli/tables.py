@@ -34,6 +34,7 @@ tables_app = typer.Typer(no_args_is_help=True, help="Assemble calibration tables
 
 _out = Console(highlight=False, soft_wrap=True)
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
+_WIDE = 500
 _BINARY = "application/octet-stream"
 
 
@@ -124,8 +125,9 @@ def list_tables(
         grid.add_column(Text(title), no_wrap=True)
     for table in sorted(newest_tables(bus).values(), key=lambda one: (one.product, one.time)):
         if table.product.startswith(product):
-            grid.add_row(*_row(table))
-    _out.print(grid, width=None if _out.is_terminal else 400, crop=False)
+            grid.add_row(*map(Text, _row(table)))
+    # Piped output has no width of its own, and half of an id is of no use.
+    (_out if _out.is_terminal else Console(width=_WIDE)).print(grid)
 
 
 @tables_app.command()

@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 
 _MOST_HEADER: Final = 10_100
 """Most bytes of a header that numpy reads, with what comes before it."""
+_MOST_MESSAGES: Final = 5000
+"""Each costs some time, though it may hold nothing: one for each antenna is usual."""
 _RECORD_BATCH, _COMPRESSION = "record batch", 3
 """A kind of message, and the number of a field of it."""
 
@@ -74,10 +76,13 @@ def has_compressed_batch(buffer: Any) -> bool:
 
     Raises whatever the library raises about bytes that are no stream.
     """
-    return any(
-        message.type == _RECORD_BATCH and _compressed(message.metadata)
-        for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer))
-    )
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer))
+    for number, message in enumerate(messages):
+        if number > _MOST_MESSAGES:
+            raise ValueError(f"expected at most {_MOST_MESSAGES} batches, got more")
+        if message.type == _RECORD_BATCH and _compressed(message.metadata):
+            return True
+    return False
 
 
 def _compressed(metadata: Any) -> bool:

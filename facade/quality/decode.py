@@ -24,6 +24,9 @@ LONGEST_NAME: Final = 40
 ARROW_TYPES: Final = {"halffloat": "float16", "float": "float32", "double": "float64", "string": TEXT}
 """Arrow's names of types where they are not numpy's."""
 
+MOST_ELEMENTS: Final = 524_288
+"""Of an array of numbers: what 4 MB of doubles are."""
+MOST_NAMES: Final = 4096
 _MOST_FIELDS = msgspec.Meta(max_length=8)
 _WITH_BYTES = msgspec.msgpack.Decoder(Annotated[dict[bytes, msgspec.Raw], _MOST_FIELDS])
 _WITH_TEXTS = msgspec.msgpack.Decoder(Annotated[dict[str, msgspec.Raw], _MOST_FIELDS])
@@ -50,6 +53,9 @@ def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> A
     numpy.ndarray or str
         The array, with that shape. A text is the reason why there is none: a short name, a colon, and a detail.
     """
+    limit = MOST_NAMES if dtype == TEXT else MOST_ELEMENTS
+    if math.prod(shape) > limit:
+        return f"shape: expected at most {limit} elements, got {math.prod(shape):.15g}"
     try:
         array = _READERS[encoding](content, tuple(shape), dtype)
         if dtype == TEXT:
@@ -182,8 +188,9 @@ def _require_column(schema: Any, shape: Shape, dtype: str) -> None:
 
 def _names(column: Any) -> Array:
     found = column.to_pylist()
-    _require_length(max(map(len, found), default=1) or 1)
-    return np.array(found, f"U{LONGEST_NAME}")
+    longest = max(map(len, found), default=1) or 1
+    _require_length(longest)
+    return np.array(found, f"U{longest}")
 
 
 def _require(found_shape: Shape, found: np.dtype[Any], shape: Shape, dtype: str) -> None:

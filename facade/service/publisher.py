@@ -128,10 +128,11 @@ class Publisher:
             self._queue.popleft()
             self._tries = 0
         while self._waiting and self._budget >= 1.0:
-            key, reading = next(iter(self._waiting.items()))
+            key = next(iter(self._waiting))
+            reading = self._waiting.pop(key)  # before it is pushed: whatever goes wrong, the next one has its turn
             if not self._push(key, reading):
+                self._waiting.setdefault(key, reading)
                 break
-            self._waiting.pop(key)
 
     def _push(self, key: Key, reading: Reading) -> bool:
         self._budget -= 1.0

@@ -19,6 +19,8 @@ from facade.tables.spool import Content, Pile, Spool
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
 """Reasons that lie in the disk of this machine, and not in the table."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_MOST_TOLD = 16
+"""Other tables under one id of which a dead letter is written each."""
 _REMEMBERED = 10_000
 """Tables whose end is remembered, so that what still comes of them is known."""
 
@@ -73,6 +75,8 @@ class Ended:
     table: UnderWay
     refused: Refused | None = None
     content: Content | None = None
+    unseen: str = ""
+    """Why the content of a complete table cannot be looked into."""
 
     def close(self) -> None:
         """Free what its bytes take."""
@@ -181,10 +185,13 @@ class Assembly:
                 return None
             if (refused := _whole(table)) is not None:
                 return self._end(table, refused)
-            return self._end(table, None, table.pile.content())
         except OSError as error:
             reason = NO_SPACE if error.errno in _FULL else STORAGE
             return self._end(table, Refused(reason, "", f"a temporary file failed: {error.strerror or error}"))
+        try:
+            return self._end(table, None, table.pile.content())
+        except OSError as error:  # it is whole all the same, and on the bus
+            return self._end(table, None, memoryview(b""), f"a temporary file failed: {error.strerror or error}")
 
     def _judge(self, table: UnderWay, header: SegmentHeader, content: bytes) -> Refused | None:
         limits, pile, at = self._limits, table.pile, "headers.segment"
@@ -196,6 +203,8 @@ class Assembly:
         if pile.size + len(content) > header.size:
             what = f"expected {header.size} bytes in all, got {pile.size + len(content)} up to now"
             return Refused("overlong", "", what)
+        if not content and header.count > 1:
+            return Refused("size", "", f"expected a segment with bytes, got an empty one of {header.count}")
         if header.index == pile.next and header.start not in (msgspec.UNSET, pile.hashed):
             what = f"expected segment {header.index} to begin at {pile.hashed}, got {header.start}"
             return Refused("contradiction", f"{at}.start", what)
@@ -204,10 +213,10 @@ class Assembly:
     def _evict(self, table: UnderWay, why: str) -> Ended:
         return self._end(table, Refused("evicted", "", f"{why}, and this is the oldest"))
 
-    def _end(self, table: UnderWay, refused: Refused | None, content: Content | None = None) -> Ended:
+    def _end(self, table: UnderWay, refused: Refused | None, content: Content | None = None, unseen: str = "") -> Ended:
         del self._tables[table.key]
         self.end(table.key, table.header.said, refused)
-        ended = Ended(table, refused, content)
+        ended = Ended(table, refused, content, unseen)
         if refused is not None:
             ended.close()
         return ended
@@ -229,8 +238,9 @@ def _after_the_end(header: SegmentHeader, past: Past) -> Refused | Duplicate:
         return Refused(past.refused.reason, past.refused.path, what, letter=False)
     if header.said == past.said:
         return Duplicate()
-    first = header.sha256 not in past.told and len(past.told) < _REMEMBERED
-    past.told.add(header.sha256)
+    first = header.sha256 not in past.told and len(past.told) < _MOST_TOLD
+    if first:
+        past.told.add(header.sha256)
     what = f"expected a new id for another table, got {header.table}, which has been complete before"
     return Refused("reused-id", "headers.segment.table", what, letter=first)
 

@@ -39,6 +39,11 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     antenna_phase_rms: list[float | None] = []
     antenna_flagged: list[float] = []
 
+    @property
+    def is_even(self) -> bool:
+        """Tell whether the images are some."""
+        return all(len({len(row) for row in rows}) <= 1 for rows in (self.amplitude, self.phase))
+
 
 class Pointing(msgspec.Struct, frozen=True):
     """The summary of a table with pointing offsets."""
@@ -90,7 +95,9 @@ class TablesFlow:
         key = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
             self.changes += 1
-            self.assembling.pop(key, None)
+            for known in (self.assembling, self.complete):
+                known.pop(key, None)
+            self.failed.pop(key.removesuffix("!failed"), None)
             return "-tombstone"
         batch = self._decoder.decode([record.value])
         for rejected in batch.rejected:
@@ -106,6 +113,10 @@ class TablesFlow:
                 summary = msgspec.convert(table.summary, _form(table))
             except msgspec.ValidationError as error:
                 return f"summary: {error}"
+            if isinstance(summary, Solution) and not summary.is_even:
+                return "summary: expected rows of one length in amplitude and phase"
+            if _is_behind(table, self.complete.get(table.product)):
+                return "-older"  # of a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)
         return None
 
@@ -126,6 +137,13 @@ class TablesFlow:
         for table in chain(complete, list(self.assembling.values()), list(self.failed.values())):
             if table.product.startswith(prefix):
                 yield table
+
+
+def _is_behind(table: Any, known: Complete | None) -> bool:
+    """Tell whether a table stands on its partition before the one that is known of its product."""
+    if known is None or None in (table.last_offset, known.table.last_offset):
+        return False
+    return bool(table.partition == known.table.partition and table.last_offset < known.table.last_offset)
 
 
 def describe(table: Any, *, summary: bool = False) -> dict[str, Any]:

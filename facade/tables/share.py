@@ -97,6 +97,8 @@ class Share:
         self.position = -1
         """After the newest record taken; -1: none."""
         self.committed = -1
+        self.begun = -1
+        """Where the partition went on when it came; -1: not known yet."""
         self.frontier = recalled.frontier
         self._before = recalled.under_way
         self._told = {name: _Told(0.0, table.received) for name, table in recalled.under_way.items()}
@@ -116,7 +118,7 @@ class Share:
         """Take note of where the partition goes on; give the tables whose first records are gone."""
         if self._counted_from >= 0:
             return []
-        self._counted_from = offset
+        self._counted_from = self.begun = offset
         lost = [table for table in self._before.values() if _first(table) < offset]
         for table in lost:
             del self._before[table.table]

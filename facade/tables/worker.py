@@ -118,10 +118,10 @@ class Assembler:
             Another process has taken the slot.
         """
         try:
-            if self._is_unsure:
-                self._write_again()
             self._taken = self._taken or self._member.take(self._pace.batch, self._pace.wait)
             self._follow()
+            if self._is_unsure:
+                self._write_again()
             records, self._taken = self._taken, ()
             for record in records:
                 self._take(record)
@@ -210,7 +210,8 @@ class Assembler:
         table, refused, summary = ended.table, ended.refused, None
         if ended.content is not None:
             try:
-                summary = self._summary(table.header, ended.content)
+                seen = not ended.unseen
+                summary = self._summary(table.header, ended.content) if seen else {"note": ended.unseen}
             finally:
                 ended.close()
         if isinstance(summary, str):
@@ -246,9 +247,13 @@ class Assembler:
         if known is not None:
             self._decide(record, "duplicate" if isinstance(known, Duplicate) else known)
             return
-        with self._claims.open(str(header.url), header.size, header.sha256) as found:
-            summary = None if isinstance(found, Refused) else self._summary(header, found)
+        found = self._claims.look(str(header.url), header.size, header.sha256)
         refused = found if isinstance(found, Refused) else None
+        summary: dict[str, Any] | str | None = None
+        if isinstance(found, memoryview):
+            summary = self._summary(header, found)
+        elif refused is None:
+            summary = {"note": "too large to be looked into where it is"}
         if isinstance(summary, str):
             refused = Refused("content", "", summary)
         self._assembly.end((record.partition, header.table), header.said, refused)
@@ -272,6 +277,8 @@ class Assembler:
         for share in self._shares.values():
             letters += share.letters()
             words += share.words(self._under_way(share.partition), now, self._now_us())
+        if letters or words:
+            self._prove()
         self._is_unsure = bool(letters or words)
         for records in filter(None, (letters, words)):
             writer.send_all_durably(records, self._pace.patience)
@@ -284,6 +291,16 @@ class Assembler:
             entry = StreamAccount().entry(self._name, CALIBRATION, -1, self._now_us())
             writer.send(Record(topic=ACCOUNTS, key=f"{CALIBRATION}/-1".encode(), value=encode(entry)))
         self._commit()
+
+    def _prove(self) -> None:
+        """Find out, by a commit that changes nothing, that all partitions are ours still.
+
+        Who stood still, or could not write for long, may have lost one without having heard: its next owner has
+        announced what is to be announced, and a newer version may be complete by now.
+        """
+        known = {number: max(share.committed, share.begun) for number, share in self._shares.items()}
+        if places := {number: offset for number, offset in known.items() if offset >= 0}:
+            self._member.commit(places)
 
     def _commit(self) -> None:
         offsets = {number: share.offset(self._under_way(number)) for number, share in self._shares.items()}

@@ -23,7 +23,7 @@ def solve(deployment: Deployment, count: int, seed: int) -> list[str]:
 
 
 def test_a_solution_is_shown_and_is_back_at_once_after_a_kill(deploy: Deploy) -> None:
-    """As change and archive events, images included; whoever starts late needs no new table."""
+    """As change and archive events, and images that are ready to be read; whoever starts late needs no new table."""
     deployment = deploy(nodes=1)
     deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
     server = deployment.server("calibration")
@@ -39,9 +39,10 @@ def test_a_solution_is_shown_and_is_back_at_once_after_a_kill(deploy: Deploy) ->
     until_equal(newest, solved[-1], 40.0, "the newest table is announced")
     until_equal(lambda: proxy.solutionId, "sim-1-000002", 10.0, "the newest solution is shown")
     for kind in ("change", "archive"):
-        images = subscriber.by_attribute(kind)[DEVICE, "gainAmplitude"]
-        until(lambda images=images: images[-1].value is not None, 10.0, f"an image as {kind} event")
-        assert len(images[-1].value) == 8
+        shown = lambda kind=kind: subscriber.value(DEVICE, "solutionId", kind)  # noqa: E731
+        until_equal(shown, "sim-1-000002", 10.0, f"the solution as {kind} event")
+    until(lambda: subscriber.newest(DEVICE, "gainAmplitude", "ready"), 10.0, "an image that is ready to be read")
+    assert len(subscriber.value(DEVICE, "gainAmplitude", "ready")) == 8
     assert proxy.gainPhase.shape == (8, 64)
     assert proxy.antennas[0] == "SKA001"
     assert proxy.read_attribute("pointing_cal_SKA001").value[0] == 2.0  # the scan

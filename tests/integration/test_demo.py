@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from devices.demo.calibrating import TABLES
 from devices.demo.plan import OBSERVATION
 from devices.demo.report import DemoReport
 from facade.clock import SystemClock
@@ -118,9 +119,12 @@ def test_two_demos_balance_and_leave_nothing(start: Start, tmp_path: Path) -> No
             assert report.controller_recovery is not None
             assert report.alerts_recovery is not None
             killed = [kill.what for kill in report.kills]
-            assert killed == ["subarray", "controller", "alerts", "aggregate-1", "ingest-00"]
+            assert killed == ["subarray", "controller", "alerts", "tables", "aggregate-1", "ingest-00"]
+            assert report.tables_recovery is not None
         assert_observed(report, kills="--no-kills" not in chosen)
         assert_alerts(report)
+        assert [line.found for line in report.table_account] == [TABLES, TABLES, 1]
+        assert all(line.agrees for line in report.table_account)
 
 
 def assert_alerts(report: DemoReport) -> None:

@@ -17,7 +17,8 @@ DEVICE = "mid-sdp/quality/01"
 ENCODINGS = ("npy", "arrow", "msgpack-numpy")
 ANTENNAS = 6
 SENT = re.compile(r"sent (\d+) metrics")
-STOPPING = ("flaggedFraction", "noiseBaseline", "bandpassSpectrum", "visibilityAmplitude")
+IMAGES = {"noiseBaseline", "visibilityAmplitude"}
+STOPPING = {"flaggedFraction", "bandpassSpectrum", *IMAGES}
 
 
 def simulate(deployment: Deployment, encoding: str, *options: object) -> Running:
@@ -39,22 +40,25 @@ def test_metrics_become_events_and_what_stops_becomes_invalid(deploy: Deploy) ->
         simulators.append(simulator)
 
         def fresh(kind: str, begin: float = begin) -> dict[str, Event]:
-            newest = {name: subscriber.newest(DEVICE, name, kind) for name in STOPPING}
+            names = IMAGES if kind == "ready" else STOPPING - IMAGES
+            newest = {name: subscriber.newest(DEVICE, name, kind) for name in names}
             return {n: e for n, e in newest.items() if e and e.quality == "VALID" and e.time > begin}
 
         for kind in ("change", "archive"):
-            until(lambda kind=kind: set(fresh(kind)) == set(STOPPING), 30.0, f"{encoding} as {kind} events")
+            until(lambda kind=kind: set(fresh(kind)) == STOPPING - IMAGES, 30.0, f"{encoding} as {kind} events")
             found = fresh(kind)
             assert 0 < found["flaggedFraction"].value < 1
-            rows = found["noiseBaseline"].value
-            assert [len(row) for row in rows] == [ANTENNAS] * ANTENNAS
-            assert all(math.isnan(value) == (x == y) for y, row in enumerate(rows) for x, value in enumerate(row))
-            assert [len(row) for row in found["visibilityAmplitude"].value] == [64] * ANTENNAS
             assert len(found["bandpassSpectrum"].value) == 1024
+        until(lambda: set(fresh("ready")) == IMAGES, 30.0, f"images in {encoding} are ready to be read")
+        found = fresh("ready")
+        rows = found["noiseBaseline"].value
+        assert [len(row) for row in rows] == [ANTENNAS] * ANTENNAS
+        assert all(math.isnan(value) == (x == y) for y, row in enumerate(rows) for x, value in enumerate(row))
+        assert [len(row) for row in found["visibilityAmplitude"].value] == [64] * ANTENNAS
         until(lambda scan=scan: subscriber.value(DEVICE, "scanID") == scan, 10.0, "its scan id has come")
         assert simulator.terminate() == 0
-    for kind in ("change", "archive"):
-        for name in STOPPING:
+    for kind in ("change", "archive", "ready"):
+        for name in IMAGES if kind == "ready" else STOPPING - IMAGES:
             until(lambda kind=kind, name=name: subscriber.newest(DEVICE, name, kind).quality == "INVALID", 20.0, name)
     assert deployment.read_one(DEVICE, "antennaNames") == ("SKA001", "SKA002", "SKA003", "SKA004", "SKA005", "SKA006")
 

@@ -23,6 +23,9 @@ def main() -> None:
         proxies = [tango.DeviceProxy(device) for device in devices]
         for device, proxy in zip(devices, proxies, strict=True):
             for attribute in proxy.get_attribute_list():
+                if proxy.get_attribute_config(attribute).data_format == tango.AttrDataFormat.IMAGE:
+                    subscribe_image(proxy, device, attribute, file, lock)
+                    continue
                 for kind, event_type in KINDS.items():
 
                     def on_event(event: Any, kind: str = kind, device: str = device, name: str = attribute) -> None:
@@ -33,6 +36,21 @@ def main() -> None:
                     proxy.subscribe_event(attribute, event_type, on_event)
         print("subscribed", flush=True)
         threading.Event().wait()
+
+
+def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: threading.Lock) -> None:
+    """Read an image each time that it is said to be ready."""
+
+    def on_ready(event: Any) -> None:
+        if event.err:
+            return
+        found = proxy.read_attribute(attribute)
+        value = None if found.value is None else found.value.tolist()
+        content = [value, str(found.quality).removeprefix("ATTR_"), found.time.totime(), None]
+        with lock:
+            file.write(json.dumps([time.time(), "ready", device, attribute, *content]) + "\n")
+
+    proxy.subscribe_event(attribute, tango.EventType.DATA_READY_EVENT, on_ready)
 
 
 def _content(event: Any) -> list[Any]:

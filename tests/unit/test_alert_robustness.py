@@ -384,3 +384,30 @@ def test_an_event_that_tango_cannot_take_now_is_sent_later(bench):
     finally:
         del FacadeDevice.present["x/y/z"]
     assert (sent, tries) == (["1", "2"], ["1", "1", "2"])
+
+
+def test_a_value_at_which_tango_fails_in_any_way_holds_up_no_other(bench):
+    """PyTango raises IndexError, for one, about rows of different lengths."""
+    sent, withdrawn = [], []
+
+    class Device:
+        def push(self, name, reading):
+            if name == "odd":
+                raise IndexError("rows")
+            sent.append(name)
+
+        def withdraw(self, name):
+            withdrawn.append(name)
+
+        def show(self, name, reading):
+            pass
+
+    FacadeDevice.present["x/y/z"] = Device()
+    try:
+        publisher = Publisher(ICD, {"x/y/z": "SdpAlerts"}, TangoSink(), bench.clock)
+        for name in ("odd", "even"):
+            publisher.offer("x/y/z", name, Reading("1", 0.0))
+        publisher.tick()
+    finally:
+        del FacadeDevice.present["x/y/z"]
+    assert (sent, withdrawn) == (["even"], ["odd"])

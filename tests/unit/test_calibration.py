@@ -182,6 +182,7 @@ def test_pointing_offsets_are_where_tm_reads_them(bench):
         (SUMMARY | {"amplitude": [["x"]]}, "summary"),
         ({"antennas": 7}, "summary"),
         ({}, "summary"),
+        (SUMMARY | {"amplitude": [[1.0, 2.0], [1.0]]}, "summary"),
     ],
 )
 def test_a_summary_of_another_form_is_a_dead_letter(bench, summary, reason):

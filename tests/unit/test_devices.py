@@ -9,7 +9,7 @@ from tango.test_context import DeviceTestContext
 
 from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
-from devices.mapping import to_tango
+from devices.mapping import is_pushed, to_tango
 from facade.errors import IcdError
 from facade.icd.load import load
 from facade.icd.units import unit_of
@@ -82,7 +82,7 @@ def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
         target = device(proxy)
         at = 1_700_000_000.25
         events, enough = [], threading.Event()
-        entries = [*ICD.classes[name].attributes]
+        entries = [entry for entry in ICD.classes[name].attributes if is_pushed(entry)]
 
         def on_event(event):
             assert not event.err, event.errors
@@ -113,6 +113,28 @@ def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
                     assert got.time.totime() == pytest.approx(at, abs=1e-5)
             assert newest["state"].value == tango.DevState.ON
             assert newest["status"].value == "fine"
+
+
+LARGE = [(name, one.name) for name in NAMES for one in ICD.classes[name].attributes if not is_pushed(one)]
+
+
+@pytest.mark.parametrize(("name", "attribute"), LARGE)
+def test_an_image_is_said_to_be_ready_and_can_be_read(name, attribute):
+    """As an event, a large array could hold up the whole server: Tango waits until every client has it."""
+    with context(name) as proxy:
+        (entry,) = (one for one in ICD.classes[name].attributes if one.name == attribute)
+        ready = threading.Event()
+        proxy.subscribe_event(attribute, tango.EventType.DATA_READY_EVENT, lambda event: event.err or ready.set())
+        reading = Reading(sample(entry), 1_700_000_000.25)
+        deadline = time.monotonic() + 30
+        while not ready.is_set() and time.monotonic() < deadline:
+            device(proxy).show(attribute, reading)
+            device(proxy).push(attribute, reading)
+            ready.wait(0.2)
+        assert ready.is_set()
+        assert plain(proxy.read_attribute(attribute).value) == to_tango(ICD, entry, reading)[0]
+        with pytest.raises(tango.DevFailed):
+            proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, lambda event: None)
 
 
 @pytest.mark.parametrize("quality", QUALITIES)

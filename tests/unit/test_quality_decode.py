@@ -167,7 +167,9 @@ def test_names_of_what_are_no_characters_are_refused(encoding):
 
 def test_names_of_no_length_take_no_memory():
     content = npy(np.array(["a"])).replace(b"<U1", b"<U0").replace(b"(1,), }         ", b"(1000000000,), } ")
-    assert read("npy", content[:-4], shape=(1_000_000_000,), dtype="str").startswith("dtype: expected names of 1 to 40")
+    assert read("npy", content[:-4], shape=(1_000_000_000,), dtype="str").startswith("shape: expected at most")
+    small = npy(np.array(["a"])).replace(b"<U1", b"<U0")
+    assert read("npy", small[:-4], shape=(1,), dtype="str").startswith("dtype: expected names of 1 to 40")
 
 
 def test_without_arrow_the_others_are_read_and_it_is_said_what_to_install(monkeypatch):

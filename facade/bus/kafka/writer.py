@@ -51,6 +51,9 @@ class KafkaWriter:
             self._count(mark, -1, record.topic)
             self._health.failed_writes += 1
             self._connection.note(self._health, f"record for {record.topic} was not queued: {error}")
+        except BaseException:
+            self._count(mark, -1, record.topic)  # or its fate would be open for ever
+            raise
         self._producer.poll(0)
 
     def mark(self) -> int:

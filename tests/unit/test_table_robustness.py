@@ -1,0 +1,117 @@
+"""Tables under workers that lost their partition, full disks, files that change, and hostile content."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+import facade.tables.claims
+from facade.bus.memory import MemoryBus, MemoryGroupMember
+from facade.errors import BusError
+from facade.tables.assembly import Limits
+from facade.tables.claims import Claims
+from facade.tables.flow import TablesFlow
+from facade.tables.messages import Refused
+from facade.tables.spool import Spool
+from facade.tables.worker import Assembler, Pace
+from tests.support.tables import ICD, Desk, cut
+
+
+@pytest.fixture
+def bench():
+    with Desk(memory=1000, batch=100) as made:
+        yield made
+
+
+def test_who_has_lost_its_partition_announces_nothing(bench):
+    """It could not write for longer than its group waits; its successor has announced a newer version meanwhile."""
+    real = bench.bus.send_all_durably
+
+    def away(records, timeout):
+        raise BusError("plays dead")
+
+    bench.bus.send_all_durably = away
+    bench.send(*cut("v1", b"1" * 30))
+    bench.worker.step()
+    member = MemoryGroupMember(bench.broker, "calibration", group="tables-assemble")
+    successor = Assembler(
+        member,
+        MemoryBus(bench.broker),
+        ICD,
+        slot="1",
+        clock=bench.broker.clock,
+        summarise=lambda kind, content_type, content: {"note": ""},
+        claims=Claims([]),
+        spool=Spool(1000),
+        limits=Limits(),
+        pace=Pace(batch=100),
+    )
+    bench.member.assign([])  # it will hear of it with its next take
+    bench.broker.clock.sleep(8.0)
+    successor.step()
+    bench.send(*cut("v2", b"2" * 30))
+    for _ in range(2):
+        successor.step()
+    bench.bus.send_all_durably = real
+    for _ in range(3):
+        bench.worker.step()
+    complete = [one["table"] for one in bench.said() if one["state"] == "COMPLETE"]
+    assert complete == ["v1", "v2"]
+    assert bench.totals()["used"] == 6
+
+
+def test_an_older_announcement_does_not_become_the_newest(bench):
+    """Should one be written all the same."""
+    bench.verdict = lambda content: {"note": ""}
+    bench.run([*cut("v1", b"1" * 30), *cut("v2", b"2" * 30)])
+    records = [record for record in bench.broker.read("tables") if record.value and b'"COMPLETE"' in record.value]
+    flow = TablesFlow(ICD)
+    assert [flow.fold(record, count=True) for record in (*records, records[0])] == [None, None, "-older"]
+    assert flow.complete["p"].table.table == "v2"
+
+
+def test_a_verified_table_needs_no_disk(bench):
+    """Only the look into it does."""
+
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bench.open_file = full
+    bench.run(cut("t", b"x" * 30))
+    (one,) = (said for said in bench.said() if said["state"] != "ASSEMBLING")
+    assert one["state"] == "COMPLETE"
+    assert "No space left" in one["summary"]["note"]
+
+
+def test_an_empty_segment_is_no_part_of_a_table(bench):
+    """They would cost memory that no limit sees."""
+    bench.run(cut("t", b""))
+    assert bench.said()[-1]["state"] == "COMPLETE"  # but a whole table may have no bytes
+    first, second, _ = cut("u", b"x" * 30)
+    bench.run([first, replace(second, value=b"")])
+    assert bench.reasons() == ["size"]
+
+
+def test_many_tables_under_one_id_are_remembered_by_few(bench):
+    bench.run(cut("t", b"x" * 30))
+    for number in range(40):
+        bench.run(cut("t", bytes([number]) * 30))
+    (past,) = bench.worker._assembly._past.values()
+    assert len(past.told) <= 16
+
+
+def test_what_a_file_holds_is_a_copy(tmp_path, monkeypatch):
+    """A mapped file that somebody cuts short would end the process."""
+    file = tmp_path / "t"
+    file.write_bytes(b"x" * 1000)
+    claims = Claims([tmp_path])
+    digest = "44f8354494a5ba03ba1792a64d3fb5bdd4f20b46ee6d3ac4e9b4fa9b8ed0a4c9"
+    refused = claims.look(f"file://{file}", 1000, digest)
+    assert isinstance(refused, Refused)
+    digest = refused.detail.split("got ")[1].split()[0]
+    content = claims.look(f"file://{file}", 1000, digest)
+    file.write_bytes(b"")
+    assert content == b"x" * 1000
+    file.write_bytes(b"x" * 1000)
+    monkeypatch.setattr(facade.tables.claims, "_MOST_LOOKED_INTO", 999)
+    assert claims.look(f"file://{file}", 1000, digest) is None
