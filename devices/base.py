@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import tango
 from tango.server import Device, DeviceMeta
 
-from devices.mapping import TangoReading, is_pushed, tango_attribute, to_tango, unknown
+from devices.mapping import TangoReading, tango_attribute, to_tango, unknown
 from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
@@ -54,9 +54,9 @@ class FacadeDevice(Device):
             self._ready = 0
             """Counts the events that say that an image can be read."""
         for name, entry in self.entries.items():
-            if not is_pushed(entry):
+            if not entry.is_pushed:
                 self.set_data_ready_event(name, True)
-        for name in (*(name for name, entry in self.entries.items() if is_pushed(entry)), "State", "Status"):
+        for name in (*(name for name, entry in self.entries.items() if entry.is_pushed), "State", "Status"):
             # Pushed by code and already sampled: Tango must not filter a second time.
             self.set_change_event(name, True, False)
             self.set_archive_event(name, True, False)
@@ -90,7 +90,7 @@ class FacadeDevice(Device):
             self.push_change_event(name)
             self.push_archive_event(name)
             return
-        if not is_pushed(self.entries[name]):
+        if not self.entries[name].is_pushed:
             self._ready += 1
             self.push_data_ready_event(name, self._ready)
             return

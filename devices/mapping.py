@@ -22,9 +22,6 @@ _TYPES = {
     "DevString": tango.CmdArgType.DevString,
     "DevEnum": tango.CmdArgType.DevEnum,
 }
-MOST_PUSHED = 2047
-"""Elements of an array that may go as an event. Larger ones Tango does not copy, and sends nothing else before the last
-client has them: one that is stopped would hold up all events of the server (seen with cppTango 10)."""
 _BEYOND_ASCII = re.compile(r"[^\x01-\x7f]")
 _EMPTY: dict[str, Any] = {"DevBoolean": False, "DevString": "", "DevDouble": 0.0}
 _QUALITIES = {
@@ -61,11 +58,6 @@ def tango_attribute(icd: Icd, entry: Attribute) -> attribute:
         options["access"] = tango.AttrWriteType.READ_WRITE
         options["fset"] = f"write_{entry.name}"
     return attribute(**options)
-
-
-def is_pushed(entry: Attribute) -> bool:
-    """Tell whether an attribute goes as change and archive event; else clients are told that it is ready to be read."""
-    return entry.type == "DevString" or entry.length * max(entry.height, 1) <= MOST_PUSHED
 
 
 def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:

@@ -28,7 +28,6 @@ from devices.demo.report import (
 from devices.demo.show import Show
 from devices.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
 from devices.events import EventRecorder
-from devices.mapping import is_pushed
 from devices.scene import MASTER, NODE
 from devices.watch import Watch
 from facade.clock import Clock
@@ -97,7 +96,7 @@ def _start_servers(stage: Stage, show: Show, recorder: EventRecorder) -> None:
     )
     for device_class, devices in stage.tango_side.devices.items():
         entries = stage.icd.classes[device_class].attributes
-        attributes = ["State", *(entry.name for entry in entries if is_pushed(entry))]
+        attributes = ["State", *(entry.name for entry in entries if entry.is_pushed)]
         for device in devices:
             recorder.subscribe(device, attributes)
     show.step(f"all {len(_all_devices(stage))} devices answer after {took:.1f} s; subscribed to all their attributes")

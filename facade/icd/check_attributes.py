@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.icd.model import MOST_PUSHED, Attribute, DeviceClass, Icd
 from facade.icd.units import UNITS
 
 _LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
@@ -79,6 +79,13 @@ def images_have_rows(icd: Icd) -> Iterator[Finding]:
         elif attribute.height and (attribute.length <= 0 or attribute.type not in _NUMBERS):
             what = f"expected 0, because only numbers with a length make an image, got {attribute.height}"
             yield at(owner, attribute, "height", what)
+
+
+def spectra_can_be_pushed(icd: Icd) -> Iterator[Finding]:
+    """Require that everything but images can be sent as an event."""
+    for owner, attribute in each(icd):
+        if not attribute.height and not attribute.is_pushed:
+            yield at(owner, attribute, "length", f"expected integer <= {MOST_PUSHED}, got {attribute.length}")
 
 
 def units_are_known(icd: Icd) -> Iterator[Finding]:
@@ -161,6 +168,7 @@ CHECKS = (
     enums_exist,
     lengths_are_positive,
     images_have_rows,
+    spectra_can_be_pushed,
     units_are_known,
     limits_are_for_numbers,
     limits_are_ordered,

@@ -78,6 +78,11 @@ class AccountSource(_Table, frozen=True, kw_only=True):
     figure: Figure
 
 
+MOST_PUSHED = 2047
+"""Elements of an array that may go as an event. Larger ones Tango does not copy, and sends nothing else before the last
+client has them: one that is stopped would hold up all events of the server (seen with cppTango 10)."""
+
+
 class Attribute(_Table, frozen=True, kw_only=True):
     """One Tango attribute: made from records, from an account, or provided by its device class."""
 
@@ -112,6 +117,11 @@ class Attribute(_Table, frozen=True, kw_only=True):
     """Whether its value is the newest one on topic ``state`` under the attribute's name."""
     initial: str | None = None
     """Only with `reported`: the value until anything was reported, as text."""
+
+    @property
+    def is_pushed(self) -> bool:
+        """Tell whether it goes as change and archive event; else clients are told that it is ready to be read."""
+        return self.type == "DevString" or self.length * max(self.height, 1) <= MOST_PUSHED
 
 
 class Command(_Table, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from tango.test_context import DeviceTestContext
 
 from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
-from devices.mapping import is_pushed, to_tango
+from devices.mapping import to_tango
 from facade.errors import IcdError
 from facade.icd.load import load
 from facade.icd.units import unit_of
@@ -82,7 +82,7 @@ def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
         target = device(proxy)
         at = 1_700_000_000.25
         events, enough = [], threading.Event()
-        entries = [entry for entry in ICD.classes[name].attributes if is_pushed(entry)]
+        entries = [entry for entry in ICD.classes[name].attributes if entry.is_pushed]
 
         def on_event(event):
             assert not event.err, event.errors
@@ -115,7 +115,7 @@ def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
             assert newest["status"].value == "fine"
 
 
-LARGE = [(name, one.name) for name in NAMES for one in ICD.classes[name].attributes if not is_pushed(one)]
+LARGE = [(name, one.name) for name in NAMES for one in ICD.classes[name].attributes if not one.is_pushed]
 
 
 @pytest.mark.parametrize(("name", "attribute"), LARGE)

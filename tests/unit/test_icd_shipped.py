@@ -222,6 +222,11 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("enums_exist", attribute("adminMode", "SdpMaster", enum=None), at("adminMode", "enum", "SdpMaster")),
     ("enums_exist", attribute("heapRate", enum="AdminMode"), at("heapRate", "enum")),
     ("lengths_are_positive", attribute("heapRate", length=-1), at("heapRate", "length")),
+    (
+        "spectra_can_be_pushed",
+        attribute("nodesSilent", "SdpMaster", length=2048),
+        at("nodesSilent", "length", "SdpMaster"),
+    ),
     ("images_have_rows", attribute("heapRate", height=-1), at("heapRate", "height")),
     ("images_have_rows", attribute("heapRate", height=2), at("heapRate", "height")),
     ("units_are_known", attribute("heapRate", unit="furlong"), at("heapRate", "unit")),
