@@ -281,7 +281,8 @@ def _solution(scene: Scene, device: str) -> Text:
     head = (device.rsplit("/", 1)[-1], "  ", state_cell(scene.record(device, "State")), "  ")
     newest = scene.record(device, "assembling").newest
     under_way = "".join(_progress(json.loads(text)) for text in newest.value or ()) if newest else ""
-    if scene.record(device, "solutionId").newest is None:
+    solution = scene.record(device, "solutionId").newest
+    if solution is None or not solution.value:
         return Text.assemble(*head, ("no solution yet", "dim"), under_way)
     return Text.assemble(
         *head,
