@@ -34,6 +34,23 @@ class Reading:
         return Reading(self.value, self.time, Quality.INVALID)
 
 
+class Changes:
+    """The readings of values that nobody has dated: their time is that at which they were first found so."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, Reading] = {}
+        """By name."""
+
+    def reading(self, name: str, value: Value, now: float, quality: Quality = Quality.VALID) -> Reading:
+        """Give the reading of a value that was found at a time [Unix s]."""
+        before = self.shown.get(name)
+        # NaN is not equal to itself.
+        same = before is not None and (before.value is value or before.value == value)
+        if before is None or not same or before.quality is not quality:
+            self.shown[name] = Reading(value, before.time if before is not None and same else now, quality)
+        return self.shown[name]
+
+
 def judge(value: Value, limits: Limits | None) -> Quality:
     """Compare a number with its limits, as Tango does: reaching a limit counts.
 

@@ -58,7 +58,7 @@ class DemoOptions:
     """None: as the last time."""
     report: Path | None = None
     patience: float = 1.0
-    """Factor by which every limit may be passed: for machines that have other work."""
+    """Factor by which every limit of time may be passed: for machines that have other work."""
 
     @property
     def folder(self) -> Path:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from facade.alerts.messages import SEVERITIES
 from facade.bus.port import BusHealth
 from facade.flow import DeviceReading
 from facade.icd.model import Icd
-from facade.reading import Quality, Reading, Value
+from facade.reading import Changes, Quality, Value
 
 _OTHERS = "otherConditions"
 """The attribute for all conditions that the ICD does not name."""
@@ -48,7 +47,7 @@ class AlertsPanel:
         self._health = health
         self._known = known
         self._version = version
-        self._shown: dict[str, Reading] = {}
+        self._changes = Changes()
         self._looked_at = 0.0
         self._dirty = True
         self._begun = False
@@ -63,18 +62,13 @@ class AlertsPanel:
         values = self._values(now, stale) if self._known() else self._state({}, stale)
         if stale != self._stale:
             self._stale, self._looked_at = stale, 0.0
-            values = {name: reading.value for name, reading in self._shown.items()} | values
+            values = {name: reading.value for name, reading in self._changes.shown.items()} | values
         for name, value in values.items():
-            reading = Reading(value, now, Quality.INVALID if stale and name not in _ALWAYS else Quality.VALID)
-            before = self._shown.get(name)
-            if before is not None and before.value == value:
-                reading = replace(reading, time=before.time)  # the time is that of the change
-            if reading != before:
-                self._shown[name] = reading
-                yield self._flow.device, name, reading
+            quality = Quality.INVALID if stale and name not in _ALWAYS else Quality.VALID
+            yield self._flow.device, name, self._changes.reading(name, value, now, quality)
 
     def _values(self, now: float, stale: bool) -> dict[str, Value]:
-        newest = self._shown.get("alertSequence")
+        newest = self._changes.shown.get("alertSequence")
         self._dirty = self._dirty or newest is None or newest.value != self._flow.sequence
         values = self._conditions() | {"alertSequence": self._flow.sequence}
         alarms = sum(map(len, self._flow.ledger.by_condition.values()))
@@ -93,7 +87,7 @@ class AlertsPanel:
             moved |= {*self._icd.conditions, *ledger.by_condition}
         self._dirty = self._dirty or bool(moved)
         values: dict[str, Value] = {name: self._worst([name]) for name in moved & self._icd.conditions.keys()}
-        if moved - self._icd.conditions.keys() or _OTHERS not in self._shown:
+        if moved - self._icd.conditions.keys() or _OTHERS not in self._changes.shown:
             values[_OTHERS] = self._worst(sorted(ledger.by_condition.keys() - self._icd.conditions.keys()))
         return values
 

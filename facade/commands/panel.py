@@ -18,7 +18,7 @@ from facade.commands.tracker import Tracked, Tracker
 from facade.device_state import STATE, DeviceStates
 from facade.flow import DeviceReading
 from facade.icd.model import DeviceClass
-from facade.reading import Reading, Value
+from facade.reading import Changes, Value
 
 SILENT = 3.5
 """A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
@@ -54,7 +54,7 @@ class CommandPanel:
         self._version = -1
         self._texts: dict[str, str] = {}
         """What is shown of finished commands, by id: nothing of it changes any more."""
-        self._shown: dict[str, Reading] = {}
+        self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give the attributes; they are made anew only when something has happened to a command."""
@@ -63,10 +63,9 @@ class CommandPanel:
         if version != self._version and self._known():
             self._version = version
             for name, value in self._values().items():
-                before = self._shown.get(name)
-                if name in self._names and (before is None or before.value != value):
-                    self._shown[name] = Reading(value, now)
-        for name, reading in self._shown.items():
+                if name in self._names:
+                    self._changes.reading(name, value, now)
+        for name, reading in self._changes.shown.items():
             yield self._device, name, reading
 
     def _values(self) -> dict[str, Value]:
@@ -108,7 +107,7 @@ class SubarrayPanel:
         self._commands = {command.name: command for command in device_class.commands}
         self._sources = sources
         self._version = version
-        self._shown: dict[str, Reading] = {}
+        self._changes = Changes()
 
     def state(self) -> str:
         """Give the Tango State."""
@@ -120,10 +119,7 @@ class SubarrayPanel:
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give what SdpSubarray provides itself."""
         for name, value in self._values(now).items():
-            before = self._shown.get(name)
-            if before is None or before.value != value:  # the time is that of the change
-                self._shown[name] = Reading(value, now)
-            yield self._device, name, self._shown[name]
+            yield self._device, name, self._changes.reading(name, value, now)
 
     def _label(self, attribute: str, initial: str) -> str:
         told = self._sources.states.get(self._device, attribute)

@@ -12,7 +12,7 @@ from facade.control.health import FAILED, Condition, judge_health
 from facade.device_state import STATE, DeviceStates
 from facade.flow import DeviceReading
 from facade.icd.model import AccountSource, Attribute, DeviceClass, Figure
-from facade.reading import Quality, Reading, Value, judge
+from facade.reading import Changes, Quality, Reading, Value, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class MasterPanel:
         self._bus_class = bus_class
         self._sources = sources
         self._versions = versions
-        self._shown: dict[str, Reading] = {}
+        self._changes = Changes()
         self.state = "UNKNOWN"
         """The Tango State as it was last found; for other threads."""
         self.condition: Condition | None = None
@@ -60,10 +60,7 @@ class MasterPanel:
         values = self._values(now)
         self.state = str(values["State"])
         for name, value in values.items():
-            before = self._shown.get(name)
-            if before is None or before.value != value:  # the time is that of the change
-                self._shown[name] = Reading(value, now)
-            yield self._device, name, self._shown[name]
+            yield self._device, name, self._changes.reading(name, value, now)
 
     def _values(self, now: float) -> dict[str, Value]:
         sources = self._sources
@@ -122,7 +119,7 @@ class BusPanel:
         self._device = device
         self._class = device_class
         self._sources = sources
-        self._shown: dict[str, Reading] = {}
+        self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give everything that SdpBus shows."""
@@ -136,10 +133,7 @@ class BusPanel:
                 troubles.append((reading.quality, f"{attribute.label} is {reading.value}"))
             yield self._device, attribute.name, reading
         for name, value in self._own(streams, troubles, now).items():
-            before = self._shown.get(name)
-            if before is None or before.value != value:
-                self._shown[name] = Reading(value, now)
-            yield self._device, name, self._shown[name]
+            yield self._device, name, self._changes.reading(name, value, now)
 
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: float) -> Reading:
         value = _figure(stream, source.figure, now)

@@ -10,7 +10,7 @@ from facade.flow import DeviceReading
 from facade.icd.model import Attribute, DeviceClass
 from facade.quality.fit import axes, fit
 from facade.quality.flow import OWN, Metric, QualityFlow
-from facade.reading import Quality, Reading, Value, judge
+from facade.reading import Changes, Quality, Reading, Value, judge
 
 _GAP = 0.2
 """Least time between two looks [s]."""
@@ -57,8 +57,8 @@ class QualityPanel:
         self._version = version
         self._looked_at = 0.0
         self._shown: dict[str, _Shown] = {}
-        self._own: dict[str, tuple[Value, float]] = {}
-        """What is shown beside the metrics, and since when."""
+        self._changes = Changes()
+        """What is shown beside the metrics."""
         self._counts: deque[tuple[float, int]] = deque()
         """Records used until a time, oldest first."""
 
@@ -78,9 +78,7 @@ class QualityPanel:
         if self._measured.scan is not None and metrics:
             yield self._device, "scanID", Reading(*self._measured.scan)
         for name, value in values.items():
-            if name not in self._own or self._own[name][0] != value:
-                self._own[name] = value, now
-            yield self._device, name, Reading(*self._own[name])
+            yield self._device, name, self._changes.reading(name, value, now)
 
     def _metric(self, name: str, now: float) -> Reading | None:
         """Give what the attribute of a metric shows; None: it never came."""

@@ -9,7 +9,7 @@ import msgspec
 from facade.bus.port import BusHealth
 from facade.flow import DeviceReading
 from facade.icd.model import DeviceClass
-from facade.reading import Image, Quality, Reading, Value, judge
+from facade.reading import Changes, Image, Quality, Value, judge
 from facade.tables.flow import Complete, Pointing, Solution, TablesFlow, describe, location
 
 _POINTING = "pointing_cal_"
@@ -46,10 +46,11 @@ class CalibrationPanel:
         self._version = version
         self.prefix = f"subarray/{device.rsplit('/', 1)[-1]}/"
         """How the names of its products begin."""
-        self._since: dict[str, tuple[Value, float]] = {}
-        """What is shown, and since when."""
+        self._values: dict[str, Value] = {}
+        self._changes = Changes()
         self._looked_at = 0.0
-        self._changes = -1
+        self._seen = -1
+        """As many changes of the flow."""
         self._solution: Complete | None = None
         self._strange: list[str] = []
         """Dishes whose offsets have come and cannot be shown."""
@@ -64,19 +65,20 @@ class CalibrationPanel:
             values |= self._tables()
             if self._solution is not None:
                 values["age"] = round(max(0.0, now - self._solution.table.time / 1e6), 1)
-        values |= self._state(now)
-        for name, value in values.items():
-            if name not in self._since or self._since[name][0] != value:
-                self._since[name] = value, now
+        self._values |= values | self._state(now)
         expired = self._is_expired(now)
-        for name, (value, since) in self._since.items():
-            yield self._device, name, Reading(value, since, self._quality(name, value, expired=expired))
+        for name, value in self._values.items():
+            yield (
+                self._device,
+                name,
+                self._changes.reading(name, value, now, self._quality(name, value, expired=expired)),
+            )
 
     def _quality(self, name: str, value: Value, *, expired: bool) -> Quality:
-        if value is math.nan:
-            return Quality.INVALID  # the table does not say
         quality = judge(value, self._limits.get(name))
         ages = name not in _ALWAYS and not name.startswith(_POINTING)
+        if value is math.nan or (ages and self._solution is None):
+            return Quality.INVALID  # the table does not say, or is not there any more
         return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
 
     def _is_expired(self, now: float) -> bool:
@@ -85,9 +87,9 @@ class CalibrationPanel:
 
     def _tables(self) -> dict[str, Value]:
         """Look at the tables, if any has changed."""
-        if self._changes == self._flow.changes:
+        if self._seen == self._flow.changes:
             return {}
-        self._changes = self._flow.changes
+        self._seen, self._solution = self._flow.changes, None
         mine = [one for one in self._flow.complete.values() if one.table.product.startswith(self.prefix)]
         mine.sort(key=lambda one: one.table.time)
         values: dict[str, Value] = {"tablesComplete": len(mine)}

@@ -135,6 +135,25 @@ def test_what_a_table_does_not_say_is_invalid(bench):
     assert bench.shown("State").value == "ON"
 
 
+def test_a_product_that_is_removed_is_not_shown_as_valid(bench):
+    """A tombstone under its name."""
+    bench.tell()
+    bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=None))
+    bench.cycle()
+    assert bench.shown("solutionId").quality is Quality.INVALID
+    assert bench.shown("gainAmplitude").quality is Quality.INVALID
+    assert bench.shown("tablesComplete").value == 0
+    bench.tell(table="t2")
+    assert bench.shown("solutionId").quality is Quality.VALID
+
+
+def test_what_is_not_known_keeps_its_time(bench):
+    bench.tell(summary=SUMMARY | {"snr": None})
+    before = bench.shown("snr").time
+    bench.cycle(4)
+    assert bench.shown("snr").time == before
+
+
 def test_an_unchanged_image_is_no_new_event(bench):
     """NaN is not equal to itself, and must not look like a change."""
     bench.tell()
