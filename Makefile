@@ -37,6 +37,7 @@ lint: $(STAMP) ## Check style, types, layers, and that the ICD and all that is d
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/sdp-facade icd check
+	$(BIN)/sdp-facade icd export --check
 
 clean: ## Stop what runs in .run and remove everything that was made here
 	@if [ -x $(BIN)/sdp-facade ]; then $(BIN)/sdp-facade infra down --wipe; fi

@@ -16,7 +16,7 @@ from devices.demo.options import DemoOptions
 from devices.demo.story import play
 from devices.events import EventRecorder, find_devices
 from devices.faults.cli import faults
-from devices.registration import SERVER, instances, register, registration
+from devices.registration import register
 from devices.table_faults.cli import table_faults
 from devices.view import draw
 from devices.watch import Watch, look, subscribe_shown
@@ -25,6 +25,7 @@ from facade.cli.app import app, run, stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import ConfigError
+from facade.exports.tango_db import SERVER, instances, registration
 from facade.icd.load import load
 from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
 

@@ -11,11 +11,12 @@ from devices.alert_faults import journal
 from devices.alert_faults.account import Found
 from devices.alert_faults.story import Story, digest
 from devices.bench.stage import Running, Stage
-from devices.registration import SERVER, register
+from devices.registration import register
 from facade.alerts.messages import ALERTS, alert_record
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
+from facade.exports.tango_db import SERVER
 from facade.infra import local
 
 DEVICE = "mid-sdp/alerts/0"

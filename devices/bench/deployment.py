@@ -10,8 +10,9 @@ import tango
 from devices.bench import gauges
 from devices.bench.load import METRICS, TABLE, Stream
 from devices.bench.stage import BenchError, Running, Stage
-from devices.registration import SERVER, devices_of, instances, register
+from devices.registration import register
 from facade.config import Settings
+from facade.exports.tango_db import SERVER, devices_of, instances
 from facade.icd.model import DeviceClass
 from facade.racks import Racks
 

@@ -14,12 +14,13 @@ from devices.demo.options import DemoOptions
 from devices.demo.processes import Processes
 from devices.demo.tango_side import TangoSide, answers
 from devices.events import find_devices, open_database
-from devices.registration import SERVER, instances, register, registration
+from devices.registration import register
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics, delete_topics
 from facade.clock import Clock
 from facade.config import FILE_VARIABLE, Settings
 from facade.errors import BusError, InfraError
+from facade.exports.tango_db import SERVER, instances, registration
 from facade.icd.load import load
 from facade.icd.model import Icd, Topic
 from facade.infra import local, tools

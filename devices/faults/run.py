@@ -13,12 +13,13 @@ import tango
 from devices.bench.stage import BenchError, Running, Stage
 from devices.faults.account import Found
 from devices.faults.journal import CallLine, read_calls
-from devices.registration import SERVER, register
+from devices.registration import register
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth
 from facade.commands.messages import ACKS, COMMANDS, decode_ack, decode_command
 from facade.config import Settings
+from facade.exports.tango_db import SERVER
 from facade.infra import local
 from facade.simulate.controller import ExecutionLine
 

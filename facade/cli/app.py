@@ -24,6 +24,7 @@ from facade.cli import icd as icd_commands
 from facade.cli import infra as infra_commands
 from facade.cli import simulate as simulate_commands
 from facade.cli.alerts import alerts_app
+from facade.cli.exports import export_command
 from facade.cli.tables import tables_app
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -38,6 +39,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+icd_commands.app.command("export")(export_command)
 app.add_typer(icd_commands.app, name="icd", help="Look at the interface (ICD) and check it.")
 app.add_typer(infra_commands.app, name="infra", help="Run Kafka and a Tango database on this machine.")
 app.add_typer(simulate_commands.app)

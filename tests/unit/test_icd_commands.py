@@ -7,11 +7,11 @@ import jsonschema
 import msgspec
 import pytest
 
-from devices.registration import registration
 from facade.commands.messages import AckMessage, CommandMessage, HeartbeatMessage
 from facade.config import Settings, load_settings
 from facade.device_state import StateMessage
 from facade.errors import ConfigError
+from facade.exports.tango_db import registration
 from facade.icd.load import load
 from facade.icd.model import Command
 

@@ -1,0 +1,42 @@
+"""``sdp-facade icd export``: write what is derived from the interface, or say what is stale."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from facade.cli.icd import Folder
+from facade.errors import ConfigError
+from facade.exports.files import EXPORTS, derive, stale, write
+from facade.icd.load import load
+
+_out, _err = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def export_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help=f"Any of {', '.join(EXPORTS)}. Default: all.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a file is stale.")] = False,
+    to: Annotated[Path, typer.Option(help="The top of the sources, or any folder that is to have the files.")] = Path(),
+    folder: Folder = None,
+) -> None:
+    """Derive all that follows from the ICD: registration, and descriptions for programs and people.
+
+    Examples: sdp-facade icd export, sdp-facade icd export --check, sdp-facade icd export tango-db --to /tmp/sdp
+    """
+    if unknown := [name for name in names or () if name not in EXPORTS]:
+        raise ConfigError(f"expected any of {', '.join(EXPORTS)}, got {', '.join(unknown)}")
+    files = derive(load(folder), tuple(names or ()))
+    if not check:
+        for path in write(files, to):
+            _out.print(f"written: {to / path}", markup=False)
+        _out.print(f"{len(files)} files are as the ICD says")
+        return
+    if differing := stale(files, to):
+        for path in differing:
+            _err.print(f"stale: {to / path}", markup=False)
+        _err.print(f"{len(differing)} of {len(files)} files are not as the ICD says; run: sdp-facade icd export")
+        raise typer.Exit(1)
+    _out.print(f"{len(files)} derived files are as the ICD says")
