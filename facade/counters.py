@@ -10,6 +10,9 @@ import msgspec
 
 from facade.numbers import Natural, OrNone, Positive
 
+ACCOUNTS = "accounts"
+"""Topic with the accounts of the workers."""
+
 
 class AccountEntry(msgspec.Struct, tag_field="schema", tag="stream-account/1", omit_defaults=True, kw_only=True):
     """What became of some records; the wire form is ``stream-account.schema.json``."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
-from facade.counters import AccountEntry, AccountTotals, StreamAccount
+from facade.counters import ACCOUNTS, AccountEntry, AccountTotals, StreamAccount
 from facade.flow import DeviceReading, LastReadings
 
 _decode_entry = msgspec.json.Decoder(AccountEntry).decode
@@ -72,7 +72,7 @@ class _Stored(msgspec.Struct):
 class WorkerAccounts:
     """A flow: what workers say about the streams that they take."""
 
-    topic = "accounts"
+    topic = ACCOUNTS
     durable = True
     partitions: Sequence[int] | None = None
 
