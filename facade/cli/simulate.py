@@ -31,8 +31,9 @@ from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.simulate.faults import FAR, Faults, Limits, Scenario, Silence, Skew
 from facade.simulate.heaps import HeapStream
-from facade.simulate.ingest import PATIENCE, TOPIC, IngestSimulator, Stop
-from facade.simulate.report import Report, write_report
+from facade.simulate.ingest import TOPIC, IngestSimulator
+from facade.simulate.report import Report
+from facade.simulate.sender import PATIENCE, Stop, write_report
 
 app = typer.Typer(
     name="simulate",
@@ -156,7 +157,7 @@ def ingest(
         faults=faults,
         limits=_limits(),
     )
-    _run(settings, scenario, Stop(heaps=count, seconds=seconds), report, clock)
+    _run(settings, scenario, Stop(count=count, seconds=seconds), report, clock)
 
 
 app.command(epilog=EPILOG)(controller)

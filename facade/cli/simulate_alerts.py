@@ -19,8 +19,8 @@ from facade.config import Settings, load_settings
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.simulate.alert_stream import DETECTED, AlertScenario, AlertStream
-from facade.simulate.alerts import AlertReport, AlertSimulator, AlertStop, write_alert_report
-from facade.simulate.ingest import PATIENCE
+from facade.simulate.alerts import AlertReport, AlertSimulator
+from facade.simulate.sender import PATIENCE, Stop, write_report
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 _PLAIN_INTERVAL = 5.0
@@ -122,7 +122,7 @@ def alerts(
             raise ConfigError("--visits: expected --night or --burst with it, got neither")
         count = min(visits * bursts[0], visits * bursts[0] if count is None else count)
     stream = AlertStream(scenario, PacketCodec(icd) if night else None)
-    _run(settings, stream, rate, bursts, AlertStop(alerts=count, seconds=seconds), report, SystemClock())
+    _run(settings, stream, rate, bursts, Stop(count=count, seconds=seconds), report, SystemClock())
 
 
 def _bursts(burst: int | None, every: float | None, night: bool) -> tuple[int, float] | None:
@@ -140,7 +140,7 @@ def _run(
     stream: AlertStream,
     rate: float,
     bursts: tuple[int, float] | None,
-    stop: AlertStop,
+    stop: Stop,
     file: Path | None,
     clock: Clock,
 ) -> None:
@@ -152,7 +152,7 @@ def _run(
 
     def each_second(state: AlertReport) -> None:
         if file is not None:
-            write_alert_report(state, file)
+            write_report(state, file)
         show(state)
 
     simulator = AlertSimulator(

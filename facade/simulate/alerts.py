@@ -1,12 +1,6 @@
-"""Plays sources of alerts: sends at a steady rate or in bursts, and says exactly what it has sent.
+"""Plays sources of alerts: sends at a steady rate or in bursts, and says exactly what it has sent."""
 
-Delivery: idempotent, to all in-sync replicas; with the broker away the stream stands still. When the run is over
-everything is flushed, so that the report holds what the broker has confirmed.
-"""
-
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,8 +8,8 @@ import msgspec
 
 from facade.clock import Clock
 from facade.simulate.alert_stream import AlertStream, SourceAccount
-from facade.simulate.ingest import PATIENCE, Outlet
 from facade.simulate.pacing import Pacer
+from facade.simulate.sender import Outlet, Stop, StreamSender
 
 VERSION = "simulate-alerts/1"
 _MOST_WAITING, _MOST_WAITING_BYTES = 50_000, 64_000_000
@@ -24,8 +18,6 @@ _CHUNK, _CHUNK_BYTES = 500, 8_000_000
 """Most alerts between two looks at the clock."""
 _LONGEST_SLEEP = 0.2
 """So that a stop is noticed soon [s]."""
-_GRACE = 8.0
-"""Longest flush after a signal [s]; process supervisors commonly kill after ten."""
 
 
 class Schedule(Protocol):
@@ -96,29 +88,15 @@ class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
     """ACTIVE or CLEARED by condition@source."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertStop:
-    """When to stop by itself; None: never."""
-
-    alerts: int | None = None
-    seconds: float | None = None
-
-
-class AlertSimulator:
-    """Sends one stream.
+class AlertSimulator(StreamSender[AlertReport]):
+    """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`.
 
     Parameters
     ----------
-    topic_name
-        The topic's name on the brokers, for the report.
     rate
         Steady alerts [1/s], unless there are bursts.
     bursts
         Alerts of one burst, and the time to the next [s].
-    each_second
-        Called with the state of affairs while running, and with the final report.
-    last_error
-        Asked for what went wrong last.
     """
 
     def __init__(
@@ -133,31 +111,17 @@ class AlertSimulator:
         each_second: Callable[[AlertReport], None],
         last_error: Callable[[], str] = str,
     ) -> None:
-        self._stream, self._outlet, self._clock = stream, outlet, clock
-        self._topic_name, self._each_second, self._last_error = topic_name, each_second, last_error
+        self._stream, self._rate, self._bursts = stream, rate, bursts
         size = stream.scenario.packet_size
-        self._most_waiting = max(_MOST_WAITING_BYTES // size, 1) if size else _MOST_WAITING
         self._chunk = max(_CHUNK_BYTES // size, 1) if size else _CHUNK
-        self._signals = 0
-        self._rate, self._bursts = rate, bursts
-        self._ended: float | None = None
-        self._schedule = self._begin()
-
-    def stop(self) -> None:
-        """Stop sending soon and flush; called twice, do not wait for the flush. Safe in a signal handler."""
-        self._signals += 1
-
-    def run(self, stop: AlertStop) -> AlertReport:
-        """Send until it is time to stop, flush, and give the final report."""
-        self._schedule = self._begin()
-        while not (stopped_by := self._stopped_by(stop)):
-            self._send(stop)
-            self._look_after()
-        self._ended = self._clock.monotonic()
-        self._flush()
-        report = self.report(stopped_by=stopped_by, finished=True)
-        self._each_second(report)
-        return report
+        super().__init__(
+            outlet,
+            clock=clock,
+            topic_name=topic_name,
+            most_waiting=max(_MOST_WAITING_BYTES // size, 1) if size else _MOST_WAITING,
+            each_second=each_second,
+            last_error=last_error,
+        )
 
     def report(self, *, stopped_by: str = "", finished: bool = False) -> AlertReport:
         """Say how things are."""
@@ -169,7 +133,7 @@ class AlertSimulator:
             topic=self._topic_name,
             seed=self._stream.scenario.seed,
             began=self._began_wall,
-            elapsed=(self._ended or self._clock.monotonic()) - self._began,
+            elapsed=self._elapsed,
             alerts=account.alerts,
             queued=outlet.queued,
             sent=sent,
@@ -181,60 +145,32 @@ class AlertSimulator:
             alarms=dict(account.alarms),
         )
 
-    def _begin(self) -> Schedule:
-        self._began, self._began_wall = self._clock.monotonic(), self._clock.now()
-        self._next_report = self._began + 1
-        if self._bursts is None:
-            return Pacer(self._rate, self._clock)
-        return Bursts(*self._bursts, self._clock, chunk=self._chunk)
+    def _restart(self) -> None:
+        super()._restart()
+        self._schedule: Schedule = (
+            Pacer(self._rate, self._clock)
+            if self._bursts is None
+            else Bursts(*self._bursts, self._clock, chunk=self._chunk)
+        )
 
-    def _stopped_by(self, stop: AlertStop) -> str:
-        if self._signals:
-            return "signal"
-        if stop.alerts is not None and self._stream.account.alerts >= stop.alerts:
+    def _stopped_by(self, stop: Stop) -> str:
+        if stop.count is not None and self._stream.account.alerts >= stop.count:
             return "count"
         if stop.seconds is not None and self._clock.monotonic() - self._began >= stop.seconds:
             return "seconds"
         return ""
 
-    def _send(self, stop: AlertStop) -> None:
-        if self._outlet.backlog >= self._most_waiting:
-            self._outlet.poll(0.01)
-            return
+    def _send(self, stop: Stop) -> None:
         count = self._schedule.take()
-        if stop.alerts is not None:
-            count = min(count, stop.alerts - self._stream.account.alerts)
+        if stop.count is not None:
+            count = min(count, stop.count - self._stream.account.alerts)
         while count > 0:
             now = min(count, self._chunk)
             keys, values = self._stream.take(now, round(self._clock.now() * 1e6))
             self._outlet.send_many(self._stream.topic, keys, values)
             count -= now
 
-    def _look_after(self) -> None:
-        self._outlet.poll(0)
-        now = self._clock.monotonic()
-        if now >= self._next_report:
-            self._next_report = max(self._next_report + 1, now)
-            self._each_second(self.report())
-
-    def _flush(self) -> None:
-        """Wait until everything is confirmed or has failed, less patiently after a signal."""
-        begin = self._clock.monotonic()
-        while not self._outlet.flush(0.2):
-            self._look_after()
-            patience = _GRACE if self._signals else PATIENCE + 10
-            if self._signals > 1 or self._clock.monotonic() - begin > patience:
-                self._outlet.abandon()
-                break
-
-
-def write_alert_report(report: AlertReport, path: Path) -> None:
-    """Write the report so that a reader, or a crash, never meets half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    beside.replace(path)
-
 
 def read_alert_report(path: Path) -> AlertReport:
-    """Read what `write_alert_report` wrote."""
+    """Read what `facade.simulate.sender.write_report` wrote."""
     return msgspec.json.decode(path.read_bytes(), type=AlertReport)

@@ -1,80 +1,25 @@
-"""Plays the ingest nodes: sends heap notifications at a steady rate and knows exactly what it sent.
-
-Delivery: idempotent, to all in-sync replicas. Nothing is ever dropped for a full queue: with the
-broker away the stream stands still, and moves on when the broker is back. When the run is over
-everything is flushed, so that the report holds what the broker has confirmed.
-"""
+"""Plays the ingest nodes: sends heap notifications at a steady rate and knows exactly what it sent."""
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
 
 from facade.clock import Clock
 from facade.simulate.faults import MICRO
 from facade.simulate.heaps import HeapStream
 from facade.simulate.pacing import Pacer
 from facade.simulate.report import Report
+from facade.simulate.sender import Outlet, Stop, StreamSender
 
 TOPIC = "ingest.heaps"
-PATIENCE = 600.0
-"""How long a record is tried to be delivered [s]."""
 
 _MOST_WAITING = 250_000
 """With so many records unconfirmed the stream waits."""
-_GRACE = 8.0
-"""Longest flush after a signal [s]; process supervisors commonly kill after ten."""
 _APPEND_SLACK = 0.5
 """Added to the longest wait, as waits are known to a tick only and two clocks are involved [s]."""
 
 
-class Outlet(Protocol):
-    """Where the records go; `facade.bus.kafka.writer.KafkaStreamWriter`."""
-
-    queued: int
-    failed: int
-
-    @property
-    def backlog(self) -> int:
-        """Records queued whose fate is not known yet."""
-
-    @property
-    def delivered(self) -> int:
-        """Records confirmed."""
-
-    def send_many(self, topic: str, keys: list[bytes], values: list[bytes | None]) -> None:
-        """Queue records in order."""
-
-    def poll(self, timeout: float = 0.0) -> None:
-        """Serve failures, waiting at most `timeout` [s]."""
-
-    def flush(self, timeout: float) -> bool:
-        """Wait for all records, at most `timeout` [s]; False: some are left."""
-
-    def abandon(self) -> None:
-        """Forget what is left."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """When to stop by itself; None: never."""
-
-    heaps: int | None = None
-    seconds: float | None = None
-
-
-class IngestSimulator:
-    """Sends one stream.
-
-    Parameters
-    ----------
-    topic_name
-        The topic's name on the brokers, for the report.
-    each_second
-        Called with the state of affairs while running, and with the final report.
-    last_error
-        Asked for what went wrong last.
-    """
+class IngestSimulator(StreamSender[Report]):
+    """Sends one stream; the parameters are those of `facade.simulate.sender.StreamSender`."""
 
     def __init__(
         self,
@@ -86,33 +31,17 @@ class IngestSimulator:
         each_second: Callable[[Report], None],
         last_error: Callable[[], str] = str,
     ) -> None:
-        self._stream, self._outlet, self._clock = stream, outlet, clock
-        self._topic_name, self._each_second, self._last_error = topic_name, each_second, last_error
-        self._signals = 0
-        self._began, self._began_wall = clock.monotonic(), clock.now()
-        self._ended: float | None = None
-        self._next_report = self._began + 1
-        self._pacer = Pacer(stream.scenario.rate, clock)
+        self._stream = stream
         self._waiting: deque[tuple[float, int]] = deque()  # when queued, and how many were queued by then
         self._longest_wait = 0.0
-
-    def stop(self) -> None:
-        """Stop sending soon and flush; called twice, do not wait for the flush. Safe in a signal handler."""
-        self._signals += 1
-
-    def run(self, stop: Stop) -> Report:
-        """Send until it is time to stop, flush, and give the final report."""
-        self._began, self._began_wall = self._clock.monotonic(), self._clock.now()
-        self._pacer = Pacer(self._stream.scenario.rate, self._clock)
-        self._next_report = self._began + 1
-        while not (stopped_by := self._stopped_by(stop)):
-            self._send(stop)
-            self._look_after()
-        self._ended = self._clock.monotonic()
-        self._flush()
-        report = self.report(stopped_by=stopped_by, finished=True)
-        self._each_second(report)
-        return report
+        super().__init__(
+            outlet,
+            clock=clock,
+            topic_name=topic_name,
+            most_waiting=_MOST_WAITING,
+            each_second=each_second,
+            last_error=last_error,
+        )
 
     def report(self, *, stopped_by: str = "", finished: bool = False) -> Report:
         """Say how things are."""
@@ -129,7 +58,7 @@ class IngestSimulator:
             rate=scenario.rate,
             faults=scenario.faults,
             began=self._began_wall,
-            elapsed=(self._ended or self._clock.monotonic()) - self._began,
+            elapsed=self._elapsed,
             slipped=self._pacer.slipped,
             heaps=stream.heaps,
             queued=outlet.queued,
@@ -146,9 +75,7 @@ class IngestSimulator:
         )
 
     def _stopped_by(self, stop: Stop) -> str:
-        if self._signals:
-            return "signal"
-        if stop.heaps is not None and self._stream.heaps >= stop.heaps:
+        if stop.count is not None and self._stream.heaps >= stop.count:
             return "count"
         if stop.seconds is not None:
             # A stream that kept its rate ends with its last heap, one that was held up by the clock.
@@ -159,12 +86,9 @@ class IngestSimulator:
         return ""
 
     def _send(self, stop: Stop) -> None:
-        if self._outlet.backlog >= _MOST_WAITING:
-            self._outlet.poll(0.01)
-            return
         count = self._pacer.take()
-        if stop.heaps is not None:
-            count = min(count, stop.heaps - self._stream.heaps)
+        if stop.count is not None:
+            count = min(count, stop.count - self._stream.heaps)
         if stop.seconds is not None:
             count = min(count, round(stop.seconds * self._stream.scenario.rate) - self._stream.heaps)
         if count:
@@ -172,8 +96,12 @@ class IngestSimulator:
             self._outlet.send_many(TOPIC, batch.keys, batch.values)
             self._waiting.append((self._clock.monotonic(), self._outlet.queued))
 
+    def _restart(self) -> None:
+        super()._restart()
+        self._pacer = Pacer(self._stream.scenario.rate, self._clock)
+
     def _look_after(self) -> None:
-        self._outlet.poll(0)
+        super()._look_after()
         now = self._clock.monotonic()
         known = self._outlet.queued - self._outlet.backlog
         while self._waiting:
@@ -182,20 +110,6 @@ class IngestSimulator:
             if queued > known:
                 break
             self._waiting.popleft()
-        if now >= self._next_report:
-            self._next_report = max(self._next_report + 1, now)
-            self._each_second(self.report())
-
-    def _flush(self) -> None:
-        """Wait until everything is confirmed or has failed, less patiently after a signal."""
-        begin = self._clock.monotonic()
-        while not self._outlet.flush(0.2):
-            self._look_after()
-            patience = _GRACE if self._signals else PATIENCE + 10
-            if self._signals > 1 or self._clock.monotonic() - begin > patience:
-                self._outlet.abandon()
-                break
-        self._look_after()
 
     def _certain(self) -> bool:
         limits, wait = self._stream.scenario.limits, self._longest_wait + _APPEND_SLACK

@@ -1,6 +1,5 @@
 """What a simulator says about its run: the JSON that a test compares the other end with."""
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -63,13 +62,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """By number in decimal."""
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Write the report so that a reader, or a crash, never meets half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    beside.replace(path)
-
-
 def read_report(path: Path) -> Report:
-    """Read what `write_report` wrote."""
+    """Read what `facade.simulate.sender.write_report` wrote."""
     return msgspec.json.decode(path.read_bytes(), type=Report)

@@ -17,11 +17,10 @@ from facade.simulate.alert_stream import BAD_ALERTS, AlertScenario, AlertStream,
 from facade.simulate.alerts import (
     AlertReport,
     AlertSimulator,
-    AlertStop,
     Bursts,
     read_alert_report,
-    write_alert_report,
 )
+from facade.simulate.sender import Stop, write_report
 from tests.support.alerting import Bench
 
 ICD = load()
@@ -181,7 +180,7 @@ def test_a_burst_that_takes_too_long_is_followed_by_the_next_and_no_more():
 
 def test_a_run_ends_with_its_count_and_reports_it():
     clock, outlet, reports = ManualClock(), Outlet(), []
-    final = simulator(stream(garbage=0.1), outlet, clock, reports, bursts=(1000, 10.0)).run(AlertStop(alerts=2500))
+    final = simulator(stream(garbage=0.1), outlet, clock, reports, bursts=(1000, 10.0)).run(Stop(count=2500))
     assert (final.finished, final.stopped_by, final.alerts, final.undelivered) == (True, "count", 2500, 0)
     assert final.queued == final.sent == len(outlet.records) == 2500 + sum(final.garbage.values())
     assert final.elapsed == pytest.approx(20, abs=0.5)
@@ -191,7 +190,7 @@ def test_a_run_ends_with_its_count_and_reports_it():
 
 def test_a_steady_run_keeps_its_rate():
     clock, outlet = ManualClock(), Outlet()
-    final = simulator(stream(), outlet, clock, [], rate=50.0).run(AlertStop(seconds=10))
+    final = simulator(stream(), outlet, clock, [], rate=50.0).run(Stop(seconds=10))
     assert final.stopped_by == "seconds"
     assert final.alerts == pytest.approx(500, abs=12)
 
@@ -200,7 +199,7 @@ def test_a_stop_ends_the_run_with_a_report():
     clock, outlet, reports = ManualClock(), Outlet(), []
     one = simulator(stream(), outlet, clock, reports, rate=100.0)
     one._each_second = lambda report: (reports.append(report), one.stop())
-    final = one.run(AlertStop())
+    final = one.run(Stop())
     assert final.stopped_by == "signal"
     assert final.alerts == sum(source.count for source in final.sources.values()) > 0
 
@@ -211,19 +210,19 @@ def test_what_was_not_confirmed_is_said():
     outlet.backlog, outlet.queued, outlet.flushes = 30, 30, False
     one.stop()
     one.stop()
-    assert one.run(AlertStop()).undelivered == 30
+    assert one.run(Stop()).undelivered == 30
 
 
 def test_it_waits_while_too_much_is_unconfirmed():
     clock, outlet = ManualClock(), Outlet()
     outlet.backlog = outlet.queued = 60_000
-    final = simulator(stream(), outlet, clock, [], bursts=(100, 1.0)).run(AlertStop(alerts=100))
+    final = simulator(stream(), outlet, clock, [], bursts=(100, 1.0)).run(Stop(count=100))
     assert final.alerts == 100
 
 
 def test_the_report_is_read_as_it_was_written(tmp_path: Path):
-    final: AlertReport = simulator(stream(), Outlet(), ManualClock(), [], rate=10.0).run(AlertStop(alerts=20))
-    write_alert_report(final, tmp_path / "sent.json")
+    final: AlertReport = simulator(stream(), Outlet(), ManualClock(), [], rate=10.0).run(Stop(count=20))
+    write_report(final, tmp_path / "sent.json")
     assert read_alert_report(tmp_path / "sent.json") == final
 
 

@@ -8,9 +8,10 @@ import pytest
 from facade.clock import ManualClock
 from facade.simulate.faults import Faults, Scenario, Silence, Skew
 from facade.simulate.heaps import HeapStream
-from facade.simulate.ingest import IngestSimulator, Stop
+from facade.simulate.ingest import IngestSimulator
 from facade.simulate.pacing import Pacer
-from facade.simulate.report import Report, read_report, write_report
+from facade.simulate.report import Report, read_report
+from facade.simulate.sender import Stop, write_report
 
 PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
 EVERYTHING = Faults(
@@ -123,7 +124,7 @@ def shelf(clock: ManualClock) -> Shelf:
 
 @pytest.mark.parametrize(
     ("stop", "heaps", "by"),
-    [(Stop(heaps=1234), 1234, "count"), (Stop(seconds=2.5), 2500, "seconds"), (Stop(heaps=0), 0, "count")],
+    [(Stop(count=1234), 1234, "count"), (Stop(seconds=2.5), 2500, "seconds"), (Stop(count=0), 0, "count")],
 )
 def test_a_run_sends_what_was_asked_for(clock: ManualClock, shelf: Shelf, stop: Stop, heaps: int, by: str) -> None:
     """Exactly so many heaps, at the rate asked for, all confirmed."""
@@ -152,7 +153,7 @@ def test_a_broker_that_is_away_is_waited_for(clock: ManualClock, shelf: Shelf) -
     """Nothing is lost; the report says that waits were so long that late records cannot be foretold."""
     shelf.away = (clock.monotonic() + 1, clock.monotonic() + 16)
     simulator, reports = simulate(clock, shelf)
-    report = simulator.run(Stop(heaps=5000))
+    report = simulator.run(Stop(count=5000))
     assert (report.sent, report.undelivered) == (5000, 0)
     assert max(earlier.backlog for earlier in reports) > 3000
     assert report.longest_wait == pytest.approx(15, abs=0.3)
@@ -172,7 +173,7 @@ def test_what_was_not_delivered_is_said(clock: ManualClock, shelf: Shelf) -> Non
 def test_a_report_survives_the_file(clock: ManualClock, shelf: Shelf, tmp_path: Path) -> None:
     """What is read is what was written, and nothing else is left in the folder."""
     simulator, _ = simulate(clock, shelf, replace(PLAIN, faults=EVERYTHING))
-    report = simulator.run(Stop(heaps=500))
+    report = simulator.run(Stop(count=500))
     write_report(report, tmp_path / "sent.json")
     assert read_report(tmp_path / "sent.json") == report
     assert [path.name for path in tmp_path.iterdir()] == ["sent.json"]
