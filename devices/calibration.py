@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from devices.base import FacadeDevice
+from devices.mapping import Encoded
 from devices.queries import refusal, tango_query
 from facade.icd.model import DeviceClass
-from facade.tables.flow import TablesFlow, describe, location
+from facade.tables.flow import TablesFlow, describe, location, products_of
 
 
 class SdpCalibration(FacadeDevice):
@@ -25,16 +26,24 @@ class SdpCalibration(FacadeDevice):
 
     def query_GetTable(self, name: str) -> str:  # noqa: N802 - Tango's name
         """Say where a table is, by its id or its product."""
-        found = list(self._tables("GetTable").of(self._prefix()))
-        for table in found:
-            if table.state == "COMPLETE" and name in (table.table, table.product):
-                return _text(describe(table, summary=True) | location(table))
-        known = ", ".join(sorted({one.product for one in found if one.state == "COMPLETE"})) or "none yet"
-        what = f"expected the id of a complete table of this subarray, or one of its products ({known}), got {name!r}"
-        raise refusal(what, "SdpCalibration.GetTable")
+        tables, prefix = self._tables("GetTable"), self._prefix()
+        table = tables.find(prefix, name)
+        if table is None:
+            raise refusal(tables.unknown(prefix, name), "SdpCalibration.GetTable")
+        return _text(describe(table, summary=True) | location(table))
+
+    def query_GetTableContent(self, name: str) -> Encoded:  # noqa: N802 - Tango's name
+        """Give the bytes of a small table, by its id or its product; never waits for the bus."""
+        where = "GetTableContent"
+        self._tables(where)
+        contents = None if self.service is None else self.service.contents
+        found = "the device server is still starting" if contents is None else contents.find(self._prefix(), name)
+        if isinstance(found, str):
+            raise refusal(found, f"SdpCalibration.{where}")
+        return Encoded(found.table.content_type, found.content)
 
     def _prefix(self) -> str:
-        return f"subarray/{self.get_name().rsplit('/', 1)[-1]}/"
+        return products_of(self.get_name())
 
     def _tables(self, command: str) -> TablesFlow:
         if self.service is None or self.service.tables is None or not self.service.pump.has_read("tables"):

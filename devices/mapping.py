@@ -1,7 +1,7 @@
 """From the ICD to Tango: attributes, their properties, and readings in Tango's form."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import tango
 from tango.server import attribute
@@ -87,6 +87,19 @@ def tango_text(text: str) -> str:
         return "".join(f"\\u{pairs[at]:02x}{pairs[at + 1]:02x}" for at in range(0, len(pairs), 2))
 
     return _BEYOND_ASCII.sub(escaped, text)
+
+
+class Encoded(NamedTuple):
+    """What a query gives as DevEncoded."""
+
+    format: str
+    """Media type of the content."""
+    content: bytes
+
+
+def to_encoded(result: Encoded) -> tuple[str, bytes]:
+    """Give bytes in the form of Tango's DevEncoded."""
+    return tango_text(result.format), result.content
 
 
 def unknown(entry: Attribute, time: float) -> TangoReading:

@@ -7,7 +7,7 @@ import tango
 from tango.server import command
 
 from devices.base import FacadeDevice
-from devices.mapping import tango_text
+from devices.mapping import Encoded, tango_text, to_encoded
 from facade.icd.model import Query
 
 FAILED = "API_CommandFailed"
@@ -33,7 +33,9 @@ def tango_query(entry: Query) -> Callable[..., Any]:
 
 
 def _carried(result: Any) -> Any:
-    return tango_text(result) if isinstance(result, str) else result
+    if isinstance(result, str):
+        return tango_text(result)
+    return to_encoded(result) if isinstance(result, Encoded) else result
 
 
 def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:

@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     subarrays: int = 2
     """Subarrays of the deployment; they are numbered from 1."""
     table_roots: str = ""
-    """Directories, with : between, in which tables may be that come as references; empty: none may."""
+    """Directories and URLs, with : between, below which tables may be that come as references; empty: none may."""
     table_memory: int = 64_000_000
     """Tables under way are in memory up to so much, then in temporary files [bytes]."""
     table_disk: int = 20_000_000_000
@@ -71,20 +71,41 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     ConfigError
         Says which setting is wrong, what was expected and where it came from.
     """
-    values: dict[str, Any] = {}
-    origin = "built-in defaults"
-    if path := environment.get(FILE_VARIABLE):
-        origin = path
-        try:
-            values = msgspec.toml.decode(Path(path).read_bytes())
-        except OSError as error:
-            raise ConfigError(f"{FILE_VARIABLE}={path}: cannot be read: {error.strerror}") from error
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{path}: not TOML: {error}") from error
+    values, origin = read_file(environment)
     for variable, name in ENVIRONMENT.items():
         if variable in environment:
             values[name] = environment[variable]
             origin = f"{origin}, overridden by {variable}"
+    return make_settings(values, origin)
+
+
+def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """Give what the settings file says, if one is named, and where that is.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, or is not TOML.
+    """
+    path = environment.get(FILE_VARIABLE)
+    if not path:
+        return {}, "built-in defaults"
+    try:
+        return msgspec.toml.decode(Path(path).read_bytes()), path
+    except OSError as error:
+        raise ConfigError(f"{FILE_VARIABLE}={path}: cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+
+
+def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
+    """Check settings, of which some may be text, and complete them by the defaults.
+
+    Raises
+    ------
+    ConfigError
+        Says which setting is wrong, and what was expected.
+    """
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
 """The seam between what is made of a topic (a flow, a panel) and the service that reads and publishes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from facade.bus.port import Record
 from facade.reading import Reading
@@ -11,6 +11,19 @@ DeviceReading = tuple[str, str, Reading]
 
 LastReadings = Mapping[str, Mapping[str, Reading]]
 """What was shown last, by device and attribute."""
+
+
+FaultKey = tuple[str, str]
+"""Condition of the ICD and source."""
+
+
+class Fault(NamedTuple):
+    """What is found wrong about a source, and is to be told as an alert."""
+
+    severity: str
+    text: str
+    began: int | None = None
+    """When, if that is known [Unix us]: a later one is a new occurrence of the alarm."""
 
 
 class Flow(Protocol):

@@ -10,10 +10,14 @@ from facade.alerts import messages, states
 from facade.alerts.messages import Alarm, AlarmKey, Alert, Severity
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
-from facade.flow import DeviceReading, LastReadings
+from facade.flow import DeviceReading, Fault, LastReadings
 
-Found = Mapping[AlarmKey, tuple[str, str]]
-"""Severity and text by condition and source."""
+Found = Mapping[AlarmKey, Fault]
+"""By condition and source."""
+Find = Callable[[float], Found | None]
+"""Gives the faults at a time [Unix s]; None while nothing can be known."""
+Mine = Callable[[AlarmKey], bool]
+"""Tells whether an alarm is of the kind that one finds; others of the same server have their own."""
 
 _EACH = 1.0
 """Time between two looks [s]."""
@@ -24,19 +28,17 @@ _LOOKS = 3
 class ToldBefore:
     """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile.
 
-    Parameters
-    ----------
-    mine
-        Whether an alarm is one that this server may raise.
+    A device server has one of it, for all that it raises.
     """
 
     topic = messages.STATES
     durable = False
     partitions: Sequence[int] | None = None
 
-    def __init__(self, mine: Callable[[AlarmKey], bool]) -> None:
-        self._mine = mine
+    def __init__(self) -> None:
         self.active: dict[AlarmKey, Alarm] = {}
+        self.raised: dict[AlarmKey, int] = {}
+        """When each alarm that is remembered was raised last, by its source [Unix us]."""
         self.sequences: dict[str, int] = {}
         """The newest number of each source."""
 
@@ -44,14 +46,14 @@ class ToldBefore:
         """Take the state of an alarm; see `facade.flow.Flow`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
-            self.active.pop((condition, source), None)
+            for known in (self.active, self.raised):
+                known.pop((condition, source), None)
             return "-tombstone"
         try:
             alarm = messages.decode_alarm(record.value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return f"schema: {error}"
-        if not self._mine(alarm.key):
-            return None
+        self.raised[alarm.key] = alarm.source_raised_at
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
         if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
             self.active[alarm.key] = alarm
@@ -79,25 +81,24 @@ class OwnAlerts:
 
     Parameters
     ----------
-    find
-        Gives the faults at a time [Unix s]; None while nothing can be known.
     known
         Whether `before` has read what was on the bus at the start.
     """
 
     def __init__(
         self,
-        find: Callable[[float], Found | None],
+        find: Find,
         before: ToldBefore,
         writer: QueueingWriter,
         *,
+        mine: Mine,
         known: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._find = find
         self._before = before
         self._writer = writer
-        self._known = known
+        self._mine, self._known = mine, known
         self._clock = clock
         self._told: dict[AlarmKey, Alert] = {}
         """The alerts that are active by what has been delivered."""
@@ -108,6 +109,8 @@ class OwnAlerts:
         """How often one after the other something else was found than what has been told."""
         self._began: dict[AlarmKey, int] = {}
         """When a fault that is still there was first told [Unix us]: sent again, it is no second occurrence."""
+        self._delivered: dict[AlarmKey, int] = {}
+        """When the newest occurrence began that surely is on the bus [Unix us]."""
         self._cleared: dict[AlarmKey, int] = {}
         """The number under which each was last told to have gone."""
         self._sequences: Counter[str] = Counter()
@@ -124,17 +127,22 @@ class OwnAlerts:
         now = self._clock.now()
         found = self._find(now)
         if found is not None:
-            self._looks = Counter({key: self._looks[key] + 1 for key in found.keys() ^ self._told.keys()})
+            news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
+            self._looks = Counter({key: self._looks[key] + 1 for key in news})
             self._began = {key: at for key, at in self._began.items() if key in found}
             self._tell(found, round(now * 1e6))
 
     def end(self) -> None:
         """Leave everything as it is: the next start goes on."""
 
+    def has_told(self, key: AlarmKey, began: int) -> bool:
+        """Tell whether an occurrence of an alarm that began at some time [Unix us], or a later one, is on the bus."""
+        return max(self._delivered.get(key, 0), self._before.raised.get(key, 0)) >= began
+
     def _take_over(self) -> None:
         """Find out what an earlier life of this server has told, or this one did not know to have arrived."""
         for key, alarm in self._before.active.items():
-            if key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
+            if self._mine(key) and key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
                 self._told[key] = Alert(
                     condition=alarm.condition,
                     source=alarm.source,
@@ -151,6 +159,7 @@ class OwnAlerts:
             return False
         if self._writer.failures(messages.ALERTS) == self._failed:
             for alert in self._sent:
+                self._delivered[alert.key] = alert.raised_at
                 if alert.state == messages.ACTIVE:
                     self._told[alert.key] = alert
                 else:
@@ -159,14 +168,21 @@ class OwnAlerts:
         self._sent = []  # what has failed is found missing, and sent again
         return True
 
+    def _is_news(self, key: AlarmKey, found: Found) -> bool:
+        fault, told = found.get(key), self._told.get(key)
+        return fault is None or told is None or fault.severity != told.severity
+
     def _tell(self, found: Found, now_us: int) -> None:
         self._failed = self._writer.failures(messages.ALERTS)
-        for key, (severity, text) in found.items():
+        for key, fault in found.items():
             before = self._told.get(key)
             if before is None and self._looks[key] >= _LOOKS:
-                self._send(key, "ACTIVE", severity, text, self._began.setdefault(key, now_us))
-            elif before is not None and before.severity != severity:
-                self._send(key, "ACTIVE", severity, text, before.raised_at)
+                began = self._began.setdefault(key, now_us) if fault.began is None else fault.began
+                self._send(key, "ACTIVE", fault.severity, fault.text, began)
+            elif before is not None and (fault.began or 0) > before.raised_at:
+                self._send(key, "ACTIVE", fault.severity, fault.text, fault.began or 0)
+            elif before is not None and before.severity != fault.severity and self._looks[key] >= _LOOKS:
+                self._send(key, "ACTIVE", fault.severity, fault.text, before.raised_at)
         for key, before in self._told.items():
             if key not in found and self._looks[key] >= _LOOKS:
                 self._send(key, "CLEARED", before.severity, f"gone: {before.text}", before.raised_at)

@@ -17,9 +17,10 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.clock import SystemClock
-from facade.config import Settings, load_settings
+from facade.config import load_settings
 from facade.errors import ConfigError
 from facade.icd.load import load
+from facade.logs import start_logging
 from facade.metrics import serve_metrics
 from facade.tables.assembly import Limits
 from facade.tables.claims import Claims
@@ -27,6 +28,7 @@ from facade.tables.content import summarise
 from facade.tables.fetch import fetch, find, newest_tables
 from facade.tables.messages import CALIBRATION, Table
 from facade.tables.producer import SEGMENT_BYTES, TableProducer
+from facade.tables.roots import parse_roots
 from facade.tables.spool import Spool
 from facade.tables.worker import Assembler
 
@@ -46,9 +48,9 @@ def assemble(
 
     Several share the partitions: sdp-facade tables assemble --slot 1
     """
-    from facade.cli.app import start_logging, stopping  # that module has this one's commands
+    from facade.cli.app import stopping  # that module has this one's commands
 
-    start_logging()
+    start_logging(f"worker:tables-{slot}")
     gc.set_threshold(100_000)
     icd, settings, clock = load(), load_settings(), SystemClock()
     name = f"tables-{slot}"
@@ -62,7 +64,7 @@ def assemble(
         slot=slot,
         clock=clock,
         summarise=summarise,
-        claims=_claims(settings),
+        claims=Claims(parse_roots(settings.table_roots), clock=clock),
         spool=Spool(settings.table_memory),
         limits=Limits(disk=settings.table_disk, expiry=settings.table_expiry),
     )
@@ -87,28 +89,33 @@ def put(
         str | None, typer.Option(help="Id of the table; the same one again, to go on after a failure. Default: new.")
     ] = None,
     segment: Annotated[int, typer.Option(min=1, help="Size of a segment [bytes].")] = SEGMENT_BYTES,
+    reference: Annotated[
+        str | None, typer.Option(metavar="URL", help="Put it there (file://, s3:// ...), and send where it is.")
+    ] = None,
 ) -> None:
     """Send a file as a table; prints the table's id.
 
-    Example: sdp-facade tables put gains.arrow --product subarray/01/gains --kind gains
+    Examples: sdp-facade tables put gains.arrow --product subarray/01/gains --kind gains
+
+    sdp-facade tables put sky.fits --product sky --kind sky-model --reference s3://tables/sky-7.fits
     """
     clock, name = SystemClock(), table or uuid.uuid4().hex
     bus = KafkaBus(Connection(load_settings(), clock=clock), client="tables-put")
     size = file.stat().st_size
     _console.print(f"table {name} of {product}, {size:,} B", markup=False)
     with _progress() as progress:
-        tasks = {what: progress.add_task(what, total=size) for what in ("hashed", "sent")}
+        steps = ("hashed", "sent") if reference is None else ("sent",)
+        tasks = {what: progress.add_task(what, total=size) for what in steps}
         producer = TableProducer(bus.writer(), clock)
+
+        def report(what: str, done: int) -> None:
+            progress.update(tasks[what], completed=done)
+
         try:
-            producer.send(
-                product,
-                kind,
-                file,
-                content_type,
-                table=name,
-                segment=segment,
-                progress=lambda what, done: progress.update(tasks[what], completed=done),
-            )
+            if reference is None:
+                producer.send(product, kind, file, content_type, table=name, segment=segment, progress=report)
+            else:
+                producer.place(reference, product, kind, file, content_type, table=name, progress=report)
         except ValueError as error:
             raise ConfigError(str(error)) from error
     _out.print(name, markup=False)
@@ -140,6 +147,7 @@ def get(
     Example: sdp-facade tables get subarray/01/gains -o gains.arrow
     """
     settings, clock = load_settings(), SystemClock()
+    claims = Claims(parse_roots(settings.table_roots), clock=clock, patience=float("inf"))
     bus = KafkaBus(Connection(settings, clock=clock), client="tables-get")
     table = find(bus, name)
     with _progress() as progress:
@@ -150,7 +158,7 @@ def get(
             output,
             load(),
             clock,
-            claims=_claims(settings),
+            claims=claims,
             progress=lambda done: progress.update(task, completed=done),
         )
     _console.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)
@@ -176,10 +184,6 @@ def plot(
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
     _console.print(f"{output}: {table.table} of {table.product}", markup=False)
-
-
-def _claims(settings: Settings) -> Claims:
-    return Claims([Path(root) for root in settings.table_roots.split(":") if root])
 
 
 def _progress() -> Progress:

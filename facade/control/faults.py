@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from facade.control.accounts import StreamTotals
 from facade.control.health import Condition
-
-Fault = tuple[tuple[str, str], tuple[str, str]]
-"""Condition of the ICD and source; severity and text."""
+from facade.flow import Fault, FaultKey
 
 _ORIGIN = "sdp-facade"
 _NEW_FOR = 60.0
@@ -18,7 +16,7 @@ _CONDITIONS = frozenset(
 )
 
 
-def is_fault(key: tuple[str, str]) -> bool:
+def is_fault(key: FaultKey) -> bool:
     """Tell whether a condition and source are of the kind that is found here."""
     condition, source = key
     return condition in _CONDITIONS and source.partition("/")[0] in (_ORIGIN, "ingest")
@@ -43,34 +41,34 @@ class Faults:
         self._dead: dict[str, tuple[int, float]] = {}
         """Dead letters of each stream, and since when [Unix s]."""
 
-    def find(self, now: float) -> dict[tuple[str, str], tuple[str, str]] | None:
-        """Give severity and text by condition and source; None while nothing can be known."""
+    def find(self, now: float) -> dict[FaultKey, Fault] | None:
+        """Give what is wrong by condition and source; None while nothing can be known."""
         condition = self._condition()
         if condition is None or not condition.connected:
             return None
         return dict([*_of(condition), *self._dead_letters(now)])
 
-    def _dead_letters(self, now: float) -> Iterator[Fault]:
+    def _dead_letters(self, now: float) -> Iterator[tuple[FaultKey, Fault]]:
         for name, stream in self._streams().items():
             count = stream.account.dead_lettered
             before, since = self._dead.get(name, (count, -_NEW_FOR))
             self._dead[name] = (count, now if count > before else since)
             if now - self._dead[name][1] < _NEW_FOR:
                 text = f"{count} records of {name} could not be used so far; the last one: {stream.account.last_error}"
-                yield ("deadLetters", f"{_ORIGIN}/{name}"), ("WARNING", text)
+                yield ("deadLetters", f"{_ORIGIN}/{name}"), Fault("WARNING", text)
 
 
-def _of(condition: Condition) -> Iterator[Fault]:
+def _of(condition: Condition) -> Iterator[tuple[FaultKey, Fault]]:
     if not condition.workers_alive:
-        yield ("workerGone", _ORIGIN), ("CRITICAL", "no aggregate worker alive: expected at least one")
+        yield ("workerGone", _ORIGIN), Fault("CRITICAL", "no aggregate worker alive: expected at least one")
     if condition.reporting:  # when no node speaks, none is observing
         for node in sorted(condition.expected - condition.reporting):
             text = f"ingest node {node} says nothing while {len(condition.reporting)} others do"
-            yield ("streamSilent", f"ingest/{node:04d}"), ("ALARM", text)
+            yield ("streamSilent", f"ingest/{node:04d}"), Fault("ALARM", text)
     if condition.silent_controllers:
-        yield ("controllerSilent", _ORIGIN), ("CRITICAL", "; ".join(condition.silent_controllers))
+        yield ("controllerSilent", _ORIGIN), Fault("CRITICAL", "; ".join(condition.silent_controllers))
     for name in condition.unbalanced:
         text = f"the account of {name} does not balance: records were lost or counted twice"
-        yield ("streamUnbalanced", f"{_ORIGIN}/{name}"), ("CRITICAL", text)
+        yield ("streamUnbalanced", f"{_ORIGIN}/{name}"), Fault("CRITICAL", text)
     for name, lag in condition.lagging:
-        yield ("streamLagging", f"{_ORIGIN}/{name}"), ("WARNING", f"readers of {name} are {lag} records behind")
+        yield ("streamLagging", f"{_ORIGIN}/{name}"), Fault("WARNING", f"readers of {name} are {lag} records behind")

@@ -24,6 +24,9 @@ TANGO_STATES = (
 )
 """Values of Tango's State."""
 
+MOST_ENCODED = 100_000_000
+"""Bytes that a call may give: Tango carries 256 MB in one message, and the server keeps a copy for each caller."""
+
 _CAMEL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
 _TANGOS_OWN = frozenset({"state", "status", "init"})
 _OBS_STATE, _COMMANDED = "obsState", "commandedObsState"
@@ -70,6 +73,18 @@ def queries_describe_arguments(icd: Icd) -> Iterator[Finding]:
             if query.argument == "DevVoid" and query.argument_description:
                 what = f"expected none without an argument, got {query.argument_description!r}"
                 yield _finding(owner, "queries", query.name, "argument_description", what)
+
+
+def encoded_results_are_bounded(icd: Icd) -> Iterator[Finding]:
+    """Require a largest content of what is given as bytes, and none of anything else."""
+    for owner in icd.classes.values():
+        for query in owner.queries:
+            if query.result == "DevEncoded" and not 1 <= query.max_bytes <= MOST_ENCODED:
+                what = f"expected 1 to {MOST_ENCODED}, got {query.max_bytes}"
+                yield _finding(owner, "queries", query.name, "max_bytes", what)
+            elif query.result != "DevEncoded" and query.max_bytes:
+                what = f"expected none, because the result is {query.result}, got {query.max_bytes}"
+                yield _finding(owner, "queries", query.name, "max_bytes", what)
 
 
 def command_arguments_exist(icd: Icd) -> Iterator[Finding]:
@@ -181,6 +196,7 @@ CHECKS = (
     command_names_are_free,
     command_texts_are_complete,
     queries_describe_arguments,
+    encoded_results_are_bounded,
     command_arguments_exist,
     command_states_exist,
     command_reports_exist,

@@ -162,8 +162,10 @@ class Query(_Table, frozen=True, kw_only=True):
     description: str
     argument: Literal["DevVoid", "DevString", "DevLong", "DevLong64"]
     argument_description: str = ""
-    result: Literal["DevString", "DevLong"]
+    result: Literal["DevString", "DevLong", "DevEncoded"]
     result_description: str
+    max_bytes: int = 0
+    """For DevEncoded: the largest content [bytes]."""
 
 
 class Condition(_Table, frozen=True, kw_only=True):

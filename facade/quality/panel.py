@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flow import DeviceReading
-from facade.icd.model import Attribute, DeviceClass
+from facade.icd.model import Attribute, DeviceClass, Limits
 from facade.quality.fit import axes, fit
 from facade.quality.flow import OWN, Metric, QualityFlow
 from facade.reading import Changes, Quality, Reading, Value, judge
@@ -51,12 +51,15 @@ class QualityPanel:
         self._device = device
         self._attributes = {one.name: one for one in device_class.attributes if one.name not in OWN}
         self._stale_after = device_class.stale_after
-        self._measured = flow.measured[subarray_of(device)]
+        self.subarray = subarray_of(device)
+        self._measured = flow.measured[self.subarray]
         self._health = health
         self._known = known
         self._version = version
         self._looked_at = 0.0
         self._shown: dict[str, _Shown] = {}
+        self._metrics: dict[str, Reading] = {}
+        """As of the last look."""
         self._changes = Changes()
         """What is shown beside the metrics."""
         self._counts: deque[tuple[float, int]] = deque()
@@ -68,9 +71,10 @@ class QualityPanel:
             return
         self._looked_at = now
         values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._version}
-        metrics: dict[str, Reading] = {}
+        self._metrics = metrics = {}
         if self._known():
-            metrics = {name: reading for name in self._attributes if (reading := self._metric(name, now)) is not None}
+            found = {name: self._metric(name, now) for name in self._attributes}
+            self._metrics = metrics = {name: reading for name, reading in found.items() if reading is not None}
             values |= {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
         values |= self._state(metrics)
         for name, reading in metrics.items():
@@ -79,6 +83,13 @@ class QualityPanel:
             yield self._device, "scanID", Reading(*self._measured.scan)
         for name, value in values.items():
             yield self._device, name, self._changes.reading(name, value, now)
+
+    def beyond(self) -> Iterator[tuple[str, Reading, Limits]]:
+        """Give the metrics that were beyond their limits at the last look."""
+        for name, reading in self._metrics.items():
+            limits = self._attributes[name].limits
+            if limits is not None and reading.quality in (Quality.WARNING, Quality.ALARM):
+                yield name, reading, limits
 
     def _metric(self, name: str, now: float) -> Reading | None:
         """Give what the attribute of a metric shows; None: it never came."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from facade.alerts.desk import Desk
 from facade.alerts.flow import AlertsFlow
 from facade.alerts.messages import ALERTS as ALERTS_TOPIC
-from facade.alerts.own import OwnAlerts, ToldBefore
+from facade.alerts.own import Find, Mine, OwnAlerts, ToldBefore
 from facade.alerts.panel import AlertsPanel
 from facade.bus.port import Record
 from facade.clock import Clock
@@ -33,18 +33,19 @@ from facade.flow import Flow, Panel
 from facade.icd.model import Icd
 from facade.notifications.flow import AllNodesFlow, NodesFlow
 from facade.notifications.plan import plan
-from facade.quality.flow import QualityFlow
-from facade.quality.panel import QualityPanel, subarray_of
+from facade.quality.flow import CLASS as QUALITY
 from facade.racks import Racks
 from facade.service import pump as pumping
+from facade.service.calibration import CLASS as CALIBRATION
+from facade.service.calibration import calibration
 from facade.service.publisher import EventSink, Publisher
 from facade.service.pump import Pump, Rhythm, Upkeep
+from facade.service.quality import quality
+from facade.tables.contents import Contents
 from facade.tables.flow import TablesFlow
-from facade.tables.panel import CalibrationPanel
 
 INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
 ALERTS = "SdpAlerts"
-CALIBRATION, QUALITY = "SdpCalibration", "SdpQuality"
 _DERIVED = frozenset({OBS_STATE})
 """Reported attributes that are shown together with what is under way."""
 
@@ -74,6 +75,8 @@ class Service:
     """Present where the alerts are."""
     tables: TablesFlow | None
     """Present where tables are shown."""
+    contents: Contents | None
+    """Present with them; whoever starts the pump gives it a thread as well."""
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record; see `facade.bus.port.Writer`."""
@@ -119,7 +122,7 @@ def assemble(
         effects=made.alerts,
     )
     made.pumps.append(pump)
-    return Service(pump, publisher, bus, made.states, made.gateway, made.desk, made.tables)
+    return Service(pump, publisher, bus, made.states, made.gateway, made.desk, made.tables, made.contents)
 
 
 class _Parts:
@@ -141,7 +144,9 @@ class _Parts:
         self.alerts: AlertsFlow | None = None
         self.desk: Desk | None = None
         self.tables: TablesFlow | None = None
+        self.contents: Contents | None = None
         self.gateway: Gateway | None = None
+        self._before: ToldBefore | None = None
         self.pumps: list[Pump] = []
         """The one pump, once it is there: whoever asks what has been read asks later."""
         self.classes = {device: name for name, names in devices.items() for device in names}
@@ -158,7 +163,7 @@ class _Parts:
         for device in devices.get(ALERTS, ()):
             self._add_alerts(device, instance, versions.get("versionId", ""))
         if calibrated := devices.get(CALIBRATION, ()):
-            self._add_tables(calibrated, versions.get("versionId", ""))
+            self._add_tables(settings, calibrated, versions.get("versionId", ""))
         if measured := devices.get(QUALITY, ()):
             self._add_quality(measured, versions.get("versionId", ""))
         if devices.get(MASTER) or devices.get(BUS):
@@ -223,23 +228,34 @@ class _Parts:
         self.panels.append(AlertsPanel(self._icd, flow, self._bus.health, known, version))
         self.desk = Desk(flow, self._bus.sender(), ready=known, origin=instance, clock=self._clock)
 
-    def _add_tables(self, devices: Sequence[str], version: str) -> None:
-        self.tables = flow = TablesFlow(self._icd)
-        self.flows.append(flow)
-        entry, health = self._icd.classes[CALIBRATION], self._bus.health
-        self.panels += [
-            CalibrationPanel(device, entry, flow, health, known=lambda: self._has_read(flow.topic), version=version)
-            for device in devices
-        ]
+    def _add_tables(self, settings: Settings, devices: Sequence[str], version: str) -> None:
+        bus, clock = self._bus, self._clock
+        made = calibration(self._icd, settings, devices, bus, self._has_read, self._tell, version=version, clock=clock)
+        self.flows.append(made.tables)
+        self.panels += made.panels
+        self.tables, self.contents = made.tables, made.contents
 
     def _add_quality(self, devices: Sequence[str], version: str) -> None:
-        flow = QualityFlow(self._icd, [subarray_of(device) for device in devices])
+        flow, panels = quality(self._icd, devices, self._bus.health, self._has_read, self._tell, version=version)
         self.flows.append(flow)
-        entry, health = self._icd.classes[QUALITY], self._bus.health
-        self.panels += [
-            QualityPanel(device, entry, flow, health, known=lambda: self._has_read(flow.topic), version=version)
-            for device in devices
-        ]
+        self.panels += panels
+
+    def _tell(self, find: Find, mine: Mine, *topics: str) -> OwnAlerts:
+        """Let what is found be told as alerts, once some topics have been read."""
+        if self._before is None:
+            self._before = ToldBefore()
+            self.flows.append(self._before)
+        topics = (*topics, self._before.topic)
+        own = OwnAlerts(
+            find,
+            self._before,
+            self._bus.writer(),
+            mine=mine,
+            known=lambda: self._has_read(*topics),
+            clock=self._clock,
+        )
+        self.upkeep.append(own)
+        return own
 
     def _add_control(
         self, settings: Settings, devices: Mapping[str, Sequence[str]], versions: Mapping[str, str]
@@ -264,19 +280,8 @@ class _Parts:
             self.flows.append(everything)
             self._master = MasterPanel(master, icd.classes[BUS], sources, versions)
             self.panels.append(self._master)
-            self._add_own_alerts(sources)
-
-    def _add_own_alerts(self, sources: Sources) -> None:
-        before, faults = ToldBefore(is_fault), Faults(lambda: self._master.condition, sources.streams)
-        self.flows.append(before)
-        own = OwnAlerts(
-            faults.find,
-            before,
-            self._bus.writer(),
-            known=lambda: self._has_read(STATES, before.topic, "accounts", "snapshots"),
-            clock=self._clock,
-        )
-        self.upkeep.append(own)
+            faults = Faults(lambda: self._master.condition, sources.streams)
+            self._tell(faults.find, is_fault, STATES, workers.topic, readers.topic)
 
     def _master_state(self) -> str:
         return self._master.state

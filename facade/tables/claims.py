@@ -1,24 +1,38 @@
 """The claim check: a record says where a table is, and this says whether it is there, whole and unchanged.
 
-Only files below directories that the configuration allows are looked at, whatever a record says: it may come
-from anybody who can write to the bus. Other places (http, object stores) need access of their own, and are refused.
+Only places that the configuration allows are looked at, whatever a record says: it may come from anybody who can
+write to the bus. What may pass in a moment (the network, a store that is busy, too many open files) is tried again.
 """
 
 import hashlib
-import os
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Protocol
 
-from facade.tables.messages import Refused, printable
+from facade.clock import Clock, SystemClock
+from facade.tables.files import Files
+from facade.tables.messages import Refused
+from facade.tables.objects import Objects
+from facade.tables.roots import AT, NOT_CONFIGURED, Address, Root, shown
+from facade.tables.sources import CHUNK, UNAVAILABLE, Source, Unreadable
 
-_CHUNK = 1_000_000
+NOT_ITS_FAULT = (UNAVAILABLE, NOT_CONFIGURED)
+"""Reasons after which the same reference may be sent again under its id."""
 _MOST_LOOKED_INTO = 64_000_000
-"""Larger files are verified, and no summary is made of them [bytes]."""
-_HERE = ("", "localhost")
-_AT = "headers.segment.url"
+"""Larger tables are verified, and no summary is made of them [bytes]."""
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Before it is tried again [s]."""
+
+Sink = Callable[[bytes], object]
+"""Takes the bytes of a table in their order."""
+
+
+class Place(Protocol):
+    """Where tables are."""
+
+    def open(self, url: str, most: int) -> AbstractContextManager[Source]:
+        """Open one of them, of which at most so many bytes will be read; see `Unreadable`."""
 
 
 class Claims:
@@ -27,107 +41,113 @@ class Claims:
     Parameters
     ----------
     roots
-        Directories with tables; with none every reference is refused.
+        Directories and URLs with tables; with none every reference is refused.
     limit
-        Largest table [bytes]: while one is read no records are taken, and the group gives up on a member after minutes.
+        Largest table [bytes].
+    patience
+        Longest time for one [s]: while it is read no records are taken, and the group gives up on a member after
+        five minutes.
+    silence
+        For so long nothing may come from a store [s].
     """
 
-    def __init__(self, roots: Sequence[Path], *, limit: int = 20_000_000_000) -> None:
-        self._roots = [root.resolve() for root in roots]
-        self._limit = limit
-
-    @contextmanager
-    def open(self, url: str, size: int, sha256: str) -> Iterator[Path | Refused]:
-        """Open what a reference refers to, and check it.
-
-        The path that is given leads to the file as it was opened, whatever becomes of its name meanwhile.
-        """
-        found = self._locate(url)
-        if isinstance(found, Refused):
-            yield found
-            return
-        try:
-            # Without waiting: it may be a pipe that nobody writes to.
-            number = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError as error:
-            yield Refused("missing", _AT, f"{printable(url)} cannot be opened: {error.strerror}")
-            return
-        try:
-            yield self._check(number, url, size, sha256) or Path(f"/proc/self/fd/{number}")
-        finally:
-            os.close(number)
+    def __init__(
+        self,
+        roots: Sequence[Root],
+        *,
+        clock: Clock | None = None,
+        limit: int = 20_000_000_000,
+        patience: float = 150.0,
+        silence: float = 30.0,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._limit, self._patience = limit, patience
+        files = [root for root in roots if isinstance(root, Path)]
+        stores = [root for root in roots if isinstance(root, Address)]
+        objects = Objects(stores, silence=min(silence, patience))
+        self._places: dict[str, Place] = {root.scheme: objects for root in stores}
+        if files:
+            self._places["file"] = Files(files)
 
     def look(self, url: str, size: int, sha256: str) -> memoryview | Refused | None:
         """Check what a reference refers to, and give its bytes; None: they are too many.
 
         They are bytes of our own: a file that is mapped ends the process when somebody cuts it short meanwhile.
         """
-        with self.open(url, size, sha256) as found:
-            if isinstance(found, Refused):
-                return found
-            if size > _MOST_LOOKED_INTO:
-                return None
-            content = found.read_bytes()
-        if hashlib.sha256(content).hexdigest() != sha256:
-            return Refused("digest", "headers.segment.sha256", f"{printable(url)} changed while it was read")
-        return memoryview(content)
+        content = bytearray()
+        is_small = size <= _MOST_LOOKED_INTO
 
-    def _locate(self, url: str) -> Path | Refused:
-        if not self._roots:
-            what = "expected segments: references are not configured here (SDP_TABLE_ROOTS names no directory)"
-            return Refused("not-configured", _AT, what)
-        try:
-            parts = urlsplit(url)
-            scheme, host, path = parts.scheme, parts.netloc, unquote(parts.path, errors="strict")
-        except ValueError as error:  # of urlsplit, or of text that is not UTF-8
-            return Refused("forbidden", _AT, f"expected a URL, got {printable(url)}: {printable(str(error))}")
-        if scheme != "file":
-            what = f"expected file://, the only kind of place that is configured, got {printable(url)}"
-            return Refused("not-configured", _AT, what)
-        if host not in _HERE or parts.query or parts.fragment:
-            return Refused("forbidden", _AT, f"expected file:/// and a path, got {printable(url)}")
-        if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
-            return Refused("forbidden", _AT, f"expected an absolute path without .., got {printable(url)}")
-        try:
-            resolved = Path(path).resolve(strict=True)
-        except (OSError, RuntimeError) as error:
-            # Outside the roots not even whether a file exists is told.
-            if not self._is_allowed(Path(path)):
-                return self._forbid(url)
-            return Refused("missing", _AT, f"{printable(url)} is not there: {printable(str(error))}")
-        return resolved if self._is_allowed(resolved) else self._forbid(url)
+        def begin() -> Sink:
+            content.clear()
+            return content.extend if is_small else len
 
-    def _forbid(self, url: str) -> Refused:
-        roots = ", ".join(map(str, self._roots))
-        return Refused("forbidden", _AT, f"expected a file below {roots} (SDP_TABLE_ROOTS), got {printable(url)}")
+        refused = self.copy(url, size, sha256, begin)
+        if refused is not None:
+            return refused
+        return memoryview(content).toreadonly() if is_small else None
 
-    def _is_allowed(self, path: Path) -> bool:
-        return any(path.is_relative_to(root) for root in self._roots)
+    def copy(self, url: str, size: int, sha256: str, begin: Callable[[], Sink]) -> Refused | None:
+        """Read what a reference refers to; None: it was all there, and what it should be.
 
-    def _check(self, number: int, url: str, size: int, sha256: str) -> Refused | None:
-        # A directory on the way may have become a link since it was looked at.
-        if not self._is_allowed(Path(os.readlink(f"/proc/self/fd/{number}"))):
-            return self._forbid(url)
-        found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode):
-            return Refused("forbidden", _AT, f"expected a regular file, got another at {printable(url)}")
-        if found.st_size != size:
-            return Refused("size", "headers.segment.size", f"expected {size} bytes, got {found.st_size} in the file")
+        Parameters
+        ----------
+        begin
+            Is called before each attempt, and gives what takes the bytes.
+        """
+        place = self._places.get(url.partition(":")[0].lower())
+        if place is None:
+            return self._not_configured(url)
         if size > self._limit:
             return Refused("too-large", "headers.segment.size", f"expected at most {self._limit} bytes, got {size}")
-        try:
-            digest = _digest(number, size)
-        except OSError as error:
-            return Refused("missing", _AT, f"{printable(url)} cannot be read: {error.strerror}")
-        if digest != sha256:
-            return Refused("digest", "headers.segment.sha256", f"expected {sha256}, got {digest} of the file")
+        began, pauses = self._clock.monotonic(), iter(_PAUSES)
+        while True:
+            try:
+                with place.open(url, size + 1) as source:
+                    return self._read(source, size, sha256, begin(), began)
+            except Unreadable as trouble:
+                refused = trouble.refused
+                if not trouble.passing:
+                    return refused
+            tried = self._clock.monotonic() - began
+            pause = next(pauses, self._patience)
+            if tried + pause >= self._patience:
+                return Refused(refused.reason, refused.path, f"{refused.detail}; tried for {tried:.1f} s")
+            self._clock.sleep(pause)
+
+    def _not_configured(self, url: str) -> Refused:
+        if not self._places:
+            what = "expected segments: references are not configured here (SDP_TABLE_ROOTS names no place)"
+        else:
+            kinds = ", ".join(f"{scheme}://" for scheme in self._places)
+            what = f"expected {kinds} (SDP_TABLE_ROOTS), got {shown(url)}"
+        return Refused(NOT_CONFIGURED, AT, what)
+
+    def _read(self, source: Source, size: int, sha256: str, sink: Sink, began: float) -> Refused | None:
+        """Read it once, and never more than one byte beyond its size."""
+        said = source.size()
+        if said not in (None, size):
+            return _size(size, f"{said} at its place")
+        digest, got = hashlib.sha256(), 0
+        while part := source.read(min(CHUNK, size + 1 - got)):
+            got += len(part)
+            if got > size:
+                return _size(size, "more")
+            digest.update(part)
+            sink(part)
+            if got < size and self._clock.monotonic() - began >= self._patience:
+                raise _cut_short(f"expected {size} bytes within {self._patience:g} s, got {got}")
+        if got < size:
+            if said == size:
+                raise _cut_short(f"expected {size} bytes, as the place says, got its end after {got}")
+            return _size(size, str(got))
+        if digest.hexdigest() != sha256:
+            return Refused("digest", "headers.segment.sha256", f"expected {sha256}, got {digest.hexdigest()} of it")
         return None
 
 
-def _digest(number: int, size: int) -> str:
-    """Give the digest of so many bytes; one that grows meanwhile has another."""
-    digest, at = hashlib.sha256(), 0
-    while at <= size and (part := os.pread(number, _CHUNK, at)):
-        digest.update(part)
-        at += len(part)
-    return digest.hexdigest()
+def _size(expected: int, got: str) -> Refused:
+    return Refused("size", "headers.segment.size", f"expected {expected} bytes, got {got}")
+
+
+def _cut_short(what: str) -> Unreadable:
+    return Unreadable(Refused(UNAVAILABLE, AT, what), passing=True)

@@ -1,9 +1,9 @@
 """Reads a complete table back from where ``tables`` says that it is, and checks its digest."""
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -14,11 +14,10 @@ from facade.clock import Clock
 from facade.errors import BusError, ConfigError
 from facade.icd.model import Icd
 from facade.tables.assembly import OUR_DISK, Assembly, Ended, Limits
-from facade.tables.claims import Claims
+from facade.tables.claims import Claims, Sink
 from facade.tables.messages import CALIBRATION, COMPLETE, TABLES, HeaderReader, Refused, Table, decode_table
 from facade.tables.spool import Spool, write_all
 
-_CHUNK = 1_000_000
 _BATCH = 16
 _SILENCE = 10.0
 """For so long nothing may come [s]."""
@@ -180,15 +179,17 @@ def _records(bus: Bus, partition: int, first: int, last: int, clock: Clock) -> I
 
 def _copy(claims: Claims, table: Table, parts: _Parts, progress: Callable[[int], None]) -> None:
     """Copy what a reference refers to; the copy has the digest, whatever becomes of the original meanwhile."""
-    with claims.open(str(table.url), table.size, table.sha256) as found:
-        if isinstance(found, Refused):
-            raise BusError(f"table {table.table}: {found.reason}: {found.detail}")
-        digest, size = hashlib.sha256(), 0
-        with found.open("rb") as source, parts.open() as copy:
-            while part := source.read(_CHUNK):
-                digest.update(part)
+    with ExitStack() as files:
+
+        def begin() -> Sink:
+            copy = files.enter_context(parts.open())
+
+            def take(part: bytes) -> None:
                 write_all(copy, part)
-                size += len(part)
-                progress(size)
-    if digest.hexdigest() != table.sha256:
-        raise BusError(f"table {table.table}: expected the digest {table.sha256}, got {digest.hexdigest()}")
+                progress(copy.tell())
+
+            return take
+
+        refused = claims.copy(str(table.url), table.size, table.sha256, begin)
+    if refused is not None:
+        raise BusError(f"table {table.table}: {refused.reason}: {refused.detail}")

@@ -131,6 +131,18 @@ class TablesFlow:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take nothing: the topic itself is read from its beginning."""
 
+    def find(self, prefix: str, name: str) -> Any | None:
+        """Give the complete table of an id, or the newest one of a product, of some products; any thread may ask."""
+        for table in self.of(prefix):
+            if table.state == COMPLETE and name in (table.table, table.product):
+                return table
+        return None
+
+    def unknown(self, prefix: str, name: str) -> str:
+        """Say that a name is not one of a complete table, and which ones would be."""
+        known = ", ".join(sorted({one.product for one in self.of(prefix) if one.state == COMPLETE})) or "none yet"
+        return f"expected the id of a complete table of this subarray, or one of its products ({known}), got {name!r}"
+
     def of(self, prefix: str) -> Iterator[Any]:
         """Give all that is known of the products whose names begin in some way; any thread may ask."""
         complete = (one.table for one in list(self.complete.values()))
@@ -144,6 +156,11 @@ def _is_behind(table: Any, known: Complete | None) -> bool:
     if known is None or None in (table.last_offset, known.table.last_offset):
         return False
     return bool(table.partition == known.table.partition and table.last_offset < known.table.last_offset)
+
+
+def products_of(device: str) -> str:
+    """Give how the names of the products begin that the device of a subarray shows."""
+    return f"subarray/{device.rsplit('/', 1)[-1]}/"
 
 
 def describe(table: Any, *, summary: bool = False) -> dict[str, Any]:

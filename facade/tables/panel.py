@@ -10,7 +10,7 @@ from facade.bus.port import BusHealth
 from facade.flow import DeviceReading
 from facade.icd.model import DeviceClass
 from facade.reading import Changes, Image, Quality, Value, judge
-from facade.tables.flow import Complete, Pointing, Solution, TablesFlow, describe, location
+from facade.tables.flow import Complete, Pointing, Solution, TablesFlow, describe, location, products_of
 
 _POINTING = "pointing_cal_"
 _ALWAYS = frozenset({"age", "assembling", "tablesComplete", "lastFailure", "connected", "versionId", "State", "Status"})
@@ -44,7 +44,7 @@ class CalibrationPanel:
         self._health = health
         self._known = known
         self._version = version
-        self.prefix = f"subarray/{device.rsplit('/', 1)[-1]}/"
+        self.prefix = products_of(device)
         """How the names of its products begin."""
         self._values: dict[str, Value] = {}
         self._changes = Changes()

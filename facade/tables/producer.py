@@ -4,6 +4,7 @@
 
     tables = TableProducer(bus.writer(), SystemClock())
     tables.send("subarray/01/gains", "gains", Path("gains.arrow"), "application/vnd.apache.arrow.file")
+    tables.place("s3://tables/sky-7.fits", "sky-model", "sky-model", Path("sky.fits"), "application/fits")
     tables.refer("file:///data/tables/sky.fits", "sky-model", "sky-model", "application/fits", size=n, sha256=digest)
 """
 
@@ -24,6 +25,7 @@ from facade.codec.json_schema import compile_message
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.tables.messages import CALIBRATION, SegmentHeader, encode, segment_record
+from facade.tables.uploads import upload
 
 SEGMENT_BYTES = 1_000_000
 CONFIRMED_WITHIN = 30.0
@@ -36,7 +38,7 @@ _CHUNK = 1_000_000
 Source = bytes | bytearray | memoryview | Path
 """A whole table, in memory or in a file."""
 Progress = Callable[[Literal["hashed", "sent"], int], None]
-"""Is told how many bytes have been hashed, and then how many have been confirmed."""
+"""Is told how many bytes have been hashed, and then how many have been confirmed, or written to their place."""
 
 
 class TableProducer:
@@ -116,6 +118,49 @@ class TableProducer:
         self._check_header(header)
         self._writer.send_durably(segment_record(header, b""), self._timeout)
         return header
+
+    def place(
+        self,
+        url: str,
+        product: str,
+        kind: str,
+        content: Source,
+        content_type: str,
+        *,
+        table: str | None = None,
+        progress: Progress = lambda what, size: None,
+    ) -> SegmentHeader:
+        """Put a table into a file or an object store, and say where it is; see `refer`.
+
+        Parameters
+        ----------
+        url
+            A new name below one of the places from which those who assemble tables take them.
+
+        Raises
+        ------
+        ValueError
+            The schema forbids something; nothing was written.
+        ConfigError
+            It cannot be put there; nothing was sent.
+        BusError
+            It is there, and not known to be on the bus: `refer` to it.
+        """
+        header = self._header(product, kind, content_type, table, 0, hashlib.sha256().hexdigest(), 0)
+        self._check_header(msgspec.structs.replace(header, url=url))
+        size, digest = 0, hashlib.sha256()
+
+        def parts() -> Iterator[bytes]:
+            nonlocal size
+            for part in read(_CHUNK):
+                yield part
+                digest.update(part)
+                size += len(part)
+                progress("sent", size)
+
+        with _reader(content) as read:
+            upload(url, parts())
+        return self.refer(url, product, kind, content_type, size=size, sha256=digest.hexdigest(), table=header.table)
 
     def _header(
         self, product: str, kind: str, content_type: str, table: str | None, size: int, sha256: str, count: int

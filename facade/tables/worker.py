@@ -13,17 +13,19 @@ worker was started again, is not known any more.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from facade.bus.port import Fenced, GroupMember, Record, Writer
 from facade.clock import Clock
 from facade.counters import StreamAccount
-from facade.errors import BusError, ConfigError
+from facade.errors import BusError
 from facade.icd.model import Icd
-from facade.tables.assembly import Assembly, Duplicate, Ended, Limits, UnderWay
-from facade.tables.claims import Claims
+from facade.tables.assembly import Assembly, Duplicate, Ended, Key, Limits, UnderWay
+from facade.tables.claims import NOT_ITS_FAULT, Claims
 from facade.tables.messages import (
     CALIBRATION,
     COMPLETE,
@@ -31,16 +33,16 @@ from facade.tables.messages import (
     TABLES,
     HeaderReader,
     Refused,
+    Said,
     SegmentHeader,
     encode,
 )
+from facade.tables.roots import without_secrets
 from facade.tables.share import ACCOUNTS, Share, recall, refusal
-from facade.tables.spool import Content, Spool
+from facade.tables.spool import Spool
+from facade.tables.summaries import Summaries, Summarise
 
 _log = logging.getLogger(__name__)
-
-Summarise = Callable[[str, str, Content], dict[str, Any] | str]
-"""Makes the summary of a table from kind, content type and content; a text is the reason why it cannot be used."""
 
 
 class Bus(Protocol):
@@ -67,6 +69,8 @@ class Pace:
     """Longest wait for the brokers to confirm what is written [s]."""
     retry: float = 0.5
     """Pause after the bus has failed [s]."""
+    turn: float = 30.0
+    """After so long what was taken waits for the next step [s]: the group must hear of us, also between references."""
 
 
 class Assembler:
@@ -94,15 +98,15 @@ class Assembler:
     ) -> None:
         self._member, self._bus, self._clock = member, bus, clock
         self._name = f"tables-{slot}"
-        self._summarise, self._claims = summarise, claims
+        self._summaries = Summaries(summarise, icd.topics[TABLES].max_bytes // 2)
+        self._claims = claims
         self._assembly = Assembly(spool, limits or Limits())
         self._pace = pace or Pace()
         self._headers = HeaderReader(icd)
         self._most_record = icd.topics[CALIBRATION].max_bytes
-        self._most_summary = icd.topics[TABLES].max_bytes // 2
         self._shares: dict[int, Share] = {}
         self._taken: Sequence[Record] = ()
-        """Records that have not been looked into: what is on `tables` could not be read."""
+        """Records that have not been looked into: what is on `tables` could not be read, or a step took long."""
         self._is_unsure = False
         """Whether a write has failed, of which nobody knows whether it will arrive."""
         self._told_at = float("-inf")
@@ -118,12 +122,13 @@ class Assembler:
             Another process has taken the slot.
         """
         try:
-            self._taken = self._taken or self._member.take(self._pace.batch, self._pace.wait)
+            self._take_more()
             self._follow()
             if self._is_unsure:
                 self._write_again()
-            records, self._taken = self._taken, ()
-            for record in records:
+            began = self._clock.monotonic()
+            while self._taken and self._clock.monotonic() - began < self._pace.turn:
+                record, *self._taken = self._taken
                 self._take(record)
             for ended in self._assembly.expire(self._clock.monotonic()):
                 self._end(ended)
@@ -140,6 +145,16 @@ class Assembler:
             self._drop(partition)
         self._member.close()
 
+    def _take_more(self) -> None:
+        """Fill up what is to be looked into; what is left of it may be of partitions that have gone meanwhile."""
+        room = self._pace.batch - len(self._taken)
+        if room > 0:
+            before = dict(self._member.assignment)
+            more = self._member.take(room, 0.0 if self._taken else self._pace.wait)
+            now = self._member.assignment
+            left = [one for one in self._taken if now.get(one.partition) == before.get(one.partition)]
+            self._taken = [*left, *more]
+
     def _follow(self) -> None:
         """Let go of partitions that went, and find out what is known of those that came."""
         wanted = self._member.assignment
@@ -152,7 +167,7 @@ class Assembler:
         recalled = recall(self._bus.read_all(TABLES), gained)
         for partition, past in recalled.items():
             for table in past.ended.values():
-                self._assembly.end((partition, table.table), table.said, refusal(table))
+                self._remember((partition, table.table), table.said, refusal(table))
             self._shares[partition] = Share(partition, wanted[partition], past, by=self._name, most=self._most_record)
         _log.info("partitions assigned worker=%s partitions=%s", self._name, sorted(self._shares))
 
@@ -211,7 +226,7 @@ class Assembler:
         if ended.content is not None:
             try:
                 seen = not ended.unseen
-                summary = self._summary(table.header, ended.content) if seen else {"note": ended.unseen}
+                summary = self._summaries.of(table.header, ended.content) if seen else {"note": ended.unseen}
             finally:
                 ended.close()
         if isinstance(summary, str):
@@ -227,20 +242,6 @@ class Assembler:
         _log.info("table ended state=%s table=%s reason=%s", state, table.header.table, refused and refused.detail)
         self._shares[table.partition].end(table, self._now_us(), refused, summary)
 
-    def _summary(self, header: SegmentHeader, content: Content) -> dict[str, Any] | str:
-        """Look into a table; whatever is in it, this does not raise."""
-        try:
-            summary = self._summarise(header.kind, header.content_type, content)
-        except (ConfigError, OSError) as error:  # a library or a disk is missing here, and nothing with the table
-            _log.warning("no summary table=%s kind=%s reason=%s", header.table, header.kind, error)
-            return {"note": f"no summary could be made: {error!s:.500}"}
-        except Exception as error:  # the bytes may be anything, and so is what a library raises
-            _log.exception("summary failed table=%s kind=%s", header.table, header.kind)
-            return f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
-        if not isinstance(summary, str) and (size := len(encode(summary))) > self._most_summary:
-            return {"note": f"the summary is too large: expected at most {self._most_summary} bytes, got {size}"}
-        return summary
-
     def _check_claim(self, share: Share, header: SegmentHeader, record: Record) -> None:
         """Verify a reference, and announce what it refers to."""
         known = self._assembly.judge(header, record.partition)
@@ -251,18 +252,25 @@ class Assembler:
         refused = found if isinstance(found, Refused) else None
         summary: dict[str, Any] | str | None = None
         if isinstance(found, memoryview):
-            summary = self._summary(header, found)
+            summary = self._summaries.of(header, found)
         elif refused is None:
             summary = {"note": "too large to be looked into where it is"}
         if isinstance(summary, str):
             refused = Refused("content", "", summary)
-        self._assembly.end((record.partition, header.table), header.said, refused)
+        self._remember((record.partition, header.table), header.said, refused)
+        if refused is not None:
+            header = msgspec.structs.replace(header, url=without_secrets(str(header.url)))
         share.refer(record, header, self._now_us(), refused, summary)
         self.account.in_flight -= 1
         if refused is None:
             self.account.used += 1
         else:
             self.account.dead_letter(refused.reason, refused.detail)
+
+    def _remember(self, key: Key, said: Said, refused: Refused | None) -> None:
+        """Remember that a table has ended, unless it may be sent again."""
+        if refused is None or refused.reason not in NOT_ITS_FAULT:
+            self._assembly.end(key, said, refused)
 
     def _write_again(self) -> None:
         """Write what a failed write was to say, except for the ends that have arrived after all."""

@@ -1,14 +1,18 @@
 """Calibration through real processes: a table in segments becomes images and offsets that any Tango client gets."""
 
+import hashlib
 import json
 
 import pytest
 import tango
 
+from facade.alerts.messages import decode_alert
 from facade.tables.content import ARROW
 from tests.conftest import Deploy
+from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.events import Subscriber
+from tests.support.tables import cut
 from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -20,6 +24,30 @@ def solve(deployment: Deployment, count: int, seed: int) -> list[str]:
     """Let a pipeline send some tables; gives their ids."""
     options = ["--count", count, "--every", 0, "--megabytes", 2, "--antennas", 8, "--seed", seed]
     return deployment.command("simulate", "calibration", *map(str, options)).split()
+
+
+def digest_of_content(proxy: tango.DeviceProxy) -> str:
+    """Give the digest of the newest table's bytes as the device gives them; why there are none, if so."""
+    try:
+        content_type, content = proxy.GetTableContent("subarray/01/gains")
+    except tango.DevFailed as failed:
+        return str(failed.args[0].desc)
+    assert content_type == ARROW
+    return hashlib.sha256(content).hexdigest()
+
+
+def lose_table(deployment: Deployment) -> None:
+    """Send a table whose bytes are not those that its producer says."""
+    (record,) = cut("lost", b"x", product="subarray/01/gains", sha256="0" * 64)
+    (header,) = record.headers
+    topics.send(deployment.bootstrap, deployment.topic("calibration"), [(record.key, record.value)], headers=[header])
+
+
+def alerts_of(deployment: Deployment) -> list[str]:
+    """Give the states of all alerts of lost tables, in their order."""
+    records = topics.read_all(deployment.bootstrap, deployment.topic("alerts"))
+    alerts = [decode_alert(record.value() or b"") for record in records]
+    return [one.state for one in alerts if one.key == ("tableLost", "subarray/01/gains")]
 
 
 def test_a_solution_is_shown_and_is_back_at_once_after_a_kill(deploy: Deploy) -> None:
@@ -51,11 +79,17 @@ def test_a_solution_is_shown_and_is_back_at_once_after_a_kill(deploy: Deploy) ->
     with pytest.raises(tango.DevFailed, match="expected the id of a complete table"):
         proxy.GetTable("nothing")
     before = proxy.digest
+    until_equal(lambda: digest_of_content(proxy), before, 10.0, "its bytes are there")
+    with pytest.raises(tango.DevFailed, match="expected the id of a complete table"):
+        proxy.GetTableContent("nothing")
 
     server.kill()
     deployment.forget_proxies()
     deployment.server("calibration")
     until_equal(lambda: deployment.read_one(DEVICE, "digest"), before, 15.0, "the solution is back")
+    until_equal(lambda: digest_of_content(deployment.proxy(DEVICE)), before, 10.0, "its bytes are back")
     assert deployment.proxy(DEVICE).gainAmplitude.shape == (8, 64)
+    lose_table(deployment)
     (later,) = solve(deployment, 1, seed=2)
     until(lambda: later in deployment.proxy(DEVICE).ListTables(), 20.0, "it goes on")
+    until_equal(lambda: alerts_of(deployment), ["ACTIVE", "CLEARED"], 20.0, "the lost one was told, and made good")

@@ -17,6 +17,7 @@ from facade.icd.load import load
 from facade.tables.assembly import Limits
 from facade.tables.claims import Claims
 from facade.tables.messages import SegmentHeader, segment_record
+from facade.tables.roots import Root
 from facade.tables.spool import Content, Spool, unnamed_file
 from facade.tables.worker import Assembler, Pace
 
@@ -50,7 +51,7 @@ class Desk:
         self.delivered: list[tuple[str, bytes]] = []
         """Kind and bytes of each table that a worker has looked into."""
         self.verdict: Callable[[bytes], dict[str, Any] | str] = lambda content: {"bytes": len(content)}
-        self.roots = [] if tmp is None else [tmp]
+        self.roots: list[Root] = [] if tmp is None else [tmp]
         self.open_file: Callable[[], BinaryIO] = unnamed_file
         self._batch, self._memory, self._limits = batch, memory, limits
         self.worker: Any = None
@@ -75,7 +76,7 @@ class Desk:
             slot="0",
             clock=self.broker.clock,
             summarise=self._summarise,
-            claims=Claims(self.roots, limit=10_000),
+            claims=Claims(self.roots, clock=self.broker.clock, limit=10_000),
             spool=self.spool,
             limits=Limits(**self._limits),
             pace=Pace(batch=self._batch),

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import tango
@@ -14,6 +15,8 @@ from facade.errors import IcdError
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
+from facade.tables.contents import Held
+from facade.tables.flow import TablesFlow
 
 ICD = load()
 NAMES = sorted(ICD.classes)
@@ -169,6 +172,36 @@ def test_every_command_is_what_the_icd_says_and_answers_before_the_bus_is_there(
             config = found[query.name]
             assert (str(config.in_type), str(config.out_type)) == (query.argument, query.result)
             assert (config.in_type_desc, config.out_type_desc) == (query.argument_description, query.result_description)
+
+
+def test_the_bytes_of_a_table_come_through_tango_as_they_are():
+    """As DevEncoded, the largest that is promised, with the media type as its format; a refusal says why."""
+    (entry,) = (one for one in ICD.classes["SdpCalibration"].queries if one.name == "GetTableContent")
+    content = bytes(range(256)) * (entry.max_bytes // 256)
+
+    class Contents:
+        def find(self, prefix, name):
+            assert prefix.startswith("subarray/")
+            if name == "nothing":
+                return "expected é"
+            return Held(SimpleNamespace(content_type="text/plain; charset=é"), content if name == "t1" else b"")
+
+    class Service:
+        tables, contents, pump = TablesFlow(ICD), Contents(), SimpleNamespace(has_read=lambda topic: True)
+
+    with context("SdpCalibration") as proxy:
+        found = {config.cmd_name: config for config in proxy.get_command_config()}
+        for query in ICD.classes["SdpCalibration"].queries:
+            config = found[query.name]
+            assert (str(config.in_type), str(config.out_type)) == (query.argument, query.result)
+            assert config.out_type_desc == query.result_description
+        with pytest.raises(tango.DevFailed, match="not read from the bus yet; try again"):
+            proxy.GetTableContent("t1")
+        FacadeDevice.service = Service()
+        assert proxy.GetTableContent("t1") == ("text/plain; charset=\\u00e9", content)
+        assert proxy.GetTableContent("t2")[1] == b""
+        with pytest.raises(tango.DevFailed, match=r"expected \\u00e9"):
+            proxy.GetTableContent("nothing")
 
 
 def test_what_the_pump_showed_meanwhile_is_not_shown_over_for_good():

@@ -462,6 +462,13 @@ FAILING: list[tuple[str, Edit, str]] = [
         query("GetCommand", argument="DevVoid"),
         of_query("GetCommand", "argument_description"),
     ),
+    ("encoded_results_are_bounded", query("GetCommand", max_bytes=1), of_query("GetCommand", "max_bytes")),
+    ("encoded_results_are_bounded", query("GetCommand", result="DevEncoded"), of_query("GetCommand", "max_bytes")),
+    (
+        "encoded_results_are_bounded",
+        query("GetCommand", result="DevEncoded", max_bytes=10**9),
+        of_query("GetCommand", "max_bytes"),
+    ),
     ("command_arguments_exist", command("Scan", argument="skan"), of_command("Scan", "argument")),
     ("command_states_exist", command("Scan", state=()), of_command("Scan", "state")),
     ("command_states_exist", command("Scan", state=("RED",)), of_command("Scan", "state")),

@@ -10,10 +10,11 @@ from facade.clock import ManualClock
 from facade.control.accounts import StreamTotals
 from facade.control.faults import Faults, is_fault
 from facade.control.health import Condition
+from facade.flow import Fault
 from facade.icd.load import load
 
 KEY = ("workerGone", "sdp-facade")
-WRONG = {KEY: ("CRITICAL", "no worker")}
+WRONG = {KEY: Fault("CRITICAL", "no worker")}
 
 
 class Bench:
@@ -25,11 +26,11 @@ class Bench:
         self.start()
 
     def start(self, *alarms: Alarm) -> None:
-        self.before = before = ToldBefore(is_fault)
+        self.before = before = ToldBefore()
         for alarm in alarms:
             assert before.fold(state_record(alarm.key, alarm), count=True) is None
         find = lambda now: self.found  # noqa: E731
-        self.own = OwnAlerts(find, before, self.bus, known=lambda: True, clock=self.clock)
+        self.own = OwnAlerts(find, before, self.bus, mine=is_fault, known=lambda: True, clock=self.clock)
 
     def look(self, times: int = 4) -> list[tuple[str, str]]:
         """Let it look some times; gives all that is on the bus."""
@@ -67,8 +68,16 @@ def test_a_fault_that_flickers_at_the_start_is_not_told(bench):
 def test_a_change_of_severity_is_told(bench):
     bench.found = WRONG
     bench.look()
-    bench.found = {KEY: ("WARNING", "fewer workers")}
+    bench.found = {KEY: Fault("WARNING", "fewer workers")}
     assert bench.look() == [("ACTIVE", "CRITICAL"), ("ACTIVE", "WARNING")]
+
+
+def test_a_severity_that_flickers_is_not_told_each_time(bench):
+    bench.found = WRONG
+    bench.look()
+    for severity in ("WARNING", "CRITICAL", "WARNING", "WARNING", "CRITICAL"):
+        bench.found = {KEY: Fault(severity, "workers come and go")}
+        assert bench.look(1) == [("ACTIVE", "CRITICAL")]
 
 
 def test_while_nothing_can_be_known_nothing_is_told(bench):
@@ -137,7 +146,7 @@ def test_what_others_told_is_left_alone(bench):
 
 
 def test_a_state_that_is_gone_or_broken_is_no_alarm():
-    before = ToldBefore(is_fault)
+    before = ToldBefore()
     alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1)
     before.fold(state_record(KEY, alarm), count=True)
     assert before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True).startswith("schema: ")
@@ -188,3 +197,28 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     assert set(faults.find(1010.0)) == {("deadLetters", "sdp-facade/alerts")}
     assert set(faults.find(1069.0)) == {("deadLetters", "sdp-facade/alerts")}
     assert faults.find(1071.0) == {}
+
+
+def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):
+    bench.found = {KEY: Fault("ALARM", "t1 is lost", 1000)}
+    assert not bench.own.has_told(KEY, 1000)
+    assert bench.look() == [("ACTIVE", "ALARM")]
+    assert bench.own.has_told(KEY, 1000)
+    assert not bench.own.has_told(KEY, 1001)
+    bench.found = {KEY: Fault("ALARM", "t2 is lost", 2000)}
+    bench.look()
+    bench.found = {KEY: Fault("ALARM", "t1 is lost", 1000)}
+    bench.look()
+    assert [(one.raised_at, one.text) for one in bench.alerts()] == [(1000, "t1 is lost"), (2000, "t2 is lost")]
+    bench.found = {}
+    bench.look()
+    assert bench.alerts()[-1].raised_at == 2000
+    assert bench.own.has_told(KEY, 2000)
+
+
+def test_what_was_told_is_known_after_a_restart_though_it_has_cleared(bench):
+    alarm = Alarm(condition=KEY[0], source=KEY[1], state="RTNUN", through=9, source_raised_at=1000)
+    bench.start(alarm)
+    assert bench.own.has_told(KEY, 1000)
+    bench.before.fold(state_record(KEY, None), count=True)
+    assert not bench.own.has_told(KEY, 1000)

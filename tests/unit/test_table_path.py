@@ -6,13 +6,14 @@ from facade.simulate.calibration import PointingSeries, SolutionScenario, Soluti
 from facade.tables.content import ARROW, JSON, encode, encode_pointing, summarise
 from facade.tables.flow import TablesFlow
 from facade.tables.producer import TableProducer
+from facade.tables.summaries import Summaries
 from tests.support.tables import ICD, Desk
 
 
 @pytest.mark.parametrize("memory", [0, 10**7])
 def test_devices_get_the_summary_of_what_was_sent(memory):
     with Desk(memory=memory) as bench:
-        bench.worker._summarise = summarise
+        bench.worker._summaries = Summaries(summarise, 1_000_000)
         tables = TableProducer(bench.bus.writer(), bench.broker.clock, icd=ICD)
         solution = SolutionSeries(SolutionScenario(seed=1, antennas=4, channels=50)).next(10**15)
         content = encode(solution)

@@ -1,0 +1,58 @@
+"""Which metrics are beyond the limits that the ICD gives them, to be told as alerts.
+
+A metric that has stopped, or has no number, is not beyond its limits: that it is ATTR_INVALID is another matter.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from facade.bus.port import BusHealth
+from facade.flow import Fault, FaultKey
+from facade.icd.model import Limits
+from facade.quality.panel import QualityPanel
+from facade.reading import Quality
+
+QUALITY_LOW = "qualityLow"
+"""Condition of the ICD."""
+
+_SEVERITIES = {Quality.WARNING: "WARNING", Quality.ALARM: "ALARM"}
+_WORDS = {
+    "min_warning": "above {:g}",
+    "max_warning": "below {:g}",
+    "min_alarm": "above {:g} in any case",
+    "max_alarm": "below {:g} in any case",
+}
+
+
+class Excesses:
+    """Finds the metrics that are beyond their limits now.
+
+    Parameters
+    ----------
+    panels
+        Those that know the metrics.
+    """
+
+    def __init__(self, panels: Sequence[QualityPanel], health: BusHealth) -> None:
+        self._panels = panels
+        self._prefixes = tuple(f"subarray/{panel.subarray:02d}/" for panel in panels)
+        self._health = health
+
+    def is_excess(self, key: FaultKey) -> bool:
+        """Tell whether a condition and source are of the kind that is found here."""
+        condition, source = key
+        return condition == QUALITY_LOW and source.startswith(self._prefixes)
+
+    def find(self, now: float) -> dict[FaultKey, Fault] | None:
+        """Give the excesses by condition and metric; None while no metric can come."""
+        return dict(self._find()) if self._health.connected else None
+
+    def _find(self) -> Iterator[tuple[FaultKey, Fault]]:
+        for prefix, panel in zip(self._prefixes, self._panels, strict=True):
+            for name, reading, limits in panel.beyond():
+                text = f"{name}: expected {_in_words(limits)}, got {reading.value}"
+                yield (QUALITY_LOW, prefix + name), Fault(_SEVERITIES[reading.quality], text)
+
+
+def _in_words(limits: Limits) -> str:
+    given = ((words, getattr(limits, name)) for name, words in _WORDS.items())
+    return ", ".join(words.format(limit) for words, limit in given if limit is not None)

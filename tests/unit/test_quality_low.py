@@ -1,0 +1,104 @@
+"""A metric beyond its limits is an alert: told once it lasts, cleared when it is back or not measured any more."""
+
+import math
+from typing import Any
+
+import pytest
+
+from facade.alerts.messages import Alarm, decode_alert, state_record
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.icd.load import load
+from facade.service.assembly import assemble
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.metrics import metric
+
+ICD = load()
+METRIC = "flaggedFraction"
+SOURCE = f"subarray/01/{METRIC}"
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.start()
+
+    def start(self) -> None:
+        """Start the device server, as after a kill."""
+        self.bus = MemoryBus(self.broker)
+        devices = {"SdpQuality": ["mid-sdp/quality/01", "mid-sdp/quality/02"]}
+        self.pump = assemble(
+            ICD, Settings(), devices, Sink(), self.bus, instance="q", clock=self.clock, versions={"versionId": "1"}
+        ).pump
+        self.reader = self.pump._open()
+
+    def measure(self, *values: float | None, seconds: float = 6.0, **changes: Any) -> list[tuple[str, str, str]]:
+        """Measure values in turn, four a second (None: nothing); gives all alerts so far."""
+        for number in range(round(seconds * 4)):
+            value = values[number % len(values)]
+            if value is not None:
+                now_us = round(self.clock.now() * 1e6)
+                self.broker.append(metric(METRIC, value, **{"time": now_us, **changes}))
+            self.pump.cycle(self.reader)
+            self.clock.sleep(0.25)
+        return [(one.source, one.state, one.severity) for one in self.alerts()]
+
+    def alerts(self) -> list[Any]:
+        return [decode_alert(record.value) for record in self.broker.read("alerts")]
+
+
+RAISED, WORSE, CLEARED = (
+    (SOURCE, *rest) for rest in (("ACTIVE", "WARNING"), ("ACTIVE", "ALARM"), ("CLEARED", "ALARM"))
+)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_beyond_its_limits_worse_and_back(bench):
+    assert bench.measure(0.1) == []
+    assert bench.measure(0.4) == [RAISED]
+    assert bench.measure(0.9) == [RAISED, WORSE]
+    assert bench.measure(0.1) == [RAISED, WORSE, CLEARED]
+    raised, worse, _ = bench.alerts()
+    assert raised.condition in ICD.conditions
+    assert raised.text == f"{METRIC}: expected below 0.3, below 0.7 in any case, got 0.4"
+    assert raised.raised_at == worse.raised_at
+
+
+def test_what_only_flickers_is_no_alert_and_no_worse_one(bench):
+    assert bench.measure(0.1, 0.1, 0.1, 0.1, 0.4, 0.4, 0.4, 0.4, seconds=20.0) == []
+    assert bench.measure(0.4) == [RAISED]
+    assert bench.measure(*[0.4] * 4, *[0.9] * 4, seconds=20.0) == [RAISED]
+
+
+@pytest.mark.parametrize("then", [None, math.nan])
+def test_what_nobody_measures_any_more_is_cleared(bench, then):
+    bench.measure(0.9)
+    assert bench.measure(then, seconds=12.0) == [WORSE, CLEARED]
+
+
+def test_while_no_metric_can_come_nothing_is_cleared(bench):
+    bench.measure(0.9)
+    bench.bus.health.connected = False
+    assert bench.measure(None, seconds=20.0) == [WORSE]
+
+
+def test_each_subarray_has_its_own(bench):
+    other = "subarray/02/flaggedFraction"
+    assert bench.measure(0.9, seconds=5.0, subarray=2) == [(other, "ACTIVE", "ALARM")]
+    assert bench.measure(0.9, seconds=12.0)[1:] == [WORSE, (other, "CLEARED", "ALARM")]
+
+
+def test_after_a_restart_it_is_not_told_again_and_cleared_when_it_is_back(bench):
+    bench.measure(0.9)
+    alarm = Alarm(condition="qualityLow", source=SOURCE, state="UNACK", through=1, source_sequence=1, severity="ALARM")
+    bench.broker.append(state_record(alarm.key, alarm))
+    bench.start()
+    assert bench.measure(0.9) == [WORSE]
+    assert bench.measure(0.1) == [WORSE, CLEARED]

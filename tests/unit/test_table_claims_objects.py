@@ -1,0 +1,261 @@
+"""References to object stores and web servers: only what is below an allowed URL, and it may fail in between."""
+
+import errno
+import hashlib
+import sys
+import tracemalloc
+from threading import Event
+
+import fsspec
+import pytest
+
+import facade.tables.claims
+from facade.clock import ManualClock
+from facade.tables.claims import Claims
+from facade.tables.messages import Refused
+from facade.tables.roots import parse_roots
+from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
+
+CONTENT = b"table" * 500
+SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
+URL = f"{SCHEME}://bucket/tables/a"
+HALF = CONTENT[:1000]
+WHOLE = (SIZE, [HALF, CONTENT[1000:]])
+
+
+@pytest.fixture(autouse=True)
+def faulty():
+    fsspec.register_implementation(SCHEME, Faulty, clobber=True)
+
+
+def claims(*roots: str, **settings) -> Claims:
+    return Claims(parse_roots(":".join(roots or (f"{SCHEME}://bucket/tables",))), clock=ManualClock(), **settings)
+
+
+def check(checker: Claims, url: str = URL, size: int = SIZE, sha256: str = DIGEST) -> str:
+    """Give the reason of a refusal, or the content."""
+    found = checker.look(url, size, sha256)
+    if isinstance(found, Refused):
+        assert "HUSHHUSH" not in found.detail
+        return found.reason
+    return bytes(found).decode()
+
+
+@pytest.mark.parametrize(
+    "root", ["memory://bucket/tables", "memory://bucket", "memory://bucket/", "/x:memory://bucket/tables/:/y"]
+)
+def test_an_object_below_the_root_is_taken(root):
+    for name in ("t", "sub/a b", "sub/a%20b", "sub//x", "a:b,c=d+e~f'*[g]"):
+        fsspec.filesystem("memory").pipe(f"bucket/tables/{name}", CONTENT)
+        assert check(claims(root), f"memory://bucket/tables/{name}") == CONTENT.decode()
+        assert check(claims(root), f"memory://bucket/tables/{name}", size=SIZE - 1) == "size"
+        assert check(claims(root), f"memory://bucket/tables/{name}", size=SIZE + 1) == "size"
+        assert check(claims(root), f"memory://bucket/tables/{name}", sha256="0" * 64) == "digest"
+    assert check(claims(root, limit=100), "memory://bucket/tables/t") == "too-large"
+    assert check(claims(root), "memory://bucket/tables/nothing") == "missing"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("faulty://bucket/other/a", "forbidden"),
+        ("faulty://bucket/tables", "forbidden"),
+        ("faulty://bucket/tables/", "forbidden"),
+        ("faulty://bucket/tables2/a", "forbidden"),
+        ("faulty://bucket2/tables/a", "forbidden"),
+        ("faulty://Bucket/tables/a", "forbidden"),
+        ("faulty://bucket.evil/tables/a", "forbidden"),
+        ("faulty://bucket:80/tables/a", "forbidden"),
+        ("faulty:///bucket/tables/a", "forbidden"),
+        ("faulty:bucket/tables/a", "forbidden"),
+        ("faulty:/bucket/tables/a", "forbidden"),
+        ("faulty://bucket//tables/a", "forbidden"),
+        ("faulty://bucket\\tables/a", "forbidden"),
+        ("faulty://bucket/Tables/a", "forbidden"),
+        ("faulty://bucket/%74ables/a", "forbidden"),
+        ("faulty://user@bucket/tables/a", "forbidden"),
+        ("faulty://user:HUSHHUSH@bucket/tables/a", "forbidden"),
+        ("faulty://user:HUSH/HUSHHUSH@bucket/tables/a", "forbidden"),
+        ("faulty://bucket@evil/tables/a", "forbidden"),
+        ("faulty://bucket/tables/a?key=HUSHHUSH", "forbidden"),
+        ("faulty://bucket/tables/a?", "forbidden"),
+        ("faulty://bucket/tables/a#HUSHHUSH", "forbidden"),
+        ("faulty://bucket/tables/../secret", "forbidden"),
+        ("faulty://bucket/tables/..", "forbidden"),
+        ("faulty://bucket/tables/./a", "forbidden"),
+        ("faulty://bucket/tables/%2e%2e/secret", "forbidden"),
+        ("faulty://bucket/tables/.%2E/secret", "forbidden"),
+        ("faulty://bucket/tables/..%2fsecret", "forbidden"),
+        ("faulty://bucket/tables/%252e%252e%252fsecret", "forbidden"),
+        ("faulty://bucket/tables/..\\secret", "forbidden"),
+        ("faulty://bucket/tables/..%5csecret", "forbidden"),
+        ("faulty://bucket/tables/..;x/secret", "forbidden"),
+        ("faulty://bucket/tables/..%3bx/secret", "forbidden"),
+        ("faulty://bucket/tables/a\0", "forbidden"),
+        ("faulty://bucket/tables/a%00", "forbidden"),
+        ("faulty://bucket/tables/a%0d%0aHost:x", "forbidden"),
+        ("faulty://bucket/tables/.\t./a", "forbidden"),
+        ("faulty://bucket/tables/%ff", "forbidden"),
+        ("faulty://[/tables/a", "forbidden"),
+        ("faulty://bucket/tables/" + "../" * 600, "forbidden"),
+        (" faulty://bucket/tables/a", "not-configured"),
+        ("faulty2://bucket/tables/a", "not-configured"),
+        ("simplecache::faulty://bucket/tables/a", "not-configured"),
+        ("filecache::file:///etc/passwd", "not-configured"),
+        ("file:///etc/passwd", "not-configured"),
+        ("local:///etc/passwd", "not-configured"),
+        ("memory://bucket/tables/a", "not-configured"),
+        ("http://169.254.169.254/latest/meta-data", "not-configured"),
+        ("bucket/tables/a", "not-configured"),
+        ("", "not-configured"),
+    ],
+)
+def test_all_else_is_refused_without_being_asked_for(url, reason):
+    Faulty.follow(WHOLE)
+    assert check(claims(), url) == reason
+    assert Faulty.opened == []
+
+
+def test_chains_of_fsspec_are_names_like_any_other():
+    Faulty.follow(WHOLE)
+    assert check(claims(), "faulty://bucket/tables/a::file:///etc/passwd") == CONTENT.decode()
+    assert Faulty.opened == ["faulty://bucket/tables/a::file:///etc/passwd"]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected", "attempts"),
+    [
+        pytest.param([WHOLE], "", 1, id="whole"),
+        pytest.param([(None, [CONTENT])], "", 1, id="a place that does not say the size"),
+        pytest.param([FileNotFoundError("HUSHHUSH")], "missing", 1, id="not there"),
+        pytest.param([OSError(errno.ENOENT, "x")], "missing", 1, id="not there, by number"),
+        pytest.param([StatusError(404)], "missing", 1, id="not there, by status"),
+        pytest.param([PermissionError("HUSHHUSH")], "denied", 1, id="no access"),
+        pytest.param([StatusError(401)], "denied", 1, id="no key"),
+        pytest.param([StatusError(403)], "denied", 1, id="no access, by status"),
+        pytest.param([IsADirectoryError("x")], "forbidden", 1, id="a directory"),
+        pytest.param([(SIZE + 1, [CONTENT])], "size", 1, id="says another size"),
+        pytest.param([(SIZE, [CONTENT, b"x"])], "size", 1, id="longer than it says"),
+        pytest.param([(None, [CONTENT, b"x"])], "size", 1, id="longer than announced"),
+        pytest.param([(None, [HALF])], "size", 1, id="shorter than announced"),
+        pytest.param([(SIZE, [HALF, b"?" * (SIZE - 1000)])], "digest", 1, id="changes between reads"),
+        pytest.param([IO_ERROR, TimeoutError("HUSHHUSH"), ConnectionError(), WHOLE], "", 4, id="opens in the end"),
+        pytest.param([StatusError(503), StatusError(429), WHOLE], "", 3, id="a busy server"),
+        pytest.param([(SIZE, [HALF, IO_ERROR]), WHOLE], "", 2, id="an error in the middle"),
+        pytest.param([(SIZE, [HALF]), WHOLE], "", 2, id="the end in the middle"),
+        pytest.param([(SIZE, [HALF, FileNotFoundError("x")])], "missing", 1, id="goes in the middle"),
+        pytest.param([(SIZE, [HALF, IO_ERROR])], "unavailable", 6, id="an error in the middle each time"),
+        pytest.param([TimeoutError()], "unavailable", 6, id="a time-out each time"),
+        pytest.param([RuntimeError("HUSHHUSH")], "unavailable", 6, id="whatever a library raises"),
+    ],
+)
+def test_what_may_pass_is_tried_again_and_the_rest_is_not(script, expected, attempts):
+    Faulty.follow(*script)
+    assert check(claims()) == (expected or CONTENT.decode())
+    assert len(Faulty.opened) == attempts
+
+
+def test_no_more_is_read_than_one_byte_beyond_the_announced_size():
+    Faulty.follow((None, [bytes(1_000_000)] * 10))
+    assert check(claims(), size=1_500_000) == "size"
+    assert Faulty.given == 1_500_001
+    Faulty.follow((10_000_000, [bytes(1_000_000)] * 10))
+    assert check(claims()) == "size"
+    assert Faulty.given <= SIZE + 1
+
+
+def test_memory_does_not_grow_with_the_table(monkeypatch):
+    monkeypatch.setattr(facade.tables.claims, "_MOST_LOOKED_INTO", 1_000_000)
+    size = 25_000_000
+    digest = hashlib.sha256(bytes(size)).hexdigest()
+    Faulty.follow((size, [lambda: bytes(1_000_000)] * 25))
+    tracemalloc.start()
+    try:
+        assert claims().look(URL, size, digest) is None
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()
+    assert Faulty.given == size
+
+
+def test_a_place_that_says_nothing_is_not_waited_for():
+    free = Event()
+    Faulty.follow((SIZE, [HALF, until(free)]))
+    assert check(claims(silence=0.02)) == "unavailable"
+    assert len(Faulty.opened) == 6
+    free.set()
+
+
+def test_one_that_trickles_is_given_up():
+    clock = ManualClock()
+    checker = Claims(parse_roots(f"{SCHEME}://bucket/tables"), clock=clock, patience=10.0)
+    Faulty.follow((SIZE, [lambda: (clock.sleep(1), CONTENT[:1])[1]] * SIZE))
+    assert check(checker) == "unavailable"
+    assert len(Faulty.opened) == 1
+
+
+@pytest.mark.parametrize(("missing", "package"), [("fsspec", "[objects]"), ("absent", "absent_fs")])
+def test_what_is_to_be_installed_is_said(monkeypatch, missing, package):
+    if missing == "fsspec":
+        monkeypatch.setitem(sys.modules, "fsspec", None)
+    else:
+        what = "Install absent_fs to access Absent"
+        fsspec.register_implementation("absent", "absent_fs.core.Absent", clobber=True, errtxt=what)
+    refused = claims("absent://bucket").look("absent://bucket/x", SIZE, DIGEST)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, package in refused.detail) == ("not-configured", True)
+
+
+def test_a_web_server_is_read_and_not_followed_elsewhere():
+    good = (200, {}, CONTENT)
+    with web_server({"/secret": [good]}) as (other, asked_elsewhere):
+        away = (302, {"Location": f"http://{other}/secret"}, b"")
+        answers = {
+            "/tables/a%20b": [good],
+            "/tables/busy": [(503, {}, b""), good],
+            "/tables/cut": [(200, {"Content-Length": "9999"}, CONTENT), good],
+            "/tables/away": [away],
+            "/tables/inside": [(302, {"Location": "/secret"}, b"")],
+            "/tables/shut": [(403, {}, b"")],
+            "/tables/endless": [(200, {}, CONTENT * 1000)],
+            "/tables/short": [(200, {}, HALF)],
+            "/secret": [good],
+        }
+        with web_server(answers) as (host, asked):
+            found = {}
+            for name in ("a%20b", "busy", "cut", "away", "inside", "shut", "endless", "short", "nothing"):
+                found[name] = check(claims(f"http://{host}/tables"), f"http://{host}/tables/{name}")
+                found[name] = "good" if found[name] == CONTENT.decode() else found[name]
+            assert check(claims(f"http://{host}/tables"), f"http://{other}/secret") == "forbidden"
+    assert found == {
+        "a%20b": "good",
+        "busy": "good",
+        "cut": "good",
+        "away": "forbidden",
+        "inside": "forbidden",
+        "shut": "denied",
+        "endless": "size",
+        "short": "size",
+        "nothing": "missing",
+    }
+    assert (asked_elsewhere, "/secret" in asked) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(errno.EMFILE, ""), (errno.EIO, ""), (errno.ESTALE, ""), (errno.EACCES, "denied"), (errno.ENOENT, "missing")],
+)
+@pytest.mark.parametrize("call", ["open", "read"])
+def test_passing_troubles_of_this_host_are_tried_again(tmp_path, monkeypatch, call, number, expected):
+    (tmp_path / "t").write_bytes(CONTENT)
+    troubles = [OSError(number, "x")] * 2
+    real = getattr(__import__("os"), call)
+
+    def fail(*args, **kwargs):
+        if troubles:
+            raise troubles.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(f"facade.tables.files.os.{call}", fail)
+    assert check(claims(str(tmp_path)), f"file://{tmp_path}/t") == (expected or CONTENT.decode())
+    monkeypatch.undo()

@@ -1,0 +1,132 @@
+"""The worker and references in stores: what was not the table's fault may be sent again, and the group hears of it."""
+
+import hashlib
+import logging
+
+import fsspec
+import pytest
+
+from facade.bus.memory import MemoryGroupMember
+from facade.tables.messages import SegmentHeader, segment_record
+from facade.tables.roots import parse_roots
+from tests.support.stores import IO_ERROR, SCHEME, Faulty
+from tests.support.tables import Desk, cut
+
+CONTENT = b"table" * 500
+SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
+URL = f"{SCHEME}://bucket/tables/a"
+GOOD = (SIZE, [CONTENT])
+
+
+@pytest.fixture
+def desk():
+    fsspec.register_implementation(SCHEME, Faulty, clobber=True)
+    with Desk() as bench:
+        bench.roots = parse_roots(f"{SCHEME}://bucket/tables")
+        bench.start()
+        yield bench
+
+
+def refer(url: str = URL, table: str = "t", **fields):
+    said = {"size": SIZE, "sha256": DIGEST, "product": "p", **fields}
+    return segment_record(
+        SegmentHeader(table=table, kind="gains", content_type="x/y", index=0, count=0, sent_at=1, url=url, **said), b""
+    )
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_unavailable_may_be_sent_again_under_its_id(desk, is_restarted):
+    Faulty.follow(*[IO_ERROR] * 6, GOOD)
+    desk.run([refer()])
+    assert [one["reason"].partition(":")[0] for one in desk.said("FAILED")] == ["unavailable"]
+    if is_restarted:
+        desk.start()
+    desk.run([refer(), refer()])
+    assert desk.delivered == [("gains", CONTENT)]
+    assert len(desk.said("COMPLETE")) == 1
+    assert desk.totals() == {
+        "consumed": 3, "used": 1, "dead_lettered": 1, "unavailable": 1, "suppressed": 1, "duplicate": 1
+    }  # fmt: skip
+    desk.start()
+    desk.run([refer()])
+    assert len(desk.said("COMPLETE")) == 1, "its last word counts, whatever was said of it before"
+
+
+def test_what_is_wrong_stays_wrong_under_its_id(desk):
+    Faulty.follow(FileNotFoundError(), GOOD)
+    desk.run([refer(), refer()])
+    desk.start()
+    desk.run([refer()])
+    assert (desk.delivered, desk.reasons(), len(Faulty.opened)) == ([], ["missing"], 1)
+
+
+def test_a_store_that_is_away_hides_no_neighbour(desk):
+    Faulty.follow(TimeoutError())
+    desk.run([*cut("u", b"x" * 30), refer(), *cut("v", b"y" * 30)])
+    assert [one["table"] for one in desk.said("COMPLETE")] == ["u", "v"]
+    assert desk.reasons() == ["unavailable"]
+
+
+def test_no_secret_is_written_down(desk, caplog):
+    caplog.set_level(logging.DEBUG)
+    Faulty.follow(OSError("HUSHHUSH"))
+    desk.run(
+        [
+            refer(),
+            refer(f"{SCHEME}://me:HUSHHUSH@bucket/tables/a", "u"),
+            refer(f"{URL}?X-Amz-Signature=HUSHHUSH", "v"),
+            refer("s3://me:HUSHHUSH@bucket/a", "w"),
+            refer("file://me:HUSHHUSH@host/a", "x"),
+        ]
+    )
+    written = [*desk.broker.read("tables"), *desk.broker.read("accounts")]
+    assert len(desk.said("FAILED")) == 5
+    assert b"HUSHHUSH" not in b"".join(record.value or b"" for record in written)
+    assert "HUSHHUSH" not in repr(desk.letters())
+    assert "HUSHHUSH" not in caplog.text
+
+
+def test_the_group_hears_of_a_worker_between_references_that_take_long(desk, monkeypatch):
+    """It gives up on a member that takes nothing for five minutes."""
+    clock, silences = desk.broker.clock, []
+    heard = clock.monotonic()
+
+    def take(self, limit, timeout):
+        nonlocal heard
+        silences.append(clock.monotonic() - heard)
+        heard = clock.monotonic()
+        return taken(self, limit, timeout)
+
+    def slow():
+        clock.sleep(140)
+        return CONTENT
+
+    taken = MemoryGroupMember.take
+    monkeypatch.setattr(MemoryGroupMember, "take", take)
+    Faulty.follow((SIZE, [slow]))
+    records = [refer(table=f"t{number}", product=f"p{number}") for number in range(20)]
+    desk.run(records)
+    assert len(desk.said("COMPLETE")) == 20
+    assert max(silences) < 200
+    assert desk.totals()["used"] == 20
+    assert sum(desk.committed(partition) for partition in range(8)) == 20
+
+
+def test_what_waits_is_forgotten_with_its_partition(desk):
+    clock = desk.broker.clock
+
+    def slow():
+        clock.sleep(140)
+        return CONTENT
+
+    Faulty.follow((SIZE, [slow]))
+    desk.send(*[refer(table=f"t{number}", product=f"p{number}") for number in range(12)])
+    desk.worker.step()
+    assert len(desk.said("COMPLETE")) == 1
+    partitions = set(desk.member.assignment)
+    desk.member.assign([])
+    desk.member.take(0, 0.0)
+    desk.member.assign(partitions)
+    desk.work(40)
+    assert sorted(one["table"] for one in desk.said("COMPLETE")) == sorted(f"t{number}" for number in range(12))
+    assert desk.totals() == {"consumed": 12, "used": 12}, "none came twice"

@@ -1,0 +1,287 @@
+"""The bytes of small tables beside the device: fetched in the background, checked, bounded, and given at once."""
+
+import hashlib
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from facade.bus.memory import MemoryBus, MemoryReader
+from facade.bus.port import Record
+from facade.icd.load import load
+from facade.tables.claims import Claims
+from facade.tables.contents import Contents, Held
+from facade.tables.flow import TablesFlow
+from facade.tables.messages import SegmentHeader, segment_record
+from tests.support.tables import Desk, cut
+from tests.support.waiting import until
+
+ICD = load()
+FIRST, SECOND = "subarray/01/", "subarray/02/"
+GAINS = f"{FIRST}gains"
+MOST = 1000
+CONTENT = bytes(range(250))
+
+
+class Bench:
+    """An assembling worker that announces tables, and one device server's side of them."""
+
+    def __init__(self, tmp: Path) -> None:
+        self.desk = Desk(tmp)
+        self.clock, self.broker = self.desk.broker.clock, self.desk.broker
+        self.known = True
+        self.tmp = tmp
+        self.start()
+
+    def start(self) -> None:
+        """Start the device server, as after a kill."""
+        self.flow, self.bus, self._read = TablesFlow(ICD), MemoryBus(self.broker), 0
+        self.contents = Contents(
+            self.flow,
+            [FIRST, SECOND],
+            self.bus,
+            ICD,
+            most=MOST,
+            claims=Claims([self.tmp]),
+            known=lambda: self.known,
+            clock=self.clock,
+        )
+        self.hear()
+
+    def hear(self) -> None:
+        """Let the flow take what has been announced since."""
+        for record in self.broker.read("tables")[self._read :]:
+            self._read += 1
+            assert self.flow.fold(record, count=True) in (None, "-tombstone")
+
+    def send(self, *records: Record) -> None:
+        self.desk.run(records)
+        self.hear()
+
+    def table(self, name: str, content: bytes = CONTENT, product: str = GAINS, **more: Any) -> None:
+        """Send a table; what is in it is of a kind that nobody looks into."""
+        self.clock.sleep(1.0)
+        self.send(*cut(name, content, product=product, kind="sky", **more))
+
+    def fetch(self, most: int = 20) -> int:
+        """Fetch all that is wanted; gives in how many steps."""
+        for steps in range(most):
+            if not self.contents.step():
+                return steps
+        raise AssertionError("it goes on and on")
+
+    def find(self, name: str = GAINS, prefix: str = FIRST) -> Held | str:
+        return self.contents.find(prefix, name)
+
+    def content(self, name: str = GAINS, prefix: str = FIRST) -> bytes:
+        found = self.find(name, prefix)
+        assert isinstance(found, Held), found
+        return found.content
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    with made.desk:
+        yield made
+
+
+def test_a_small_table_is_given_by_its_product_and_its_id_once_it_was_fetched(bench):
+    bench.table("t1")
+    assert bench.find() == f"t1 of {GAINS} is being fetched; try again"
+    assert bench.fetch() == 1
+    assert bench.content() == bench.content("t1") == CONTENT
+    assert bench.fetch() == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"y" * MOST])
+def test_of_any_size_up_to_the_largest(bench, content):
+    bench.table("t1", content, segment=400)
+    bench.fetch()
+    assert bench.content() == content
+
+
+def test_segments_in_any_order_and_between_those_of_others(bench):
+    first, other = (cut(f"t{n}", CONTENT[::n], product=GAINS, kind="sky") for n in (1, -1))
+    mixed = [record for pair in zip(reversed(first), other, strict=True) for record in pair]
+    bench.send(*mixed[:7], Record(topic="calibration", key=GAINS.encode(), value=b"no header"), *mixed[7:])
+    bench.fetch()
+    assert bench.content() == bench.content("t-1") == CONTENT[::-1]
+
+
+def test_it_is_back_after_a_restart_and_not_before_all_is_read(bench):
+    bench.table("t1")
+    bench.fetch()
+    bench.known = False
+    bench.start()
+    assert bench.fetch() == 0
+    bench.known = True
+    bench.fetch()
+    assert bench.content() == CONTENT
+
+
+def test_a_larger_one_is_refused_and_never_fetched(bench):
+    bench.table("t1", bytes(MOST + 1), segment=500)
+    assert bench.fetch() == 0
+    wanted = f"expected a table of at most 1000 bytes, got t1 of 1001; fetch it with `sdp-facade tables get {GAINS}`"
+    assert bench.find().startswith(wanted)
+
+
+def test_a_name_that_is_not_known_or_of_another_subarray(bench):
+    bench.table("t1")
+    bench.fetch()
+    assert f"or one of its products ({GAINS}), got 'nothing'" in bench.find("nothing")
+    for name in (GAINS, "t1"):
+        assert "expected the id of a complete table of this subarray" in bench.find(name, SECOND)
+
+
+def test_a_newer_table_takes_the_place_once_it_is_there(bench):
+    """Until then the one before it is given by its id: who has asked for its digest has a moment to get it."""
+    bench.table("t1")
+    bench.fetch()
+    bench.table("t2", b"newer")
+    assert bench.find() == f"t2 of {GAINS} is being fetched; try again"
+    assert bench.content("t1") == CONTENT
+    assert "expected the id" in bench.find("t1", SECOND)
+    bench.fetch()
+    assert bench.content() == bench.content("t2") == b"newer"
+    assert "expected the id" in bench.find("t1")
+
+
+def test_what_does_not_have_the_announced_digest_is_not_given(bench):
+    bench.table("t1")
+    tamper(bench, lambda value: bytes(len(value)))
+    bench.fetch()
+    assert "could not be fetched: digest: expected the digest" in bench.find()
+    assert "sdp-facade tables get" in bench.find()
+
+
+def test_what_is_not_on_the_bus_any_more_is_said_and_not_sought_all_the_time(bench):
+    bench.table("t1")
+    tamper(bench, lambda value: None)
+    assert bench.fetch() == 1
+    assert "are not on calibration any more" in bench.find()
+    bench.clock.sleep(599.0)
+    assert bench.fetch() == 0
+    bench.clock.sleep(1.0)
+    assert bench.fetch() == 1
+    bench.table("t2", b"newer")
+    bench.fetch()
+    assert bench.content() == b"newer"
+
+
+def tamper(bench: Bench, change: Any) -> None:
+    """Change the values of all segments where they are; None: they are no segments any more."""
+    for (topic, _), log in bench.broker.logs.items():
+        if topic == "calibration":
+            for at, record in enumerate(log):
+                value = change(record.value)
+                log[at] = replace(record, value=value, headers=record.headers if value is not None else ())
+
+
+def test_a_broker_that_is_away_is_asked_again_and_again(bench):
+    bench.table("t1")
+    bench.bus.away = True
+    assert bench.fetch() == 1
+    assert "could not be fetched: the broker in memory plays dead" in bench.find()
+    bench.bus.away, bench.bus.health.connected = False, False
+    bench.clock.sleep(2.0)
+    assert bench.fetch() == 0
+    bench.bus.health.connected = True
+    bench.fetch()
+    assert bench.content() == CONTENT
+
+
+def test_a_broker_that_says_nothing_does_not_hold_up_the_next_table_for_ever(bench, monkeypatch):
+    bench.table("t1")
+    bench.bus.waits = True
+    monkeypatch.setattr(MemoryReader, "take", lambda self, limit, timeout: bench.clock.sleep(timeout) or [])
+    monkeypatch.setattr(MemoryReader, "caught_up", lambda self, topic: False)
+    assert bench.fetch() == 1
+    assert "nothing came from the bus for 10 s" in bench.find()
+    asked = iter([False, False, True])
+    bench.clock.sleep(2.0)
+    assert bench.contents.step(lambda: next(asked))  # told to end meanwhile: nothing is known to be wrong
+    assert next(asked, None) is None
+
+
+def test_the_newest_ones_are_held_up_to_a_total_for_each_subarray(bench):
+    for number in range(6):
+        bench.table(f"t{number}", bytes([number]) * MOST, f"{FIRST}p{number}", segment=500)
+    bench.table("other", bytes(MOST), f"{SECOND}p", segment=500)
+    bench.table("small", b"x", f"{FIRST}small")
+    bench.fetch()
+    held = [number for number in range(6) if isinstance(bench.find(f"t{number}"), Held)]
+    assert held == [3, 4, 5]  # with the small one, a fourth would be more than 4 * MOST
+    assert bench.content("small") == b"x"
+    assert bench.content("other", SECOND) == bytes(MOST)
+    assert "expected one of the newest tables with 4000 bytes in all, got t2; fetch it with" in bench.find("t2")
+    bench.table("t2-again", b"y" * MOST, f"{FIRST}p2", segment=500)
+    bench.fetch()
+    assert [n for n in range(6) if isinstance(bench.find(f"{FIRST}p{n}"), Held)] == [2, 4, 5]
+
+
+def test_a_product_that_is_removed_is_dropped(bench):
+    bench.table("t1")
+    bench.fetch()
+    bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=None))
+    bench.hear()
+    bench.fetch()
+    assert "expected the id" in bench.find()
+    assert "expected the id" in bench.find("t1")
+
+
+def test_a_reference_is_read_where_it_is(bench, tmp_path):
+    file = tmp_path / "gains.arrow"
+    file.write_bytes(CONTENT)
+    header = SegmentHeader(
+        table="t1",
+        product=GAINS,
+        kind="sky",
+        content_type="x/y",
+        index=0,
+        count=0,
+        size=len(CONTENT),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        sent_at=1,
+        url=file.as_uri(),
+    )
+    bench.send(segment_record(header, b""))
+    bench.fetch()
+    assert bench.content() == CONTENT
+    bench.start()
+    file.write_bytes(CONTENT[::-1])
+    bench.fetch()
+    assert "could not be fetched: digest: " in bench.find()
+
+
+def test_an_announcement_that_does_not_say_where_is_no_reason_to_fail(bench):
+    bench.table("t1")
+    said = bench.desk.said("COMPLETE")[0]
+    del said["first_offset"]
+    bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=json.dumps(said).encode()))
+    bench.hear()
+    bench.fetch()
+    assert "it is not known where it is" in bench.find()
+
+
+def test_the_thread_fetches_survives_mistakes_and_ends(bench):
+    mistakes = iter([ValueError("a mistake of ours")])
+
+    def known() -> bool:
+        for mistake in mistakes:
+            raise mistake
+        return True
+
+    bench.contents._known = known
+    bench.table("t1")
+    stop = threading.Event()
+    thread = threading.Thread(target=bench.contents.run, args=(stop,), daemon=True)
+    thread.start()
+    until(lambda: isinstance(bench.find(), Held), 10.0, "the table is held")
+    stop.set()
+    thread.join(10.0)
+    assert not thread.is_alive()

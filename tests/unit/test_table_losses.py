@@ -1,0 +1,230 @@
+"""A table that never gets complete is an alert: once, never lost, cleared by a newer one, after restarts too."""
+
+import json
+from typing import Any
+
+import pytest
+
+from facade.alerts.messages import decode_alert
+from facade.bus.memory import MemoryBroker, MemoryBus
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.icd.load import load
+from facade.service.assembly import assemble
+from facade.tables.losses import TABLE_LOST
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.tables import Desk, cut
+
+ICD = load()
+DEVICES = {
+    # Together with another that raises alerts: each must leave the other's alone.
+    "calibration": {"SdpCalibration": ["mid-sdp/calibration/01"], "SdpQuality": ["mid-sdp/quality/01"]},
+    "alerts": {"SdpAlerts": ["mid-sdp/alerts/0"]},
+}
+GAINS = "subarray/01/gains"
+
+
+class Bench:
+    """The device servers of the tables and of the alerts; either may be away."""
+
+    def __init__(self, broker: MemoryBroker | None = None) -> None:
+        clock = ManualClock(BASE_US / 1e6)
+        self.broker = broker or MemoryBroker(clock, {name: one.partitions for name, one in ICD.topics.items()})
+        self.clock = self.broker.clock
+        self.servers: dict[str, Any] = {}
+        self.buses: dict[str, MemoryBus] = {}
+        for name in DEVICES:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a device server, as after a kill."""
+        self.buses[name] = MemoryBus(self.broker)
+        service = assemble(
+            ICD,
+            Settings(),
+            DEVICES[name],
+            Sink(),
+            self.buses[name],
+            instance=name,
+            clock=self.clock,
+            versions={"versionId": "1"},
+        )
+        self.servers[name] = (service.pump, service.pump._open())
+
+    def stop(self, name: str) -> None:
+        del self.servers[name]
+
+    def work(self, seconds: float = 8.0) -> list[tuple[str, str]]:
+        """Let all servers work; gives all alerts so far, state and what the text begins with."""
+        for _ in range(round(seconds * 2)):
+            for pump, reader in self.servers.values():
+                pump.cycle(reader)
+            self.clock.sleep(0.5)
+        return [(one.state, one.text.split(" never")[0]) for one in self.alerts()]
+
+    def alerts(self) -> list[Any]:
+        return [decode_alert(record.value) for record in self.broker.read("alerts")]
+
+    def tell(self, state: str, table: str, product: str = GAINS, **more: Any) -> None:
+        """Say on the bus what became of a table."""
+        now_us = round(self.clock.now() * 1e6)
+        said = {
+            "schema": "table/1",
+            "table": table,
+            "product": product,
+            "kind": "sky-model",
+            "content_type": "x/y",
+            "state": state,
+            "size": 5_000_000,
+            "received": 0,
+            "sha256": "0" * 64,
+            "sent_at": now_us - 1_000_000,
+            "time": now_us,
+            **({"reason": "digest: expected 00, got 01"} if state == "FAILED" else {}),
+            **more,
+        }
+        key = f"{product}!failed" if state == "FAILED" else product
+        self.broker.append(Record(topic="tables", key=key.encode(), value=json.dumps(said).encode()))
+        self.clock.sleep(0.1)
+
+
+RAISED, CLEARED = ("ACTIVE", f"table t1 of {GAINS}"), ("CLEARED", f"gone: table t1 of {GAINS}")
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_a_lost_table_is_told_once_and_cleared_by_a_newer_one(bench):
+    bench.tell("FAILED", "t1")
+    assert bench.work() == [RAISED]
+    (alert,) = bench.alerts()
+    assert (alert.condition, alert.source, alert.severity) == (TABLE_LOST, GAINS, "ALARM")
+    assert "digest: expected 00" in alert.text
+    assert ICD.conditions[alert.condition].response
+    assert bench.work(30.0) == [RAISED]
+    bench.tell("COMPLETE", "t2")
+    assert bench.work(30.0) == [RAISED, CLEARED]
+
+
+def test_an_older_table_does_not_clear_it_and_another_product_neither(bench):
+    bench.tell("COMPLETE", "t0")
+    bench.tell("FAILED", "t1")
+    bench.tell("COMPLETE", "b1", product="subarray/01/bandpass")
+    assert bench.work() == [RAISED]
+
+
+def test_what_was_sent_later_and_is_complete_already_has_made_it_good(bench):
+    """A table expires minutes after its last segment; meanwhile a newer one came. It is told nevertheless."""
+    sent_at = round(bench.clock.now() * 1e6)
+    bench.tell("COMPLETE", "t2", sent_at=sent_at + 1)
+    bench.tell("FAILED", "t1", sent_at=sent_at)
+    assert bench.work(30.0) == [RAISED, CLEARED]
+
+
+def test_a_loss_that_was_made_good_at_once_is_told_all_the_same(bench):
+    bench.tell("FAILED", "t1")
+    bench.tell("COMPLETE", "t2")
+    assert bench.work(30.0) == [RAISED, CLEARED]
+
+
+def test_each_further_loss_is_an_occurrence_of_its_own(bench):
+    bench.tell("FAILED", "t1")
+    bench.work()
+    bench.tell("FAILED", "t2")
+    second = ("ACTIVE", f"table t2 of {GAINS}")
+    assert bench.work() == [RAISED, second]
+    bench.tell("COMPLETE", "t3")
+    bench.tell("FAILED", "t4")
+    bench.tell("COMPLETE", "t5")
+    told = bench.work(30.0)
+    assert told == [RAISED, second, ("ACTIVE", f"table t4 of {GAINS}"), ("CLEARED", f"gone: table t4 of {GAINS}")]
+    begun = [one.raised_at for one in bench.alerts()]
+    assert begun[0] < begun[1] < begun[2] == begun[3]
+
+
+@pytest.mark.parametrize("made_good", [False, True])
+@pytest.mark.parametrize("lived", [0.0, 0.5, 1.5, 2.5, 3.0, 3.5, 4.0, 5.0, 9.0])
+def test_a_kill_at_any_time_neither_loses_nor_doubles_it(bench, lived, made_good):
+    bench.tell("FAILED", "t1")
+    if made_good:
+        bench.tell("COMPLETE", "t2")
+    bench.work(lived)
+    bench.stop("calibration")
+    bench.work(2.0)
+    bench.start("calibration")
+    assert bench.work(30.0) == [RAISED, CLEARED][: 2 if made_good else 1]
+
+
+def test_what_was_told_and_cleared_is_not_told_again_after_a_restart_not_even_when_nobody_remembers(bench):
+    bench.tell("FAILED", "t1")
+    bench.tell("COMPLETE", "t2")
+    told = bench.work(20.0)
+    bench.start("calibration")
+    assert bench.work() == told
+    bench.stop("alerts")
+    bench.clock.sleep(700.0)
+    key = f"{TABLE_LOST}@{GAINS}".encode()  # acknowledged, at rest, and forgotten
+    bench.broker.append(Record(topic="alert-state", key=key, value=None))
+    bench.start("calibration")
+    assert bench.work() == told
+
+
+def test_one_that_is_still_lost_after_a_restart_is_cleared_by_the_next_table(bench):
+    bench.tell("FAILED", "t1")
+    bench.work()
+    bench.start("calibration")
+    bench.tell("COMPLETE", "t2")
+    assert bench.work() == [RAISED, CLEARED]
+
+
+def test_it_is_told_once_the_bus_takes_it(bench):
+    bench.tell("FAILED", "t1")
+    bench.buses["calibration"].away = True
+    assert bench.work() == []
+    bench.tell("COMPLETE", "t2")
+    bench.buses["calibration"].away = False
+    assert bench.work(20.0) == [RAISED, CLEARED]
+
+
+def test_told_twice_it_would_be_one_occurrence(bench):
+    """SdpAlerts is away, so nothing says after a restart what has been told."""
+    bench.stop("alerts")
+    bench.tell("FAILED", "t1")
+    bench.work()
+    bench.start("calibration")
+    bench.work()
+    bench.start("alerts")
+    bench.work()
+    (state,) = {r.key: json.loads(r.value) for r in bench.broker.read("alert-state") if r.value}.values()
+    assert (state["state"], state["raised"]) == ("UNACK", 1)
+
+
+def test_products_of_other_subarrays_and_removed_ones_are_nobodys_loss_here(bench):
+    bench.tell("FAILED", "t1", product="subarray/02/gains")
+    bench.tell("FAILED", "t1", product="sky")
+    assert bench.work() == []
+    bench.tell("FAILED", "t1")
+    assert bench.work() == [RAISED]
+    bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=None))
+    assert bench.work() == [RAISED, CLEARED]
+
+
+def test_what_a_worker_gives_up_is_told(tmp_path):
+    """By way of a real worker: a wrong digest, and one that is driven out by others."""
+    with Desk(tmp_path, tables=2) as desk:
+        desk.run(cut("t1", b"x" * 30, product=GAINS, sha256="0" * 64))
+        evicted = [cut(f"e{n}", b"x" * 30, product=f"subarray/01/p{n}")[0] for n in range(3)]
+        desk.run(evicted)
+        bench = Bench(desk.broker)
+        bench.work()
+        assert {one.source: one.text.split(": ")[1] for one in bench.alerts()} == {
+            GAINS: "digest",
+            "subarray/01/p0": "evicted",
+        }
+        desk.run(cut("t2", b"x" * 30, product=GAINS, kind="sky"))
+        bench.work()
+        assert [one.source for one in bench.alerts() if one.state == "CLEARED"] == [GAINS]
