@@ -31,7 +31,7 @@ def export_command(
     files = derive(load(folder), tuple(names or ()))
     if not check:
         for path in write(files, to):
-            _out.print(f"written: {to / path}", markup=False)
+            _out.print(f"{'written' if path in files else 'removed'}: {to / path}", markup=False)
         _out.print(f"{len(files)} files are as the ICD says")
         return
     if differing := stale(files, to):

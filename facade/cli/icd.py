@@ -11,8 +11,17 @@ from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
 from facade.icd.finding import Finding
 from facade.icd.load import inspect, load
-from facade.icd.model import AccountSource, Attribute, DeviceClass, Icd, Limits, Sampling, Source
+from facade.icd.model import DeviceClass, Icd
 from facade.icd.units import unit_of
+from facade.icd.words import (
+    effect_in_words,
+    limits_in_words,
+    result_in_words,
+    sampling_in_words,
+    source_in_words,
+    staleness_in_words,
+    type_in_words,
+)
 
 app = typer.Typer(name="icd", help="Check the interface (ICD) and show it.", no_args_is_help=True)
 
@@ -22,28 +31,6 @@ Folder = Annotated[
 ]
 
 _PIPE_WIDTH = 180
-
-_RULES = {
-    "count": "number of records",
-    "rate": "records per second",
-    "gaps": "holes in the sequence numbers",
-    "duplicates": "repeated sequence numbers",
-    "late": "records too late for their window",
-    "sum": "sum of {field}",
-    "mean": "mean of {field}",
-    "std": "standard deviation of {field}",
-    "min": "smallest {field}",
-    "max": "largest {field}",
-    "last": "newest {field}",
-    "quantile": "{q:g} quantile of {field}",
-    "fraction": "{field} / ({of})",
-}
-_LIMIT_WORDS = {
-    "min_alarm": "alarm < {:g}",
-    "min_warning": "warning < {:g}",
-    "max_warning": "warning > {:g}",
-    "max_alarm": "alarm > {:g}",
-}
 
 
 @app.command("check")
@@ -85,52 +72,20 @@ def show_command(
         _console().print(_query_table(device_class))
 
 
-def source_in_words(attribute: Attribute) -> str:
-    """Say where an attribute's value comes from."""
-    if attribute.source is not None:
-        return _records_in_words(attribute.source)
-    if isinstance(attribute.account, AccountSource):
-        return f"{attribute.account.figure.replace('_', ' ')} of the account of {attribute.account.stream}"
-    if attribute.access == "READ_WRITE":
-        return "set by clients"
-    return "reported by controllers" if attribute.reported else "provided by the device class"
-
-
-def _records_in_words(source: Source) -> str:
-    pattern = _RULES[source.rule]
-    if source.rule == "rate" and source.field is not None:
-        pattern = "{field} per second"
-    words = pattern.format(field=source.field, q=source.q, of=" + ".join(source.of))
-    return f"{words}, {source.over}, {source.topic}"
-
-
-def _sampling_in_words(sampling: Sampling) -> str:
-    words = f"{sampling.shortest:g}-{sampling.longest:g} s"
-    deadbands = [f"±{sampling.absolute:g}"] if sampling.absolute else []
-    deadbands += [f"±{100 * sampling.relative:g} %"] if sampling.relative else []
-    return ", ".join([words, *deadbands])
-
-
-def _limits_in_words(limits: Limits | None) -> str:
-    given = [(words, getattr(limits, name, None)) for name, words in _LIMIT_WORDS.items()]
-    return ", ".join(words.format(limit) for words, limit in given if limit is not None)
-
-
 def _attribute_table(icd: Icd, device_class: DeviceClass) -> Table:
     table = Table(title=f"{device_class.name}: {device_class.device}", caption=device_class.description)
     for heading in ("name", "type", "unit", "label", "source", "sampling", "stale after", "limits"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "type", "unit"))
     for one in device_class.attributes:
-        stale_after = device_class.stale_after if one.stale_after is None else one.stale_after
         table.add_row(
             one.name,
-            f"{one.type}[{one.length}]" if one.length else one.type,
+            type_in_words(one),
             unit_of(icd, one),
             one.label,
             source_in_words(one),
-            _sampling_in_words(one.sampling or device_class.sampling),
-            f"{stale_after:g} s" if stale_after else "never",
-            _limits_in_words(one.limits),
+            sampling_in_words(one.sampling or device_class.sampling),
+            staleness_in_words(device_class, one),
+            limits_in_words(one.limits),
         )
     return table
 
@@ -145,7 +100,7 @@ def _command_table(icd: Icd, device_class: DeviceClass) -> Table:
             f"{one.name} (overtakes)" if one.overtakes else one.name,
             f"{one.argument} {', '.join(icd.arguments[one.argument])}" if one.argument else "none",
             "; ".join(filter(None, (" ".join(one.state), " ".join(one.obs_state)))),
-            f"{one.reports} {' -> '.join(filter(None, (one.transitional, ' or '.join(one.targets))))}",
+            effect_in_words(one),
             f"{one.start_within:g} s",
             f"{one.deadline:g} s",
             f"{one.ceiling:g} s",
@@ -162,7 +117,7 @@ def _query_table(device_class: DeviceClass) -> Table:
         table.add_row(
             one.name,
             ": ".join(filter(None, (one.argument, one.argument_description))),
-            f"{one.result}: {one.result_description}",
+            f"{result_in_words(one)}: {one.result_description}",
             one.description,
         )
     return table

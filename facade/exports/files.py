@@ -4,18 +4,26 @@ They are committed, so that whoever has the sources, or looks at them in a brows
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from facade.exports import tango_db
+from facade.exports import alarms, archiving, asyncapi, pogo, reference, tango_db
 from facade.icd.model import Icd
 
 Export = Callable[[Icd], Mapping[str, str]]
 """Gives contents by path, relative to the top of the sources."""
 
 EXPORTS: Mapping[str, Export] = {
+    "asyncapi": asyncapi.export,
     "tango-db": tango_db.export,
+    "pogo": pogo.export,
+    "archiving": archiving.export,
+    "alarms": alarms.export,
+    "reference": reference.export,
 }
-"""All of them, by what they are called on the command line. Each owns its files: see `owned`."""
+"""All of them, by what they are called on the command line. Each owns its files: no two have the same."""
+
+WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md")
+"""Files that are all derived: one that is there, and not derived any more, is stale."""
 
 
 def derive(icd: Icd, names: tuple[str, ...] = ()) -> dict[str, str]:
@@ -24,18 +32,28 @@ def derive(icd: Icd, names: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def write(files: Mapping[str, str], root: Path) -> list[str]:
-    """Write what is missing or differs, and give the paths of it."""
+    """Write what is missing or differs, remove what is not derived any more, and give the paths of both."""
     differing = stale(files, root)
     for path in differing:
         target = root / path
+        if path not in files:
+            target.unlink()
+            continue
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(files[path], encoding="utf-8")
     return differing
 
 
 def stale(files: Mapping[str, str], root: Path) -> list[str]:
-    """Give the paths of the files that are missing or differ."""
-    return [path for path, content in files.items() if _content(root / path) != content]
+    """Give the paths of the files that are missing or differ, and of those that are not derived any more."""
+    return [path for path, content in files.items() if _content(root / path) != content] + _left(files, root)
+
+
+def _left(files: Mapping[str, str], root: Path) -> list[str]:
+    """Give what was derived once; of exports that are not among the files, nothing."""
+    owned = [pattern for pattern in WHOLLY_OWNED if any(PurePosixPath(path).match(pattern) for path in files)]
+    there = (path.relative_to(root).as_posix() for pattern in owned for path in sorted(root.glob(pattern)))
+    return [path for path in there if path not in files]
 
 
 def _content(path: Path) -> str | None:

@@ -1,4 +1,8 @@
-"""Which servers, classes and devices a deployment has, in the form of dsconfig (json2tango)."""
+"""Which servers, classes and devices a deployment has, in the form of dsconfig (json2tango).
+
+That is all the database has to know: devices have no properties, as their settings are in the environment of the
+servers, and attributes need none for events, as all are pushed from code and none is polled.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +13,7 @@ from facade.icd.model import DeviceClass, Icd
 from facade.racks import Racks
 
 SERVER = "SdpFacade"
+_TITLE = "sdp-tango-facade"
 _FILE = "tango-db/sdp.json"
 
 
@@ -32,13 +37,17 @@ def devices_of(device_class: DeviceClass, settings: Settings, racks: Racks) -> d
 
 
 def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
-    """Give all servers, classes and devices in dsconfig's form."""
+    """Give all servers, classes and devices in dsconfig's form, and what Jive shows of a class."""
     racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
     server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for name, device_class in icd.classes.items():
         for instance, devices in devices_of(device_class, settings, racks).items():
             server.setdefault(instance, {})[name] = {device: {} for device in devices}
-    return {"servers": {SERVER: server}}
+    about = {
+        name: {"properties": {"ProjectTitle": [_TITLE], "Description": [device_class.description]}}
+        for name, device_class in icd.classes.items()
+    }
+    return {"servers": {SERVER: server}, "classes": about}
 
 
 def instances(icd: Icd, settings: Settings) -> list[str]:

@@ -18,6 +18,11 @@ def icd() -> Icd:
     return load()
 
 
+@pytest.fixture(scope="module")
+def files(icd: Icd) -> dict[str, str]:
+    return derive(icd)
+
+
 @pytest.mark.parametrize("name", EXPORTS)
 def test_the_committed_files_are_as_the_icd_says(icd: Icd, name: str) -> None:
     files = derive(icd, (name,))
@@ -30,15 +35,13 @@ def test_two_exports_never_own_the_same_file(icd: Icd) -> None:
     assert len(owned) == len(set(owned))
 
 
-def test_what_is_written_is_not_stale_and_not_written_twice(icd: Icd, tmp_path: Path) -> None:
-    files = derive(icd)
+def test_what_is_written_is_not_stale_and_not_written_twice(files: dict[str, str], tmp_path: Path) -> None:
     assert sorted(write(files, tmp_path)) == sorted(files)
     assert stale(files, tmp_path) == []
     assert write(files, tmp_path) == []
 
 
-def test_a_change_and_a_missing_file_are_stale(icd: Icd, tmp_path: Path) -> None:
-    files = derive(icd)
+def test_a_change_and_a_missing_file_are_stale(files: dict[str, str], tmp_path: Path) -> None:
     write(files, tmp_path)
     first = min(files)
     (tmp_path / first).write_text(files[first] + "\n", encoding="utf-8")
@@ -49,11 +52,32 @@ def test_a_change_and_a_missing_file_are_stale(icd: Icd, tmp_path: Path) -> None
     assert stale(files, tmp_path) == [first]
 
 
+def test_a_file_that_is_not_derived_any_more_is_stale_and_removed(
+    icd: Icd, files: dict[str, str], tmp_path: Path
+) -> None:
+    write(files, tmp_path)
+    (tmp_path / "pogo/SdpGone.xmi").write_text("", encoding="utf-8")
+    (tmp_path / "docs/reference/SdpGone.md").write_text("", encoding="utf-8")
+    (tmp_path / "tango-db/README.md").write_text("", encoding="utf-8")  # written by hand: none of theirs
+    assert stale(files, tmp_path) == ["pogo/SdpGone.xmi", "docs/reference/SdpGone.md"]
+    assert stale(derive(icd, ("pogo",)), tmp_path) == ["pogo/SdpGone.xmi"]
+    assert stale(derive(icd, ("alarms",)), tmp_path) == []
+    assert write(files, tmp_path) == ["pogo/SdpGone.xmi", "docs/reference/SdpGone.md"]
+    assert stale(files, tmp_path) == []
+    assert (tmp_path / "tango-db/README.md").exists()
+
+
 def test_the_command_says_what_is_stale_and_mends_it(tmp_path: Path) -> None:
     run = CliRunner().invoke
     checked = run(app, ["icd", "export", "tango-db", "--check", "--to", str(tmp_path)])
     assert (checked.exit_code, "stale: " in checked.output) == (1, True)
     assert run(app, ["icd", "export", "tango-db", "--to", str(tmp_path)]).exit_code == 0
     assert run(app, ["icd", "export", "tango-db", "--check", "--to", str(tmp_path)]).exit_code == 0
+    assert run(app, ["icd", "export", "pogo", "--to", str(tmp_path)]).exit_code == 0
+    (tmp_path / "pogo/SdpGone.xmi").write_text("", encoding="utf-8")
+    checked = run(app, ["icd", "export", "pogo", "--check", "--to", str(tmp_path)])
+    assert (checked.exit_code, "SdpGone" in checked.output) == (1, True)
+    removed = run(app, ["icd", "export", "pogo", "--to", str(tmp_path)])
+    assert (removed.exit_code, "removed: " in removed.output, "written: " in removed.output) == (0, True, False)
     refused = run(app, ["icd", "export", "nothing"])
-    assert "expected any of tango-db" in str(refused.exception)
+    assert "expected any of " in str(refused.exception)

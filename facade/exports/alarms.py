@@ -1,0 +1,97 @@
+"""Rules for Elettra's alarm handler, which SKA uses: each line is one argument of its command Load."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from facade.config import Settings
+from facade.exports.tango_db import devices_of
+from facade.icd.model import Attribute, Condition, DeviceClass, Icd
+from facade.icd.units import unit_of
+from facade.racks import Racks
+
+GROUP = "sdp"
+_FILE = "tango-db/alarms.txt"
+_HOLD = 3
+"""How long a limit must be reached, or be no longer reached, before the alarm changes [s]: some windows of 1 s."""
+_LATCHED = 8
+"""AlarmState LTUNK; LTACK follows. The handler has no names for them."""
+_ALARM_STATE = "AlarmState"
+_OTHER = Condition(
+    label="Other conditions",
+    description="A source has raised a condition that the ICD does not name.",
+    response="Look at unknownConditions and activeAlerts of SdpAlerts.",
+    priority="MEDIUM",
+)
+_SIDES = (("min", "<="), ("max", ">="))
+_GRAVITIES = (("alarm", "high"), ("warning", "low"))
+_HEAD = f"""\
+# Rules for Elettra's alarm handler (AlarmHandler): give each line below to its command Load.
+# Derived from the ICD by `sdp-facade icd export`, for a deployment with the default settings.
+#
+# Not tried with a handler: none was at hand. The form follows its documents and its grammar. Before the first Load,
+# its property GroupNames must name the group: none, {GROUP}
+#
+# One rule for each alarm condition: the facade has applied the delays already, so they are 0 here. A condition that
+# latches stays an alarm until an operator resets it at mid-sdp/alerts/0; states 8 and 9 are LTUNK and LTACK.
+# Up to two rules for each attribute with limits, alarm and warning, in Tango's sense: reaching a limit counts. While a
+# value is invalid, because its stream has stopped, neither is judged.
+"""
+
+
+def export(icd: Icd) -> Mapping[str, str]:
+    """Give the rules of a deployment with the default settings; see `facade.exports.files`."""
+    return {_FILE: _HEAD + "".join(f"{one}\n" for one in rules(icd, Settings()))}
+
+
+def rules(icd: Icd, settings: Settings) -> Iterator[str]:
+    """Give a rule for each condition, and two for each attribute with limits of each device."""
+    racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
+    for device_class in icd.classes.values():
+        for devices in devices_of(device_class, settings, racks).values():
+            for device in devices:
+                yield from _of_device(icd, device_class, device)
+
+
+def _of_device(icd: Icd, device_class: DeviceClass, device: str) -> Iterator[str]:
+    for attribute in device_class.attributes:
+        if attribute.enum == _ALARM_STATE:
+            yield _of_condition(f"{device}/{attribute.name}", icd.conditions.get(attribute.name, _OTHER))
+        if attribute.limits is not None and not attribute.length:
+            yield from _of_limits(icd, attribute, f"{device}/{attribute.name}")
+
+
+def _of_condition(attribute: str, condition: Condition) -> str:
+    formula = f"{attribute} == UNACK || {attribute} == ACKED"
+    if condition.latching:
+        formula += f" || {attribute} >= {_LATCHED}"
+    message = f"{condition.label}: {condition.description} {condition.response}"
+    return _rule(attribute, formula, 0, condition.priority.lower(), message)
+
+
+def _of_limits(icd: Icd, attribute: Attribute, path: str) -> Iterator[str]:
+    for gravity, priority in _GRAVITIES:
+        given = [(sign, getattr(attribute.limits, f"{side}_{gravity}")) for side, sign in _SIDES]
+        given = [(sign, limit) for sign, limit in given if limit is not None]
+        if given:
+            formula = " || ".join(f"{path} {sign} {limit:.10g}" for sign, limit in given)
+            reached = " or ".join(f"{sign} {limit:.10g}" for sign, limit in given)
+            message = f"{attribute.label} of {path.rsplit('/', 1)[0]} is {reached} {unit_of(icd, attribute)}"
+            yield _rule(f"{path}_{gravity}", formula, _HOLD, priority, message.strip())
+
+
+def _rule(tag: str, formula: str, delay: int, priority: str, message: str) -> str:
+    fields = {
+        "tag": re.sub(r"\W", "_", tag),
+        "formula": f"({formula})",
+        "on_delay": delay,
+        "off_delay": delay,
+        "priority": priority,
+        "shlvd_time": 0,
+        "group": GROUP,
+        "message": message.replace(";", ","),
+        "url": "",
+        "on_command": "",
+        "off_command": "",
+        "enabled": 1,
+    }
+    return ";".join(f"{key}={value}" for key, value in fields.items())

@@ -1,0 +1,202 @@
+"""The AsyncAPI document of the bus, for those who write and read its topics in any language, and know no Tango.
+
+Schemas stand in it in AsyncAPI's own form, which is JSON Schema draft-07 and what every AsyncAPI tool reads. The
+messages are written in draft 2020-12; those keywords that mean the same in both are let through, and no others: see
+`facade.exports.asyncapi_messages`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from facade.bus.kafka.topics import broker_settings
+from facade.config import Settings
+from facade.errors import IcdError
+from facade.exports.asyncapi_messages import BINDING, JSON, message_names, messages, schema_of, traced
+from facade.exports.asyncapi_parts import (
+    INTRODUCTION,
+    PARTS,
+    QUALITY_OF_SERVICE,
+    ROLES,
+    Part,
+)
+from facade.icd.model import Icd, Topic, Window
+
+Node = dict[str, Any]
+
+_FILE = "schemas/asyncapi.yaml"
+_WIDTH = 120
+
+
+def export(icd: Icd) -> Mapping[str, str]:
+    """Give the document; see `facade.exports.files`.
+
+    Raises
+    ------
+    IcdError
+        A topic that nobody is known to write, or a schema that AsyncAPI cannot express.
+    """
+    head = "# Derived from schemas/icd and schemas/messages by `sdp-facade icd export`. Do not edit.\n"
+    return {_FILE: head + _as_yaml(document(icd))}
+
+
+def document(icd: Icd) -> Node:
+    """Give the document as AsyncAPI 3.0 has it, before it is written as YAML."""
+    _require_senders(icd)
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Kafka bus of the SDP Tango facade",
+            "version": icd.version,
+            "description": INTRODUCTION,
+            "license": {"name": "BSD-3-Clause", "url": "https://opensource.org/license/bsd-3-clause"},
+            "contact": {"name": "The developers of sdp-tango-facade"},
+            "tags": [{"name": "kafka"}, {"name": "ska"}, {"name": "sdp"}],
+        },
+        "defaultContentType": JSON,
+        "servers": {"kafka": _server()},
+        "channels": {name: _channel(name, topic) for name, topic in icd.topics.items()},
+        "operations": {operation_id(part): _operation(icd, part) for part in PARTS if part.topic in icd.topics},
+        "components": {
+            "schemas": {name: schema_of(name, schema) for name, schema in icd.messages.items()},
+            "messages": dict(messages(icd)),
+            "messageTraits": {"traced": traced()},
+            "parameters": {
+                "prefix": {
+                    "description": "Prefix of the deployment (SDP_TOPIC_PREFIX), so that deployments cannot meet.",
+                    "default": Settings().prefix,
+                }
+            },
+            "correlationIds": {
+                "command": {
+                    "description": "Id of the command, which its acknowledgements repeat.",
+                    "location": "$message.payload#/id",
+                }
+            },
+        },
+    }
+
+
+def operation_id(part: Part) -> str:
+    """Give the id of an operation, such as ``controllerReceivesCommandAcks``."""
+    topic = "".join(word.capitalize() for word in part.topic.replace(".", "-").split("-"))
+    return f"{part.who}{part.action.capitalize()}s{topic}"
+
+
+def _require_senders(icd: Icd) -> None:
+    sent = {part.topic for part in PARTS if part.action == "send"}
+    if orphans := [name for name in icd.topics if name not in sent]:
+        what = f"topics: expected of each one who sends to it, got none for {', '.join(orphans)}"
+        raise IcdError(f"{what}; add them to facade.exports.asyncapi_parts")
+
+
+def _server() -> Node:
+    return {
+        "host": "{bootstrap}",
+        "protocol": "kafka",
+        "description": "Apache Kafka of the deployment. Where it asks for TLS or SASL, set them in your client.",
+        "variables": {
+            "bootstrap": {
+                "description": "Brokers, host:port with commas between (KAFKA_BOOTSTRAP).",
+                "default": Settings().bootstrap,
+            }
+        },
+    }
+
+
+def _channel(name: str, topic: Topic) -> Node:
+    return {
+        "address": "{prefix}" + name,
+        "title": name,
+        "description": "\n\n".join(_about(topic)),
+        "messages": {one: {"$ref": f"#/components/messages/{one}"} for one in message_names(name, topic)},
+        "parameters": {"prefix": {"$ref": "#/components/parameters/prefix"}},
+        "tags": [{"name": f"qos:{topic.qos}", "description": QUALITY_OF_SERVICE[topic.qos]}],
+        "bindings": {
+            "kafka": {
+                "topic": "{prefix}" + name,
+                "partitions": topic.partitions,
+                "topicConfiguration": {key: _setting(key, text) for key, text in broker_settings(topic).items()},
+                "bindingVersion": BINDING,
+            }
+        },
+    }
+
+
+def _about(topic: Topic) -> Iterator[str]:
+    """Say of a topic what a table of settings does not."""
+    yield topic.description
+    yield f"Key: {topic.key}."
+    yield QUALITY_OF_SERVICE[topic.qos]
+    if topic.cleanup == "compact":
+        yield "Compacted: the newest record of each key is kept for ever, so whoever starts late has it."
+    elif topic.retention is not None:
+        yield f"Records are kept for {_duration(topic.retention)}."
+    if topic.timestamp == "LogAppendTime":
+        yield "The Kafka timestamp of a record is the time at which the broker appended it."
+    if topic.window is not None:
+        yield _windows(topic.window)
+
+
+def _windows(window: Window) -> str:
+    return (
+        f"`{window.time}` puts a record into a window of {window.length:g} s. One that is more than "
+        f"{window.lateness:g} s older than the broker's time is counted as late; one that is more than "
+        f"{window.ahead:g} s ahead of it is refused. `{window.sequence}` counts by one for each `{window.group}` and "
+        f"`{window.epoch}`, so that what is missing or comes twice shows."
+    )
+
+
+def _duration(seconds: float) -> str:
+    for length, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= length and seconds % length == 0:
+            count = round(seconds / length)
+            return f"{count} {unit if count > 1 else unit[:-1]}"
+    return f"{seconds:g} s"
+
+
+def _setting(key: str, text: str) -> Any:
+    """Give a topic setting as the Kafka binding wants it."""
+    if key == "cleanup.policy":
+        return text.split(",")
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _operation(icd: Icd, part: Part) -> Node:
+    side, about = ROLES[part.who]
+    names = part.messages or message_names(part.topic, icd.topics[part.topic])
+    found: Node = {
+        "action": part.action,
+        "channel": {"$ref": f"#/channels/{part.topic}"},
+        "summary": part.what,
+        "tags": [{"name": side}, {"name": part.who, "description": about}],
+        "messages": [{"$ref": f"#/channels/{part.topic}/messages/{name}"} for name in names],
+    }
+    if part.reply:
+        found["reply"] = {"channel": {"$ref": f"#/channels/{part.reply}"}}
+    if part.group:
+        group = {"type": "string", "description": f"The deployment's prefix and `{part.group}`."}
+        found["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
+    return found
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes for people: texts of several lines as they are, lists set in, nothing by reference."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, indentless=False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _as_yaml(content: Node) -> str:
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)

@@ -1,0 +1,111 @@
+"""The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them."""
+
+from collections.abc import Iterator, Mapping
+
+from facade.exports.markdown import code, escaped, items, link, page, paragraph, table
+from facade.exports.reference_bus import messages_page, topics_page
+from facade.exports.reference_devices import device_page
+from facade.icd.model import Condition, Icd
+from facade.icd.words import duration_in_words, families
+
+_FOLDER = "docs/reference"
+_ALERTS = (
+    "What an operator can be told, and what then is to be done (the rationalization of IEC 62682). A condition is "
+    "raised by any number of sources, and each source's is an alarm of its own; the attribute of "
+    "[`SdpAlerts`](SdpAlerts.md) shows the state of the most urgent one. Sources may raise conditions that are not "
+    "listed here: they are shown by `otherConditions` and `unknownConditions`."
+)
+_ENUMS = "Labels of the Tango enumerations with their values. Those that SKA has are SKA's."
+_INDEX = (
+    "What Telescope Manager sees of SDP, and what goes over the bus, item by item. All of it is derived from the "
+    "interface control document (ICD), version {version}, which is data: `schemas/icd/*.toml`, "
+    "`schemas/messages/*.schema.json` and `schemas/commands/*.schema.json`."
+)
+_READING = (
+    "Source: what the value is made of. *Window* is the newest closed window of data time, *total* is everything since "
+    "the ledger began; then comes the topic. What is reported by controllers comes from the topic `state`.",
+    "Events: the shortest and the longest time between two of them while the stream is alive, then the deadbands, "
+    "within which a change is no reason for an event. A change of quality always is.",
+    "Invalid after silence: how long nothing may come until the value has the quality ATTR_INVALID.",
+    "Limits: the quality is ATTR_WARNING or ATTR_ALARM as soon as one is reached.",
+)
+_OTHERS = (
+    ("Topics", "topics.md", "where messages go: keys, partitions, how long they are kept"),
+    ("Messages", "messages.md", "what they say, field by field"),
+    ("Alerts", "alerts.md", "alarm conditions: what they mean, and what an operator does about them"),
+    ("Enumerations", "enums.md", "labels and values"),
+)
+
+
+def export(icd: Icd) -> Mapping[str, str]:
+    """Give all reference pages; see `facade.exports.files`."""
+    pages = {
+        "index.md": _index(icd),
+        "topics.md": topics_page(icd),
+        "messages.md": messages_page(icd),
+        "alerts.md": _alerts(icd),
+        "enums.md": _enums(icd),
+        **{f"{name}.md": device_page(icd, device_class) for name, device_class in icd.classes.items()},
+    }
+    return {f"{_FOLDER}/{name}": content for name, content in pages.items()}
+
+
+def _index(icd: Icd) -> str:
+    classes = (
+        f"{link(name, f'{name}.md')}: {escaped(_first_sentence(device_class.description))}"
+        for name, device_class in icd.classes.items()
+    )
+    others = (f"{link(title, name)}: {what}" for title, name, what in _OTHERS)
+    text = paragraph(_INDEX.format(version=icd.version))
+    return page(
+        "Reference",
+        text,
+        "## Devices",
+        items(classes),
+        "What stands in these pages:",
+        items(_READING),
+        "## The bus and the rest",
+        items(others),
+    )
+
+
+def _first_sentence(text: str) -> str:
+    return text.split(". ")[0].removesuffix(".") + "."
+
+
+def _alerts(icd: Icd) -> str:
+    blocks = []
+    for name, condition in icd.conditions.items():
+        blocks += [f"## {code(name)}", paragraph(f"{escaped(condition.label)}. {escaped(condition.description)}")]
+        blocks.append(items(_condition_facts(condition)))
+    states = link("AlarmState", "enums.md", "AlarmState")
+    more = f"The states are those of {states}; the message is {link('alert', 'messages.md', 'alert')}."
+    return page("Alerts", paragraph(f"{_ALERTS} {more}"), *blocks)
+
+
+def _condition_facts(condition: Condition) -> Iterator[str]:
+    yield f"Response: {escaped(condition.response)}"
+    yield f"Priority: {condition.priority}"
+    if condition.latching:
+        yield "Latching: an alarm stays, after the condition has cleared, until it is reset"
+    if condition.on_delay:
+        yield f"On delay: an alarm once the condition is there for {duration_in_words(condition.on_delay)}"
+    if condition.off_delay:
+        yield f"Off delay: cleared once it is gone for {duration_in_words(condition.off_delay)}"
+    if condition.suppressed_by:
+        others = ", ".join(link(code(one), "alerts.md", one) for one in condition.suppressed_by)
+        yield f"Suppressed while one of these explains it: {others}"
+
+
+def _enums(icd: Icd) -> str:
+    blocks = []
+    for name, labels in icd.enums.items():
+        blocks += [f"## {name}", table(("value", "label"), ((str(at), label) for at, label in enumerate(labels)))]
+        users = [
+            link(code(f"{owner}.{one.name}"), f"{owner}.md", one.name)
+            for owner, device_class in icd.classes.items()
+            for one in families(device_class.attributes)
+            if one.first.enum == name
+        ]
+        blocks.append(paragraph(f"Used by {', '.join(users)}.") if users else "")
+    return page("Enumerations", paragraph(_ENUMS), *blocks)

@@ -1,0 +1,124 @@
+"""The reference pages of the bus: topics, and the messages on them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from facade.exports.markdown import code, escaped, items, link, page, paragraph
+from facade.icd.fields import Schema, properties
+from facade.icd.model import Icd, Topic, Window
+from facade.icd.words import duration_in_words
+
+_TOPICS = (
+    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use."
+)
+_MESSAGES = (
+    "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
+    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Keys that are not listed are refused."
+)
+_BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
+
+
+def topics_page(icd: Icd) -> str:
+    """Give the page of all topics."""
+    blocks = []
+    for name, topic in icd.topics.items():
+        blocks += [f"## {code(name)}", paragraph(escaped(topic.description)), items(_topic_facts(topic))]
+    return page("Topics", paragraph(_TOPICS), *blocks)
+
+
+def messages_page(icd: Icd) -> str:
+    """Give the page of all messages, field by field."""
+    blocks = []
+    for name, schema in icd.messages.items():
+        blocks += [f"## {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
+        where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
+        blocks += [f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."]
+        blocks += ["\n".join(_fields(schema, 0))]
+    return page("Messages", paragraph(_MESSAGES), *blocks)
+
+
+def _of(topic: Topic) -> tuple[str, ...]:
+    return ((topic.message,) if topic.message else ()) + topic.also
+
+
+def _topic_facts(topic: Topic) -> Iterator[str]:
+    messages = ", ".join(link(code(name), "messages.md", name) for name in _of(topic))
+    yield f"Messages: {messages}" if messages else "Messages: bytes as they came"
+    yield f"Key: {escaped(topic.key)}"
+    kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
+    kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
+    yield f"Keeps: {kept} (cleanup policy {topic.cleanup})"
+    yield f"Partitions: {topic.partitions}; largest record batch: {_size(topic.max_bytes)}"
+    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s ({topic.timestamp})"
+    yield f"Quality of service: {topic.qos}"
+    if topic.window is not None:
+        yield from _window(topic.window)
+    if topic.config:
+        yield f"Further settings: {', '.join(code(f'{key}={value}') for key, value in topic.config.items())}"
+
+
+def _window(window: Window) -> Iterator[str]:
+    yield (
+        f"Windows of {duration_in_words(window.length)} by {code(window.time)}, for each {code(window.group)}; in "
+        f"silence a window is shown for {duration_in_words(window.hold)} after its end"
+    )
+    yield (
+        f"Late: data time more than {duration_in_words(window.lateness)} behind the broker's; refused: more than "
+        f"{duration_in_words(window.ahead)} ahead of it"
+    )
+    yield f"Sequence: {code(window.sequence)}, anew with each {code(window.epoch)}"
+
+
+def _size(size: int) -> str:
+    for length, unit in _BYTES:
+        if size % length == 0:
+            return f"{size // length} {unit}"
+    return f"{size:,} B"
+
+
+def _fields(schema: Schema, depth: int) -> Iterator[str]:
+    required = schema.get("required", [])
+    for name, field in properties(schema).items():
+        yield from _field(code(name), field, depth, name in required)
+
+
+def _field(name: str, field: Schema, depth: int, required: bool) -> Iterator[str]:
+    facts = ", ".join(filter(None, (_kind(field), "" if required else "optional", _range(field))))
+    description = escaped(str(field.get("description", "")))
+    yield items([f"{name} ({facts}): {description}" if description else f"{name} ({facts})"], depth)
+    yield from _fields(field, depth + 1)
+    for keyword, what in (("items", "each entry"), ("additionalProperties", "each value")):
+        if isinstance(field.get(keyword), dict):
+            yield from _field(what, field[keyword], depth + 1, True)
+
+
+def _kind(field: Schema) -> str:
+    if "const" in field:
+        return f"always {code(str(field['const']))}"
+    if "enum" in field:
+        return "one of " + " ".join(code(str(one)) if one != "" else "(empty)" for one in field["enum"])
+    kind = field.get("type", "any")
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{words} [{field['x-unit']}]".replace("[", "\\[").replace("]", "\\]") if field.get("x-unit") else words
+
+
+def _range(field: Schema) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    if low is not None and high is not None:
+        return f"{_number(low)} to {_number(high)}"
+    if low is not None or high is not None:
+        return f"at least {_number(low)}" if low is not None else f"at most {_number(high)}"
+    if "exclusiveMinimum" in field:
+        return f"more than {_number(field['exclusiveMinimum'])}"
+    if "maxItems" in field and field.get("minItems") == field["maxItems"]:
+        return f"exactly {field['maxItems']:,} entries"
+    for most, what in (("maxLength", "characters"), ("maxItems", "entries")):
+        if most in field:
+            return f"at most {field[most]:,} {what}"
+    return ""
+
+
+def _number(value: Any) -> str:
+    if value == 2**53 - 1:
+        return "2^53 - 1"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

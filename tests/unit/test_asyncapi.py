@@ -1,0 +1,152 @@
+"""The AsyncAPI document: complete, and true to the ICD. That it is legal, AsyncAPI's own parser says (`make lint`)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+import yaml
+
+from facade.errors import IcdError
+from facade.exports.asyncapi import document, export, operation_id
+from facade.exports.asyncapi_parts import EXAMPLES, HEADER_EXAMPLES, PARTS, ROLES
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.resources import resource
+
+ICD = load()
+DOCUMENT = document(ICD)
+TEXT = export(ICD)["schemas/asyncapi.yaml"]
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for part in node.values():
+            yield from references(part)
+    elif isinstance(node, list):
+        for part in node:
+            yield from references(part)
+
+
+def at(reference: str) -> Any:
+    assert reference.startswith("#/"), reference
+    found: Any = DOCUMENT
+    for name in reference.removeprefix("#/").split("/"):
+        found = found[name]
+    return found
+
+
+def payload(name: str) -> Any:
+    return DOCUMENT["components"]["messages"][name]["payload"]
+
+
+def test_yaml_says_the_same_without_anchors() -> None:
+    assert yaml.safe_load(TEXT) == DOCUMENT
+    assert not [event for event in yaml.parse(TEXT) if getattr(event, "anchor", None)]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = list(references(DOCUMENT))
+    assert len(found) > 100
+    for reference in found:
+        assert at(reference)
+
+
+@pytest.mark.parametrize("name", ICD.topics)
+def test_a_topic_is_a_channel_with_its_settings(name: str) -> None:
+    topic, channel = ICD.topics[name], DOCUMENT["channels"][name]
+    kafka = channel["bindings"]["kafka"]
+    settings = kafka["topicConfiguration"]
+    assert channel["address"] == kafka["topic"] == "{prefix}" + name
+    assert channel["parameters"]["prefix"] == {"$ref": "#/components/parameters/prefix"}
+    assert kafka["partitions"] == topic.partitions
+    assert settings["cleanup.policy"] == [topic.cleanup]
+    assert settings["max.message.bytes"] == topic.max_bytes
+    assert settings.get("retention.ms") == (None if topic.retention is None else topic.retention * 1000)
+    assert topic.key in channel["description"]
+    assert channel["tags"][0]["name"] == f"qos:{topic.qos}"
+    names = (topic.message, *topic.also) if topic.message else (name,)
+    assert tuple(channel["messages"]) == names
+    for one in names:
+        assert at(channel["messages"][one]["$ref"])["bindings"]["kafka"]["key"]["type"] == "string"
+
+
+@pytest.mark.parametrize("name", ICD.messages)
+def test_a_message_has_its_schema_with_units_and_is_used(name: str) -> None:
+    schema = {key: part for key, part in ICD.messages[name].items() if key not in ("$schema", "$id")}
+    assert DOCUMENT["components"]["schemas"][name] == schema
+    assert f"#/components/schemas/{name}" in set(references(DOCUMENT["components"]["messages"]))
+
+
+@pytest.mark.parametrize(
+    ("topic", "header", "name"), [("calibration", "segment", "table-segment"), ("quality", "metric", "metric")]
+)
+def test_bytes_are_described_by_a_header(topic: str, header: str, name: str) -> None:
+    message = DOCUMENT["components"]["messages"][topic]
+    assert message["headers"]["required"] == [header]
+    assert message["headers"]["properties"][header] == {"$ref": f"#/components/schemas/{name}"}
+
+
+def test_a_packet_is_avro_as_in_its_file() -> None:
+    written = msgspec.json.decode(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
+    assert payload("alert-packets")["schema"] == written
+    assert payload("alert-packets")["schemaFormat"].startswith("application/vnd.apache.avro")
+
+
+@pytest.mark.parametrize("name", [*EXAMPLES, *HEADER_EXAMPLES])
+def test_an_example_is_legal_and_shown(name: str) -> None:
+    example = {**EXAMPLES, **HEADER_EXAMPLES}[name]
+    jsonschema.Draft202012Validator(ICD.messages[name]).validate(example)
+    shown = [one for message in DOCUMENT["components"]["messages"].values() for one in message.get("examples", ())]
+    assert any(example in (one.get("payload"), *one.get("headers", {}).values()) for one in shown)
+
+
+def test_schemas_mean_the_same_in_draft_07() -> None:
+    for schema in DOCUMENT["components"]["schemas"].values():
+        jsonschema.Draft7Validator.check_schema(schema)
+    for name, example in {**EXAMPLES, **HEADER_EXAMPLES}.items():
+        jsonschema.Draft7Validator(DOCUMENT["components"]["schemas"][name]).validate(example)
+
+
+def test_who_takes_part_is_named_once_and_sends_what_is_on_the_topic() -> None:
+    ids = [operation_id(part) for part in PARTS]
+    assert len(set(ids)) == len(ids) == len(DOCUMENT["operations"])
+    assert {part.who for part in PARTS} == set(ROLES)
+    received = {part.topic for part in PARTS if part.action == "receive"}
+    assert received | {"dead-letters"} == set(ICD.topics)
+    controller = DOCUMENT["operations"]["controllerReceivesCommands"]
+    assert controller["action"] == "receive"
+    assert controller["reply"]["channel"] == {"$ref": "#/channels/command-acks"}
+    assert DOCUMENT["operations"]["controllerSendsState"]["action"] == "send"
+
+
+def test_each_command_is_listed_with_the_files_of_its_argument() -> None:
+    text = DOCUMENT["components"]["messages"]["command"]["description"]
+    for device_class in ICD.classes.values():
+        for command in device_class.commands:
+            assert f"- {device_class.name} {command.name}: " in text
+    assert "scan-{" + ",".join(ICD.arguments["scan"]) + "}.schema.json" in text
+
+
+def changed(**changes: Any) -> Icd:
+    return msgspec.structs.replace(ICD, **changes)
+
+
+def test_a_topic_that_nobody_writes_is_refused() -> None:
+    with pytest.raises(IcdError, match=r"who sends to it.*got none for lost"):
+        document(changed(topics={**ICD.topics, "lost": ICD.topics["state"]}))
+
+
+def test_a_topic_of_unknown_bytes_is_refused() -> None:
+    bare = msgspec.structs.replace(ICD.topics["state"], message=None)
+    with pytest.raises(IcdError, match=r"state.*expected a message"):
+        document(changed(topics={**ICD.topics, "state": bare}))
+
+
+def test_a_keyword_that_asyncapi_lacks_is_refused_with_its_place() -> None:
+    schema = {"properties": {"list": {"type": "array", "items": {"prefixItems": []}}}}
+    with pytest.raises(IcdError, match=r"heap\.schema\.json: \.list\.items: .*prefixItems"):
+        document(changed(messages={**ICD.messages, "heap": schema}))

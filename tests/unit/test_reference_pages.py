@@ -1,0 +1,155 @@
+"""The reference pages: complete, with links that lead somewhere, and text that Markdown does not take for markup."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from facade.exports.markdown import anchor, escaped, items, page, paragraph, table
+from facade.exports.reference import export
+from facade.icd.fields import walk
+from facade.icd.load import load
+from facade.icd.words import families
+
+ICD = load()
+PAGES = {path.rsplit("/", 1)[1]: text for path, text in export(ICD).items()}
+DOCS = Path(__file__).parents[2] / "docs"
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors(text: str) -> list[str]:
+    return [anchor(heading) for heading in HEADING.findall(text)]
+
+
+def section(text: str, heading: str) -> str:
+    """Give what stands below a heading, up to the next one."""
+    return re.split(r"^#+ ", text.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_well_formed(name: str) -> None:
+    text = PAGES[name]
+    assert re.findall(r"^# ", text, re.MULTILINE) == ["# "]
+    assert len(set(anchors(text))) == len(anchors(text)), "two headings with the same anchor"
+    assert max(map(len, text.splitlines())) <= 200
+    assert "\n\n\n" not in text
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+    for before, line in zip(text.splitlines(), text.splitlines()[1:], strict=False):
+        if before and re.match(r"\s*([-+*#]\s|>|\d+[.)]\s)", line):
+            assert re.match(r"\s*- ", line), f"taken for an entry of a list: {line}"
+            assert re.match(r"- |  ", before), f"an entry of a list in a paragraph: {line}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_its_links_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(([^)]*)\)", PAGES[name])
+    assert links
+    for target in links:
+        page_name, _, heading = target.partition("#")
+        if page_name.startswith("../"):
+            assert (DOCS / "reference" / page_name).resolve().is_file(), target
+        else:
+            assert page_name in PAGES, target
+            assert not heading or heading in anchors(PAGES[page_name]), target
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    assert set(re.findall(r"\]\((\w+\.md)\)", PAGES["index.md"])) == PAGES.keys() - {"index.md"}
+
+
+@pytest.mark.parametrize("name", sorted(ICD.classes))
+def test_a_device_page_has_all_that_the_class_has(name: str) -> None:
+    text, device_class = PAGES[f"{name}.md"], ICD.classes[name]
+    for one in families(device_class.attributes):
+        about = flat(section(text, f"`{one.name}`"))
+        assert flat(escaped(one.description)) in about
+        assert f"label: {escaped(one.label)}" in about
+    for command in device_class.commands:
+        about = flat(section(text, f"`{command.name}`"))
+        assert flat(escaped(command.description)) in about
+        assert f"Allowed in State: {', '.join(command.state)}" in about
+        assert all(target in about for target in command.targets)
+        assert command.argument is None or all(version in about for version in ICD.arguments[command.argument])
+    for query in device_class.queries:
+        about = flat(section(text, f"`{query.name}`"))
+        assert flat(escaped(query.result_description)) in about
+        assert query.result in about
+        assert not query.max_bytes or f"at most {query.max_bytes:,} B" in about
+    bullets = re.findall(r"^### `(.+)`$", text, re.MULTILINE)
+    known = {one.name for one in (*families(device_class.attributes), *device_class.commands, *device_class.queries)}
+    assert set(bullets) == known
+
+
+def test_an_attribute_in_full() -> None:
+    assert section(PAGES["SdpIngestNode.md"], "`latencyP99`").strip().splitlines() == [
+        "Latency that 99 % of the heaps in the window did not pass, to 1 %.",
+        "",
+        "- Type: `DevDouble`, unit: s, label: Latency, p99, format: `%.6f`",
+        "- Source: 0.99 quantile of latency, window, [`ingest.heaps`](topics.md#ingestheaps)",
+        "- Limits: warning >= 0.5, alarm >= 2",
+    ]
+
+
+def test_a_family_of_attributes_is_one_entry() -> None:
+    about = section(PAGES["SdpCalibration.md"], "`pointing_cal_{}`")
+    assert "197 attributes: `{}` is SKA001..SKA133, MKT000..MKT063" in about
+    assert "pointing_cal_SKA001" not in PAGES["SdpCalibration.md"]
+
+
+def test_all_messages_have_all_their_fields_and_refuse_others() -> None:
+    for name, schema in ICD.messages.items():
+        about = flat(section(PAGES["messages.md"], f"`{name}`"))
+        assert schema["additionalProperties"] is False
+        for path, field, named in walk(schema):
+            description = flat(escaped(str(field.get("description", ""))))
+            assert description in about, path
+            assert not named or f"`{path.rsplit('.', 1)[-1]}` (" in about
+
+
+def test_all_topics_conditions_and_labels_are_there() -> None:
+    for name, topic in ICD.topics.items():
+        assert flat(escaped(topic.description)) in flat(section(PAGES["topics.md"], f"`{name}`"))
+    for name, condition in ICD.conditions.items():
+        about = flat(section(PAGES["alerts.md"], f"`{name}`"))
+        assert f"Response: {escaped(condition.response)}" in about
+        assert f"Priority: {condition.priority}" in about
+    for name, labels in ICD.enums.items():
+        rows = re.findall(r"^\| (\d+) \| (\w+) \|$", section(PAGES["enums.md"], name), re.MULTILINE)
+        assert [(int(value), label) for value, label in rows] == list(enumerate(labels))
+
+
+def test_text_is_not_taken_for_markup() -> None:
+    assert escaped("a*b [c] <d> & e_f") == "a\\*b \\[c\\] &lt;d> &amp; e_f"
+    assert escaped("see `x|y<z` and *") == "see `x|y<z` and \\*"
+    assert escaped("one ` alone") == "one \\` alone"
+    assert table(("a",), [("x | y",), ("`x|y`",)]).splitlines()[2:] == ["| x \\| y |", "| `x\\|y` |"]
+    for start in ("-", "+", "#", ">", ">=", "12.", "3)"):
+        wrapped = paragraph(f"{'x' * 117} {start} and no entry").splitlines()[1]
+        assert wrapped.replace("\\", "") == f"{start} and no entry"
+        assert not re.match(r"[-+#] |>|\d+[.)] ", wrapped)
+    for start in ("-1", "#4", "1.5", "x -"):
+        assert paragraph(f"{'x' * 117} {start} and so on").splitlines()[1] == f"{start} and so on"
+    assert items(["x " * 70], depth=1).splitlines()[1].startswith("      x")
+    assert page("T", "a", "", "b").count("\n\n") == 3
+
+
+def test_a_heading_of_code_has_the_anchor_that_github_gives_it() -> None:
+    assert anchor("`ingest.heaps`") == "ingestheaps"
+    assert anchor("`pointing_cal_{}`") == "pointing_cal_"
+    assert anchor("Commands that the device answers") == "commands-that-the-device-answers"
+
+
+def test_a_changed_description_changes_the_page() -> None:
+    first = ICD.classes["SdpBus"].attributes[0]
+    changed = msgspec.structs.replace(first, description="Something | else.")
+    bus = msgspec.structs.replace(ICD.classes["SdpBus"], attributes=(changed, *ICD.classes["SdpBus"].attributes[1:]))
+    pages = export(msgspec.structs.replace(ICD, classes={**ICD.classes, "SdpBus": bus}))
+    assert [path for path, text in pages.items() if text != PAGES[path.rsplit("/", 1)[1]]] == [
+        "docs/reference/SdpBus.md"
+    ]

@@ -1,0 +1,185 @@
+"""What a site loads into its Tango tools: the registration, the archive's configuration, the alarm handler's rules."""
+
+import json
+import re
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+from dsconfig.formatting import validate_json
+
+from devices.classes import device_classes
+from facade.config import Settings
+from facade.exports import alarms, archiving, tango_db
+from facade.icd.load import load
+
+ICD = load()
+REGISTRATION = json.loads(tango_db.export(ICD)["tango-db/sdp.json"])
+ATTRIBUTES = {name: {one.name: one for one in entry.attributes} for name, entry in ICD.classes.items()}
+
+
+def test_dsconfig_accepts_the_registration() -> None:
+    validate_json(REGISTRATION)  # ends the process if it does not
+    schema = json.loads(files("dsconfig").joinpath("schema/schema2.json").read_text())
+    jsonschema.validate(REGISTRATION, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**REGISTRATION, "server": {}}, schema)
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(nodes=120, rack_size=50, subarrays=16)])
+def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Settings) -> None:
+    content = tango_db.registration(ICD, settings)
+    validate_json(content)
+    devices = [
+        (name, device)
+        for classes in content["servers"]["SdpFacade"].values()
+        for name, found in classes.items()
+        for device in found
+    ]
+    assert len({device.lower() for _, device in devices}) == len(devices)
+    counts = {name: sum(one == name for one, _ in devices) for name in ICD.classes}
+    assert counts.pop("SdpIngestNode") == settings.nodes
+    assert {counts.pop(name) for name in ("SdpSubarray", "SdpCalibration", "SdpQuality")} == {settings.subarrays}
+    assert set(counts.values()) == {1}
+    assert set(content["classes"]) == set(ICD.classes)
+
+
+def test_the_registration_has_the_properties_that_the_classes_read() -> None:
+    """None does: settings are in the environment. A class that gets one must be registered with it."""
+    for made in device_classes(ICD):
+        assert made.TangoClassClass.device_property_list == {}
+        assert made.TangoClassClass.class_property_list == {}
+    for classes in REGISTRATION["servers"]["SdpFacade"].values():
+        assert all(content == {} for devices in classes.values() for content in devices.values())
+
+
+def test_nothing_is_polled_as_all_events_are_pushed() -> None:
+    assert "poll" not in json.dumps(REGISTRATION["servers"])
+
+
+def parsed_yaml(text: str) -> dict[str, Any]:
+    """Read the little of YAML that the file has, and nothing else: mappings by indentation, and one list."""
+    found: dict[str, Any] = {}
+    classes: dict[str, dict[str, dict[str, str]]] = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#") or line in ("configuration:", "    attributes:"):
+            continue
+        if top := re.fullmatch(r'(\w+): "([\w/:.-]+)"', line):
+            found[top[1]] = top[2]
+        elif entry := re.fullmatch(r"  - class: (\w+)", line):
+            attributes = classes.setdefault(entry[1], {})
+        elif attribute := re.fullmatch(r"      (\w+):", line):
+            assert attribute[1] not in attributes, line
+            settings = attributes[attribute[1]] = {}
+        else:
+            setting = re.fullmatch(r"        (\w+): (\w+)", line)
+            assert setting, line
+            settings[setting[1]] = setting[2]
+    return {**found, "configuration": classes}
+
+
+def test_the_archive_takes_pushed_attributes_and_no_data_products() -> None:
+    content = parsed_yaml(archiving.export(ICD)["tango-db/archiving.yaml"])
+    assert content.keys() == {"db", "manager", "archiver", "configuration"}
+    assert content["configuration"].keys() == ICD.classes.keys()
+    for name, attributes in content["configuration"].items():
+        assert attributes.pop("State") == {"code_push_event": "true", "archive_strategy": "ALWAYS"}
+        assert attributes.keys() <= ATTRIBUTES[name].keys()
+        for attribute, settings in attributes.items():
+            entry = ATTRIBUTES[name][attribute]
+            assert settings == {"code_push_event": "true", "archive_strategy": "ALWAYS"}
+            assert entry.is_pushed
+            assert not entry.height
+            assert entry.length <= (64 if entry.type == "DevString" else 256)
+
+
+def test_the_archive_takes_what_an_engineer_looks_for_first() -> None:
+    content = parsed_yaml(archiving.export(ICD)["tango-db/archiving.yaml"])["configuration"]
+    assert {"obsState", "adminMode", "healthState", "healthInfo", "longRunningCommandResult"} <= content[
+        "SdpSubarray"
+    ].keys()
+    assert {"lastAlert", "worstSeverity", *ICD.conditions} <= content["SdpAlerts"].keys()
+    assert {"ingestHeapsUsed", "ingestHeapsBalance", "connected"} <= content["SdpBus"].keys()
+    assert (
+        {"packetLossFraction", "latencyP99"}
+        < content["SdpIngestNode"].keys()
+        < ATTRIBUTES["SdpIngestNode"].keys() | {"State"}
+    )
+    assert {"pointing_cal_SKA001", "pointing_cal_MKT063"} <= content["SdpCalibration"].keys()
+    assert "gainAmplitude" not in content["SdpCalibration"]
+
+
+KEYS = ("tag", "formula", "on_delay", "off_delay", "priority", "shlvd_time", "group", "message", "url")
+KEYS += ("on_command", "off_command", "enabled")
+PRIORITIES = ("lowest", "low", "medium", "high", "highest")
+DEVICES = {
+    device: name
+    for classes in REGISTRATION["servers"]["SdpFacade"].values()
+    for name, devices in classes.items()
+    for device in devices
+}
+RULES = [line for line in alarms.export(ICD)["tango-db/alarms.txt"].splitlines() if not line.startswith("#")]
+NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+COMPARISON = re.compile(rf"([\w.+-]+/[\w.+-]+/[\w.+-]+)/(\w+) (==|<=|>=) (UNACK|ACKED|{NUMBER})")
+
+
+def parsed_rule(line: str) -> dict[str, str]:
+    """Read a rule as the handler does: keys in order, each ending at the next semicolon."""
+    pairs = [pair.split("=", 1) for pair in line.split(";")]
+    assert tuple(key for key, _ in pairs) == KEYS, line
+    return dict(pairs)
+
+
+def comparisons(formula: str) -> list[tuple[str, str, str, str]]:
+    """Read a formula: comparisons of attributes with numbers or alarm states, any of which is enough."""
+    assert formula[0] + formula[-1] == "()"
+    found = [COMPARISON.fullmatch(part) for part in formula[1:-1].split(" || ")]
+    assert all(found), formula
+    return [one.groups() for one in found]
+
+
+@pytest.mark.parametrize("line", RULES, ids=lambda line: line.split(";")[0].removeprefix("tag="))
+def test_a_rule_can_be_read_and_names_what_there_is(line: str) -> None:
+    rule = parsed_rule(line)
+    assert line.isascii()
+    assert re.fullmatch(r"[A-Za-z]\w*", rule["tag"])
+    assert rule["priority"] in PRIORITIES
+    assert (rule["group"], rule["enabled"]) == (alarms.GROUP, "1")
+    assert all(re.fullmatch(r"\d+", rule[key]) for key in ("on_delay", "off_delay", "shlvd_time"))
+    assert rule["message"].strip()
+    for device, attribute, _, value in comparisons(rule["formula"]):
+        entry = ATTRIBUTES[DEVICES[device]][attribute]
+        assert not entry.length
+        assert (entry.enum == "AlarmState") == (value in ("UNACK", "ACKED", "8"))
+
+
+def test_the_tags_are_unique_without_regard_to_case() -> None:
+    tags = [parsed_rule(line)["tag"].lower() for line in RULES]
+    assert len(set(tags)) == len(tags)
+
+
+def test_there_is_a_rule_for_each_condition_and_each_limit() -> None:
+    found = {(one[0], one[1], one[2], one[3]) for line in RULES for one in comparisons(parsed_rule(line)["formula"])}
+    wanted = set()
+    for device, name in DEVICES.items():
+        for attribute, entry in ATTRIBUTES[name].items():
+            for side, sign in (("min", "<="), ("max", ">=")):
+                for gravity in ("warning", "alarm"):
+                    limit = getattr(entry.limits, f"{side}_{gravity}", None)
+                    wanted |= set() if limit is None else {(device, attribute, sign, f"{limit:.10g}")}
+            if entry.enum == "AlarmState":
+                wanted |= {(device, attribute, "==", "UNACK"), (device, attribute, "==", "ACKED")}
+                latching = attribute in ICD.conditions and ICD.conditions[attribute].latching
+                wanted |= {(device, attribute, ">=", "8")} if latching else set()
+    assert found == wanted
+    assert ICD.enums["AlarmState"].index("LTUNK") == 8
+
+
+def test_a_rule_says_the_priority_and_what_to_do() -> None:
+    by_tag = {rule["tag"]: rule for rule in map(parsed_rule, RULES)}
+    rule = by_tag["mid_sdp_alerts_0_workerGone"]
+    assert rule["priority"] == ICD.conditions["workerGone"].priority.lower()
+    assert ICD.conditions["workerGone"].response in rule["message"]
+    assert by_tag["mid_sdp_control_0_latencyP99_alarm"]["message"] == "Latency, p99 of mid-sdp/control/0 is >= 2 s"
+    assert by_tag["mid_sdp_control_0_latencyP99_warning"]["priority"] == "low"
