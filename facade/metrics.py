@@ -13,6 +13,9 @@ from facade.errors import ConfigError
 VARIABLE = "SDP_METRICS_PORT"
 """Environment variable with the port; unset: no metrics."""
 
+ADDRESS_VARIABLE = "SDP_METRICS_ADDRESS"
+"""Environment variable with the address to listen on; unset: this machine alone may ask. In a container: 0.0.0.0."""
+
 _OUTCOMES = ("used", "late", "suppressed", "dead_lettered")
 
 
@@ -46,14 +49,15 @@ def serve_metrics(accounts: Mapping[str, StreamAccount]) -> None:
     Raises
     ------
     ConfigError
-        The port is no number or is taken.
+        The port is no number or is taken, or the address is none of this machine.
     """
     text = os.environ.get(VARIABLE)
     if not text:
         return
+    address = os.environ.get(ADDRESS_VARIABLE) or "127.0.0.1"
     registry = CollectorRegistry()
     registry.register(_Accounts(accounts))
     try:
-        start_http_server(int(text), addr="127.0.0.1", registry=registry)
+        start_http_server(int(text), addr=address, registry=registry)
     except (ValueError, OSError, OverflowError) as error:
-        raise ConfigError(f"{VARIABLE}={text}: expected a free port number, got: {error}") from error
+        raise ConfigError(f"{VARIABLE}={text} on {address}: expected a free port number, got: {error}") from error

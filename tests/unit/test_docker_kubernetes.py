@@ -1,0 +1,183 @@
+"""docker/kubernetes: the base is the default deployment, slots are ordinals, and all fits Kubernetes' schemas."""
+
+import shutil
+import subprocess
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from facade import config
+from facade.config import Settings
+from facade.exports.tango_db import instances
+from tests.support.docker import DOCKER, ICD, SERVER, documents, parse, read_by_the_code
+
+FOLDER = DOCKER / "kubernetes"
+BASE = FOLDER / "base"
+MID = FOLDER / "overlays" / "mid"
+PROCESS = FOLDER / "components" / "process"
+KINDS = {"Deployment": "device-server", "StatefulSet": "worker", "Job": "task"}
+OLDEST = "1.32"
+"""The first Kubernetes in which every pod of a StatefulSet has its ordinal as a label for good."""
+
+
+def resources(folder: Path) -> list[dict[str, Any]]:
+    """Give what the files of a folder say, without what its components add."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    files = [folder / name for name in kustomization["resources"] if name.endswith(".yaml")]
+    return [one for file in files for one in documents(file)]
+
+
+def of_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [one for one in resources(folder) if one["kind"] == kind]
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    (only,) = workload["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def settings(folder: Path) -> dict[str, str]:
+    (generator,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["configMapGenerator"]
+    lines = [*generator.get("literals", [])]
+    for file in generator.get("envs", []):
+        lines += (folder / file).read_text().split()
+    return dict(line.split("=", 1) for line in lines)
+
+
+@cache
+def built(folder: Path) -> list[dict[str, Any]]:
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("kubectl is not installed")
+    done = subprocess.run([program, "kustomize", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_each_instance_of_the_deployment_is_there_exactly_once() -> None:
+    servers = of_kind(BASE, "Deployment")
+    assert Counter(container(one)["args"][0] for one in servers) == Counter(instances(ICD, Settings()))
+    further = settings(BASE) | settings(MID)
+    site = config.load_settings({**further, config.FILE_VARIABLE: ""})
+    servers += of_kind(MID, "Deployment")
+    assert Counter(container(one)["args"][0] for one in servers) == Counter(instances(ICD, site))
+    for one in servers:
+        assert one["metadata"]["name"] == container(one)["args"][0]
+        assert container(one)["command"] == [SERVER]
+        assert one["spec"]["replicas"] == 1
+        assert one["spec"]["strategy"] == {"type": "Recreate"}, "Tango allows one process for each instance"
+
+
+def test_every_other_command_is_one_of_sdp_facade() -> None:
+    for one in [*of_kind(BASE, "StatefulSet"), *of_kind(BASE, "Job")]:
+        assert "command" not in container(one)
+        options = parse(container(one)["args"])
+        assert one["kind"] == "Job" or options["slot"] == "$(SDP_SLOT)", "the ordinal is the slot"
+
+
+def test_the_slot_is_the_ordinal() -> None:
+    (worker,) = documents(PROCESS / "worker.yaml")
+    (slot,) = (one for one in container(worker)["env"] if one["name"] == "SDP_SLOT")
+    assert slot["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
+
+
+def test_the_settings_are_read_and_the_defaults_are_the_same() -> None:
+    given, default = settings(BASE), Settings()
+    assert set(given) <= read_by_the_code()
+    assert set(settings(MID)) <= set(given)
+    for variable in set(config.ENVIRONMENT) & set(given) - {"KAFKA_BOOTSTRAP", "SDP_TABLE_DISK"}:
+        assert given[variable] == str(getattr(default, config.ENVIRONMENT[variable])), variable
+
+
+def test_tables_under_way_fit_on_their_volume() -> None:
+    (worker,) = (one for one in of_kind(BASE, "StatefulSet") if one["metadata"]["name"] == "tables-assemble")
+    (volume,) = worker["spec"]["template"]["spec"]["volumes"]
+    size = int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 2**30
+    assert int(settings(BASE)["SDP_TABLE_DISK"]) + int(settings(BASE)["SDP_TABLE_MEMORY"]) < size
+
+
+def test_the_secret_of_the_example_is_the_one_that_is_mounted_where_the_settings_look() -> None:
+    (secret,) = documents(BASE / "secret.example.yaml")
+    for role in KINDS.values():
+        (patch,) = documents(PROCESS / f"{role}.yaml")
+        spec = patch["spec"]["template"]["spec"]
+        (volume,) = (one for one in spec["volumes"] if one["name"] == "settings")
+        assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+        (mount,) = (one for one in container(patch)["volumeMounts"] if one["name"] == "settings")
+        (file,) = secret["stringData"]
+        assert settings(BASE)[config.FILE_VARIABLE] == f"{mount['mountPath']}/{file}"
+
+
+def test_the_secret_of_the_example_is_a_settings_file(tmp_path: Path) -> None:
+    (secret,) = documents(BASE / "secret.example.yaml")
+    file = tmp_path / "sdp-facade.toml"
+    file.write_text(secret["stringData"]["sdp-facade.toml"])
+    assert "sasl.password" in config.load_settings({config.FILE_VARIABLE: str(file)}).kafka
+
+
+def test_every_process_is_locked_up_probed_and_bounded() -> None:
+    for kind, role in KINDS.items():
+        assert all(one["metadata"]["labels"]["sdp.skao.int/role"] == role for one in of_kind(BASE, kind))
+        (patch,) = documents(PROCESS / f"{role}.yaml")
+        spec, one = patch["spec"]["template"]["spec"], container(patch)
+        assert patch["kind"] == kind
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert one["securityContext"]["readOnlyRootFilesystem"]
+        assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert {"requests", "limits"} == set(one["resources"])
+        assert kind == "Job" or {"startupProbe", "livenessProbe"} <= set(one)
+        probes = [
+            one[name]["exec"]["command"][-1]
+            for name in ("startupProbe", "readinessProbe")
+            if "exec" in one.get(name, {})
+        ]
+        assert all(f"COPY docker/healthcheck.py {path}" in (DOCKER / "Dockerfile").read_text() for path in probes)
+
+
+def test_scaling_goes_by_the_group_that_the_worker_is_in_up_to_one_for_each_partition() -> None:
+    topics, names = ICD.topics, {one["metadata"]["name"] for one in of_kind(BASE, "StatefulSet")}
+    prefix, bootstrap = settings(BASE)["SDP_TOPIC_PREFIX"], settings(BASE)["KAFKA_BOOTSTRAP"]
+    for one in documents(FOLDER / "components" / "keda" / "scaling.yaml"):
+        target, (trigger,) = one["spec"]["scaleTargetRef"], one["spec"]["triggers"]
+        assert target["kind"] == "StatefulSet", "what is scaled must keep its slots"
+        assert target["name"] in names
+        assert trigger["metadata"]["bootstrapServers"] == bootstrap
+        assert trigger["metadata"]["consumerGroup"] == prefix + target["name"]
+        topic = topics[trigger["metadata"]["topic"].removeprefix(prefix)]
+        assert one["spec"]["maxReplicaCount"] == topic.partitions
+
+
+def test_the_example_site_scales_by_its_own_brokers_and_prefix() -> None:
+    given = settings(MID)
+    for one in built(MID):
+        if one["kind"] == "ScaledObject":
+            (trigger,) = one["spec"]["triggers"]
+            assert trigger["metadata"]["bootstrapServers"] == given["KAFKA_BOOTSTRAP"]
+            assert trigger["metadata"]["consumerGroup"].startswith(given["SDP_TOPIC_PREFIX"])
+            assert trigger["metadata"]["topic"].startswith(given["SDP_TOPIC_PREFIX"])
+
+
+@pytest.mark.parametrize("folder", [BASE, MID], ids=["base", "mid"])
+def test_everything_that_is_built_is_complete(folder: Path) -> None:
+    configs = {one["metadata"]["name"] for one in built(folder) if one["kind"] == "ConfigMap"}
+    workloads = [one for one in built(folder) if one["kind"] in KINDS]
+    assert len(workloads) >= 11
+    for one in workloads:
+        spec = container(one)
+        assert ":" in spec["image"], one["metadata"]["name"]
+        assert {reference["configMapRef"]["name"] for reference in spec["envFrom"]} <= configs
+        assert spec["securityContext"]["readOnlyRootFilesystem"]
+        assert one["spec"]["template"]["spec"]["containers"] == [spec]
+
+
+def test_what_is_built_fits_the_schemas() -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    # All of a kind are made by the same patch, and each costs a tenth of a second or more.
+    one_of_each = {one["kind"]: one for one in [*built(BASE), *documents(BASE / "secret.example.yaml")]}
+    assert set(KINDS) < set(one_of_each)
+    for one in one_of_each.values():
+        validator.validate(one, OLDEST, strict=True)

@@ -1,0 +1,117 @@
+"""Dashboard and alerting rules name only metrics, labels and streams that the processes serve."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from facade import metrics
+from facade.counters import StreamAccount
+from tests.support.docker import DOCKER, ICD
+
+DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "sdp-facade.json").read_text())
+RULES = yaml.safe_load((DOCKER / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
+NOT_OURS = {"up", "kafka_consumergroup_lag", "kafka_consumergroup_current_offset"}
+"""Of Prometheus itself and of kafka-exporter: a lag must be seen also while its worker is dead."""
+WORDS = {"sum", "by", "rate", "increase", "delta", "max", "abs", "count", "vector", "or", "and", "on", "label_values"}
+
+
+def expressions() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    for variable in DASHBOARD["templating"]["list"]:
+        yield variable["query"]["query"]
+    yield from (rule["expr"] for rule in RULES)
+
+
+def names(expression: str) -> set[str]:
+    """Give the metrics of an expression: the words that are neither functions nor labels nor durations."""
+    bare = re.sub(r"\{[^}]*\}|\bby \([^)]*\)|\bon \([^)]*\)|\[[^\]]*\]|, stream\)", "", expression)
+    return set(re.findall(r"[a-z_]\w*", bare)) - WORDS
+
+
+@pytest.fixture(scope="module")
+def served() -> dict[str, set[str]]:
+    """Give the labels of each sample that a process serves, for an account of every topic."""
+    accounts = {}
+    for topic in ICD.topics:
+        accounts[topic] = account = StreamAccount()
+        account.take(0, 1, 1, 1)
+        account.dead_letter("not-json", "")
+    registries: list[CollectorRegistry] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(metrics.VARIABLE, "1")
+        patch.setattr(metrics, "start_http_server", lambda *_, registry, **__: registries.append(registry))
+        metrics.serve_metrics(accounts)
+    text = generate_latest(registries[0]).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {sample.name: set(sample.labels) for sample in samples}
+
+
+def test_every_metric_is_served(served: dict[str, set[str]]) -> None:
+    used = set().union(*map(names, expressions()))
+    assert used <= set(served) | NOT_OURS
+    assert {name for name in served if name.startswith("sdp_")} <= used, "what is served is worth to be shown"
+
+
+def test_every_label_that_is_selected_is_served(served: dict[str, set[str]]) -> None:
+    for expression in expressions():
+        for name, selected in re.findall(r"(sdp_\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)=", selected)) <= served[name] | {"job", "instance"}, expression
+
+
+def test_every_stream_is_a_topic_and_every_outcome_is_one() -> None:
+    topics = set(ICD.topics)
+    for expression in expressions():
+        for stream in re.findall(r'stream=~?"([^"$]+)"', expression):
+            assert set(stream.split("|")) <= topics, expression
+        for outcome in re.findall(r'outcome="([^"]+)"', expression):
+            assert hasattr(StreamAccount(), outcome), expression
+
+
+def test_there_is_a_rule_on_lag_balance_dead_letters_and_dead_processes() -> None:
+    text = {rule["alert"]: rule["expr"] for rule in RULES}
+    assert {"SdpGroupLags", "SdpStreamUnbalanced", "SdpDeadLetters", "SdpProcessDown"} <= set(text)
+    for rule in RULES:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert {"summary", "description"} == set(rule["annotations"])
+
+
+def test_lag_is_judged_by_the_limits_of_the_icd() -> None:
+    attributes = {attribute.name: attribute for attribute in ICD.classes["SdpBus"].attributes}
+    limits = attributes["ingestHeapsLag"].limits
+    text = {rule["alert"]: rule["expr"] for rule in RULES}
+    assert text["SdpGroupLags"].endswith(f"> {limits.max_warning:.0f}")
+    assert text["SdpGroupLagsFar"].endswith(f"> {limits.max_alarm:.0f}")
+
+
+def test_rules_are_about_jobs_that_are_scraped() -> None:
+    jobs = {
+        job["job_name"]
+        for job in yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    }
+    for expression in expressions():
+        for job in re.findall(r'job=~"([^"]+)"', expression):
+            assert set(job.split("|")) <= jobs
+
+
+def test_panels_are_placed_side_by_side_and_use_the_datasource_that_is_provisioned() -> None:
+    (source,) = yaml.safe_load((DOCKER / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    assert len(set(cells)) == len(cells)
+    assert all(x < 24 for x, _ in cells)
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert all(panel["datasource"]["uid"] == source["uid"] and panel["description"] for panel in DASHBOARD["panels"])
+
+
+def test_the_dashboard_is_where_grafana_looks_for_it() -> None:
+    compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["grafana"]
+    (provider,) = yaml.safe_load((DOCKER / "grafana/provisioning/dashboards/sdp-facade.yml").read_text())["providers"]
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in compose["volumes"]
+    home = compose["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == f"{provider['options']['path']}/sdp-facade.json"

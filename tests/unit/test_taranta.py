@@ -1,0 +1,114 @@
+"""The dashboards of docker/taranta name only devices, attributes and commands that the ICD has."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from facade.config import Settings
+from facade.exports.tango_db import SERVER, registration
+from facade.icd.model import DeviceClass
+from tests.support.docker import DOCKER, ICD
+
+FILES = sorted((DOCKER / "taranta").glob("*.wj"))
+TOP = {
+    *("name", "version", "user", "insertTime", "updateTime", "group", "groupWriteAccess", "lastUpdatedBy"),
+    *("widget", "variables", "environment", "filters"),
+}
+"""What a file that Taranta exported has."""
+WIDGET = {"id", "x", "y", "canvas", "width", "height", "type", "inputs", "order", "valid"}
+STANDARD = {"state", "status"}
+
+
+def classes() -> dict[str, DeviceClass]:
+    """Give the class of each device of the default deployment."""
+    servers = registration(ICD, Settings())["servers"][SERVER]
+    return {
+        device: ICD.classes[name] for one in servers.values() for name, devices in one.items() for device in devices
+    }
+
+
+def attributes(device_class: DeviceClass) -> dict[str, str]:
+    """Give the types of the attributes by their names as Taranta writes them."""
+    return {one.name.lower(): one.type for one in device_class.attributes} | dict.fromkeys(STANDARD, "DevState")
+
+
+def commands(device_class: DeviceClass) -> dict[str, bool]:
+    """Give whether the commands of a class, and what it can be asked, take an argument."""
+    return {one.name: bool(one.argument) for one in (*device_class.commands, *device_class.queries)}
+
+
+def within(value: Any, key: str) -> Iterator[dict[str, Any]]:
+    """Give each mapping with a device and what `key` names, however deep."""
+    if isinstance(value, dict):
+        if isinstance(value.get(key), str) and "device" in value:
+            yield value
+        for one in value.values():
+            yield from within(one, key)
+    elif isinstance(value, list):
+        for one in value:
+            yield from within(one, key)
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
+    file: Path = request.param
+    return json.loads(file.read_text())
+
+
+def test_there_is_one_for_each_purpose() -> None:
+    assert [file.stem for file in FILES] == ["alerts", "ingest", "operator-overview", "subarray"]
+
+
+def test_every_attribute_is_one_of_the_device(dashboard: dict[str, Any]) -> None:
+    there, found = classes(), list(within(dashboard["widget"], "attribute"))
+    assert found
+    for one in found:
+        assert one["attribute"] in attributes(there[one["device"]]), one
+        assert one["label"], one
+
+
+def test_every_command_is_one_of_the_device_and_is_confirmed(dashboard: dict[str, Any]) -> None:
+    there = classes()
+    for widget in dashboard["widget"]:
+        for one in within(widget, "command"):
+            takes = commands(there[one["device"]])[one["command"]]
+            assert one["acceptedType"] == ("DevString" if takes else "DevVoid"), one
+            assert widget["inputs"]["requireConfirmation"], one
+
+
+def test_every_device_whose_state_is_shown_is_registered(dashboard: dict[str, Any]) -> None:
+    states = [widget["inputs"]["device"] for widget in dashboard["widget"] if widget["type"] == "DEVICE_STATUS"]
+    assert states
+    assert set(states) <= set(classes())
+
+
+def test_only_numbers_are_plotted(dashboard: dict[str, Any]) -> None:
+    for widget in dashboard["widget"]:
+        if widget["type"] == "ATTRIBUTE_PLOT":
+            for one in within(widget, "attribute"):
+                assert attributes(classes()[one["device"]])[one["attribute"]] in ("DevDouble", "DevLong", "DevLong64")
+
+
+def test_it_has_the_form_of_an_exported_file(dashboard: dict[str, Any]) -> None:
+    assert set(dashboard) == TOP
+    assert all(set(widget) == WIDGET for widget in dashboard["widget"])
+    assert len({widget["id"] for widget in dashboard["widget"]}) == len(dashboard["widget"])
+
+
+def test_no_widget_covers_another(dashboard: dict[str, Any]) -> None:
+    boxes = [(w["x"], w["y"], w["x"] + w["width"], w["y"] + w["height"]) for w in dashboard["widget"]]
+    for index, (left, top, right, bottom) in enumerate(boxes):
+        for other in boxes[:index]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+
+
+def test_every_condition_is_on_the_dashboard_of_alerts() -> None:
+    shown = {
+        one["attribute"] for one in within(json.loads((DOCKER / "taranta" / "alerts.wj").read_text()), "attribute")
+    }
+    has_attribute = {name.lower() for name in ICD.conditions} & set(attributes(ICD.classes["SdpAlerts"]))
+    assert has_attribute <= shown
+    assert "otherconditions" in shown, "whatever has no attribute of its own"
