@@ -3,21 +3,17 @@
 Progress goes to standard error: a live line on a terminal, else a plain line each five seconds.
 """
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaStreamWriter
-from facade.bus.port import BusHealth
+from facade.cli.sending import console, deployment, send
 from facade.cli.simulate_alerts import EPILOG as ALERTS_EPILOG
 from facade.cli.simulate_alerts import alerts
 from facade.cli.simulate_calibration import EPILOG as CALIBRATION_EPILOG
@@ -26,14 +22,14 @@ from facade.cli.simulate_controller import EPILOG, controller
 from facade.cli.simulate_quality import EPILOG as QUALITY_EPILOG
 from facade.cli.simulate_quality import quality
 from facade.clock import Clock, SystemClock
-from facade.config import Settings, load_settings
+from facade.config import Settings
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.simulate.faults import FAR, Faults, Limits, Scenario, Silence, Skew
 from facade.simulate.heaps import HeapStream
 from facade.simulate.ingest import TOPIC, IngestSimulator
 from facade.simulate.report import Report
-from facade.simulate.sender import PATIENCE, Stop, write_report
+from facade.simulate.sender import Stop
 
 app = typer.Typer(
     name="simulate",
@@ -47,10 +43,7 @@ def _simulate() -> None:
     """Play the SDP side of the bus, with faults on request, and know exactly what was sent."""
 
 
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
-
 _PLAIN_INTERVAL = 5.0
-_BROKER_WAIT = 5.0
 
 _EPILOG = """
 Examples:
@@ -135,7 +128,7 @@ def ingest(
     The exit code is 1 if a record was not delivered.
     """
     clock = SystemClock()
-    settings = _settings(bootstrap, prefix)
+    settings = deployment(bootstrap, prefix)
     faults = Faults(
         gaps=gaps,
         duplicates=duplicates,
@@ -167,39 +160,14 @@ app.command(epilog=QUALITY_EPILOG)(quality)
 
 
 def _run(settings: Settings, scenario: Scenario, stop: Stop, file: Path | None, clock: Clock) -> None:
-    stream = HeapStream(scenario)
     if scenario.first_node + scenario.nodes > settings.nodes:
-        _console.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
-    connection, health = Connection(settings, clock=clock), BusHealth()
-    writer = KafkaStreamWriter(connection, health=health, client="simulate-ingest", patience=PATIENCE)
-    if not writer.require_topic(TOPIC, _BROKER_WAIT):
-        _console.print(f"[yellow]no broker answers at {escape(settings.bootstrap)} yet; trying on")
+        console.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
+    make = partial(IngestSimulator, HeapStream(scenario))
     with _progress(clock) as show:
-
-        def each_second(state: Report) -> None:
-            if file is not None:
-                write_report(state, file)
-            show(state)
-
-        simulator = IngestSimulator(
-            stream,
-            writer,
-            clock=clock,
-            topic_name=connection.topic(TOPIC),
-            each_second=each_second,
-            last_error=lambda: health.last_error,
-        )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: simulator.stop())
-        final = simulator.run(stop)
-    _console.print(_summary(final))
+        final = send(make, settings, TOPIC, stop, client="simulate-ingest", file=file, show=show, clock=clock)
+    console.print(_summary(final))
     if final.undelivered:
         raise typer.Exit(1)
-
-
-def _settings(bootstrap: str | None, prefix: str | None) -> Settings:
-    changes = {"bootstrap": bootstrap, "prefix": prefix}
-    return msgspec.structs.replace(load_settings(), **{k: v for k, v in changes.items() if v is not None})
 
 
 def _limits() -> Limits:
@@ -225,8 +193,8 @@ def _progress(clock: Clock) -> Iterator[Callable[[Report], None]]:
             f"  sent {report.sent:,}  backlog {report.backlog:,}{trouble}"
         )
 
-    if _console.is_terminal:
-        with Live(console=_console, auto_refresh=False, transient=True) as live:
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
             yield lambda report: live.update(line(report), refresh=True)
         return
 
@@ -234,7 +202,7 @@ def _progress(clock: Clock) -> Iterator[Callable[[Report], None]]:
         nonlocal last_plain
         if clock.monotonic() - last_plain >= _PLAIN_INTERVAL:
             last_plain = clock.monotonic()
-            _console.print(line(report))
+            console.print(line(report))
 
     yield plain
 

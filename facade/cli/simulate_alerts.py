@@ -1,30 +1,24 @@
 """`sdp-facade simulate alerts`: sources of alerts, floods and chatter, and a night of LSST's."""
 
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from facade.alerts.packets import PacketCodec
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaStreamWriter
-from facade.bus.port import BusHealth
+from facade.cli.sending import console, deployment, send
 from facade.clock import Clock, SystemClock
-from facade.config import Settings, load_settings
+from facade.config import Settings
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.simulate.alert_stream import DETECTED, AlertScenario, AlertStream
 from facade.simulate.alerts import AlertReport, AlertSimulator
-from facade.simulate.sender import PATIENCE, Stop, write_report
+from facade.simulate.sender import Stop
 
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
 _PLAIN_INTERVAL = 5.0
-_BROKER_WAIT = 5.0
 _VISIT, _VISIT_EVERY, _DETECTORS, _PACKET = 10_000, 39.0, 189, 136_000
 """LSST, by DMTN-028: alerts of a visit, time between visits [s], detectors, size of a packet [bytes]."""
 _SENDING, _FAULTS, _NIGHT, _WHERE = "What to send", "Faults", "A night of LSST's", "Where to"
@@ -103,8 +97,7 @@ def alerts(
 
     The exit code is 1 if a record was not delivered.
     """
-    changes = {"bootstrap": bootstrap, "prefix": prefix}
-    settings = msgspec.structs.replace(load_settings(), **{k: v for k, v in changes.items() if v is not None})
+    settings = deployment(bootstrap, prefix)
     icd = load()
     scenario = AlertScenario(
         seed=seed,
@@ -144,31 +137,10 @@ def _run(
     file: Path | None,
     clock: Clock,
 ) -> None:
-    connection, health = Connection(settings, clock=clock), BusHealth()
-    writer = KafkaStreamWriter(connection, health=health, client="simulate-alerts", patience=PATIENCE)
-    if not writer.require_topic(stream.topic, _BROKER_WAIT):
-        _console.print(f"[yellow]no broker answers at {escape(settings.bootstrap)} yet; trying on")
+    make = partial(AlertSimulator, stream, rate=rate, bursts=bursts)
     show = _progress(clock)
-
-    def each_second(state: AlertReport) -> None:
-        if file is not None:
-            write_report(state, file)
-        show(state)
-
-    simulator = AlertSimulator(
-        stream,
-        writer,
-        clock=clock,
-        topic_name=connection.topic(stream.topic),
-        rate=rate,
-        bursts=bursts,
-        each_second=each_second,
-        last_error=lambda: health.last_error,
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: simulator.stop())
-    final = simulator.run(stop)
-    _console.print(_summary(final))
+    final = send(make, settings, stream.topic, stop, client="simulate-alerts", file=file, show=show, clock=clock)
+    console.print(_summary(final))
     if final.undelivered:
         raise typer.Exit(1)
 
@@ -184,7 +156,7 @@ def _progress(clock: Clock) -> Callable[[AlertReport], None]:
         last = clock.monotonic()
         waiting = report.queued - report.sent
         trouble = f"  {report.last_error}" if waiting and report.last_error else ""
-        _console.print(
+        console.print(
             f"{report.elapsed:7.1f} s  {report.alerts:,} alerts  sent {report.sent:,}  waiting {waiting:,}{trouble}",
             markup=False,
         )

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
+from facade.cli.sending import deployment
 from facade.clock import SystemClock
 from facade.commands.run import run
-from facade.config import MOST_SUBARRAYS, load_settings
+from facade.config import MOST_SUBARRAYS
 from facade.icd.load import load
 from facade.simulate.controller import KINDS, Fault, SimulatedController
 
@@ -66,8 +66,7 @@ def controller(
 
     It may be killed and started again at any time: what it was doing is on the bus.
     """
-    changes = {"bootstrap": bootstrap, "prefix": prefix, "subarrays": subarrays}
-    settings = msgspec.structs.replace(load_settings(), **{k: v for k, v in changes.items() if v is not None})
+    settings = deployment(bootstrap, prefix, subarrays=subarrays)
     simulated = SimulatedController(
         load(),
         component=name,
