@@ -4,10 +4,13 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.stamp
+ASYNCAPI := .venv/asyncapi
+CLIENTS := .venv/clients-stamp
+DOCS := .venv/.docs
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench faults alert-faults table-faults lint clean
+.PHONY: help demo test clients bench faults alert-faults table-faults lint docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -17,6 +20,9 @@ demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
 
 test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
 	$(BIN)/pytest $(ARGS)
+
+clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
+	$(BIN)/pytest tests/clients $(ARGS)
 
 bench: $(STAMP) ## Measure throughput and latency beside the raw limits of this machine
 	$(BIN)/pip install --quiet --editable '.[bench]'
@@ -31,13 +37,18 @@ alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the c
 table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for each
 	$(BIN)/sdp-facade table-faults $(ARGS)
 
-lint: $(STAMP) ## Check style, types, layers, and that the ICD and all that is derived from it agree
+lint: $(STAMP) $(ASYNCAPI)/.stamp ## Check style, types, layers, and that the ICD and all that is derived from it agree
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/sdp-facade icd check
 	$(BIN)/sdp-facade icd export --check
+	NODE_PATH=$(ASYNCAPI)/node_modules $(BIN)/node tests/asyncapi/check.cjs schemas/asyncapi.yaml
+
+docs: $(DOCS) ## Build the documentation site into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'look at build/site/index.html'
 
 clean: ## Stop what runs in .run and remove everything that was made here
 	@if [ -x $(BIN)/sdp-facade ]; then $(BIN)/sdp-facade infra down --wipe; fi
@@ -46,3 +57,13 @@ clean: ## Stop what runs in .run and remove everything that was made here
 
 $(STAMP): pyproject.toml scripts/bootstrap
 	@scripts/bootstrap
+
+$(ASYNCAPI)/.stamp: $(wildcard tests/asyncapi/package*.json) tests/asyncapi/requirements.txt scripts/bootstrap | $(STAMP)
+	@scripts/bootstrap asyncapi
+
+$(DOCS): $(STAMP)
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	@touch $@
+
+$(CLIENTS): $(wildcard tests/clients/requirements-*.txt tests/clients/jtango/*) scripts/bootstrap | $(STAMP)
+	@scripts/bootstrap clients

@@ -33,6 +33,8 @@ def follow(
     """Print each alert and each action of an operator, live; none is left out, whatever happens in between.
 
     The exit code is 1 if some could not be had any more.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """
     if not tango_host:
         raise ConfigError("TANGO_HOST is not set; expected host:port of the Tango database")

@@ -18,6 +18,7 @@ from tango.server import run
 
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
+from devices.logs import LogLevels
 from facade import tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
@@ -26,6 +27,7 @@ from facade.config import Settings, load_settings
 from facade.errors import FacadeError
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.logs import start_logging
 from facade.metrics import serve_metrics
 from facade.service.assembly import Service, assemble
 
@@ -33,6 +35,10 @@ _log = logging.getLogger(__name__)
 
 SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
+PUMP = "pump"
+"""Name of the thread that reads and pushes."""
+USAGE = 2
+"""Exit code of a call that is not as it should be."""
 HIGH_WATER_MARK = "20000"
 """Events that ZMQ keeps for a slow client; Tango's default of 1000 is one burst of a rack."""
 
@@ -40,11 +46,12 @@ HIGH_WATER_MARK = "20000"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the device server; arguments are Tango's: the instance, then options such as ``-v4``."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(level=os.environ.get("SDP_LOG_LEVEL", "INFO"), format=LOG_FORMAT, stream=sys.stderr)
     if not arguments or arguments[0].startswith("-"):
-        sys.exit(f"usage: {SERVER} INSTANCE [Tango options]\nfor example: {SERVER} control")
+        os.write(2, f"usage: {SERVER} INSTANCE [Tango options]\nfor example: {SERVER} control\n".encode())
+        sys.exit(USAGE)
     os.environ.setdefault("TANGO_DS_EVENT_BUFFER_HWM", HIGH_WATER_MARK)
     try:
+        start_logging(f"tango-server:{SERVER}/{arguments[0]}")
         icd, settings = load(), load_settings()
         tracing.start(f"{SERVER}-{arguments[0]}")
         _serve(icd, settings, arguments)
@@ -52,9 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{SERVER} {arguments[0]}: {error}")
     except tango.DevFailed as failed:
         sys.exit(f"{SERVER} {arguments[0]}: Tango: {failed.args[0].desc} (TANGO_HOST={os.environ.get('TANGO_HOST')})")
-
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
@@ -71,19 +75,24 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
             os.write(2, f"{SERVER} {arguments[0]}: {error}\n".encode())
             os._exit(1)
         FacadeDevice.service = service
-        thread = threading.Thread(target=_pump, args=(service, stop), name="pump", daemon=True)
-        threads.append(thread)
+        threads.append(threading.Thread(target=_pump, args=(service, stop), name=PUMP, daemon=True))
+        if service.contents is not None:
+            threads.append(threading.Thread(target=service.contents.run, args=(stop,), name="tables", daemon=True))
+        levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
+        levels.start(arguments[1:])
+        threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
         # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
         FacadeDevice.before_end = end
         for device in [*FacadeDevice.present.values()][:1]:
             for number in (signal.SIGTERM, signal.SIGINT):
                 device.register_signal(number)
-        thread.start()
+        for thread in threads:
+            thread.start()
 
     def end() -> None:
         stop.set()
         for thread in threads:
-            thread.join(4.0)
+            thread.join(4.0 if thread.name == PUMP else 0.5)  # nothing is lost with who only fetches
 
     if not any(argument.startswith(("-nodb", "-file")) for argument in arguments):
         tango.Database()  # else Tango ends the process itself, without saying where it looked

@@ -38,6 +38,8 @@ def alert_faults(
 
     The exit code is 1 when the client has not got exactly what was sent, in order for each source, or
     when an alarm is in another state than what was sent says.
+
+    Example: sdp-facade alert-faults --quick
     """
     alerts, burst, kills = (_QUICK, _QUICK_BURST, _QUICK_KILLS) if quick else (alerts, burst, kills)
     logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # that no broker answers is what is wanted here

@@ -59,6 +59,8 @@ def bench(
 
     Each bar comes from the project's budgets. One that is not reached is said plainly, and is no error:
     the exit code is 0 unless a measurement could not be made.
+
+    Example: sdp-facade bench --quick --only commands
     """
     names = list(dict.fromkeys(only or MEASUREMENTS))
     if unknown := [name for name in names if name not in MEASUREMENTS]:

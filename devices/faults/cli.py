@@ -33,6 +33,8 @@ def faults(
 
     The exit code is 1 when a command was lost, executed twice although it must not be, begun too late, or
     has another outcome on the device than on the log.
+
+    Example: sdp-facade faults --quick
     """
     commands = _QUICK if quick else commands
     require_few(commands, subarrays)

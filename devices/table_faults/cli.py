@@ -30,6 +30,8 @@ def table_faults(
     """Send tables while producer, worker, device server and broker are killed (kill -9), and account for each.
 
     The exit code is 1 when a table was announced twice or with other bytes, or was lost without a report.
+
+    Example: sdp-facade table-faults --quick
     """
     tables = _QUICK if quick else tables
     logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # that no broker answers is what is wanted here

@@ -22,6 +22,7 @@ from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
+from facade.logs import start_logging
 from facade.metrics import serve_metrics
 
 alerts_app = typer.Typer(no_args_is_help=True, help="Take alerts that come as packets, and fetch what came along.")
@@ -35,11 +36,13 @@ def intake(
 ) -> None:
     """Put the alert of each packet on the topic alerts, exactly-once: one worker of the group.
 
-    One is enough for LSST's nights; several share the partitions: sdp-facade alerts intake --slot 1
-    """
-    from facade.cli.app import start_logging, stopping  # that module has this one's commands
+    One is enough for LSST's nights; several share the partitions.
 
-    start_logging()
+    Example: sdp-facade alerts intake --slot 1
+    """
+    from facade.cli.app import stopping  # that module has this one's commands
+
+    start_logging(f"worker:alerts-intake-{slot}")
     gc.set_threshold(100_000)
     icd, settings, clock = load(), load_settings(), SystemClock()
     log = KafkaTransactionalLog(

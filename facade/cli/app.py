@@ -24,12 +24,15 @@ from facade.cli import icd as icd_commands
 from facade.cli import infra as infra_commands
 from facade.cli import simulate as simulate_commands
 from facade.cli.alerts import alerts_app
+from facade.cli.config import config_app
 from facade.cli.exports import export_command
+from facade.cli.icd_diff import diff_command
 from facade.cli.tables import tables_app
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import FacadeError
 from facade.icd.load import load
+from facade.logs import start_logging
 from facade.metrics import serve_metrics
 from facade.notifications.worker import SOURCE, Worker
 
@@ -40,11 +43,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 icd_commands.app.command("export")(export_command)
+icd_commands.app.command("diff")(diff_command)
 app.add_typer(icd_commands.app, name="icd", help="Look at the interface (ICD) and check it.")
 app.add_typer(infra_commands.app, name="infra", help="Run Kafka and a Tango database on this machine.")
 app.add_typer(simulate_commands.app)
 app.add_typer(alerts_app, name="alerts")
 app.add_typer(tables_app, name="tables")
+app.add_typer(config_app, name="config")
 topics = typer.Typer(no_args_is_help=True, help="Create the ICD's topics.")
 app.add_typer(topics, name="topics")
 
@@ -56,7 +61,10 @@ Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each runnin
 
 @app.command()
 def version() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: sdp-facade version
+    """
     _out.print(__version__)
 
 
@@ -79,9 +87,11 @@ def create() -> None:
 def aggregate(slot: Slot = "0") -> None:
     """Reduce heap notifications to partials, exactly-once: one worker of the group.
 
-    Run one per core, each with its own slot: sdp-facade aggregate --slot 0
+    Run one per core, each with its own slot.
+
+    Example: sdp-facade aggregate --slot 0
     """
-    start_logging()
+    start_logging(f"worker:aggregate-{slot}")
     # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
     gc.set_threshold(100_000)
     icd, settings, clock = load(), load_settings(), SystemClock()
@@ -97,15 +107,6 @@ def aggregate(slot: Slot = "0") -> None:
     # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
     logging.shutdown()
     os._exit(0)
-
-
-def start_logging() -> None:
-    """Log to standard error, at the level of SDP_LOG_LEVEL."""
-    logging.basicConfig(
-        level=os.environ.get("SDP_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
 
 
 @contextmanager

@@ -35,7 +35,10 @@ _PIPE_WIDTH = 180
 
 @app.command("check")
 def check_command(folder: Folder = None) -> None:
-    """Check that the interface is complete and fits together."""
+    """Check that the interface is complete and fits together.
+
+    Example: sdp-facade icd check
+    """
     icd, findings = inspect(folder, thorough=True)
     if icd is not None and not findings:
         findings = _uncompilable(icd)
@@ -53,7 +56,10 @@ def show_command(
     name: Annotated[str, typer.Argument(metavar="CLASS", help="Device class, such as SdpMaster.")],
     folder: Folder = None,
 ) -> None:
-    """Show the attributes and commands of one device class."""
+    """Show the attributes and commands of one device class.
+
+    Example: sdp-facade icd show SdpIngestNode
+    """
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         icd = load(folder)

@@ -49,7 +49,10 @@ def up(
     ] = None,
     kafka_heap: Annotated[str | None, typer.Option(help="Memory of the broker. Default: 512m.")] = None,
 ) -> None:
-    """Start what does not run yet; returns when all services answer."""
+    """Start what does not run yet; returns when all services answer.
+
+    Example: sdp-facade infra up --tango-db mariadb
+    """
     options = local.Options(
         state_dir=state_dir,
         tango_db=tango_db,
@@ -66,7 +69,10 @@ def up(
 
 @app.command()
 def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
-    """Show each process; the exit code is 1 if one is down."""
+    """Show each process; the exit code is 1 if one is down.
+
+    Example: sdp-facade infra status
+    """
     lines = local.status(state_dir)
     table = Table("service", "process", "pid", "address", "since", "alive?")
     for line in lines:
@@ -87,21 +93,30 @@ def down(
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
     wipe: Annotated[bool, typer.Option("--wipe", help="Remove all data and logs as well.")] = False,
 ) -> None:
-    """Stop what was started here, nothing else; the data are kept."""
+    """Stop what was started here, nothing else; the data are kept.
+
+    Example: sdp-facade infra down --wipe
+    """
     with _progress() as report:
         local.down(state_dir, wipe=wipe, report=report)
 
 
 @app.command()
 def env(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
-    """Print the environment variables for a shell: eval "$(sdp-facade infra env)"."""
+    """Print the environment variables for a shell.
+
+    Example: eval "$(sdp-facade infra env)"
+    """
     endpoints = local.endpoints(state_dir)
     print_environment(endpoints.environment())
 
 
 @app.command()
 def start(service: Service, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
-    """Start one service again, on the same port and data."""
+    """Start one service again, on the same port and data.
+
+    Example: sdp-facade infra start kafka
+    """
     with _progress() as report:
         local.start_service(state_dir, service, report=report)
 
@@ -112,7 +127,10 @@ def stop(
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
     kill: Annotated[bool, typer.Option("--kill", help="At once, as a power cut would.")] = False,
 ) -> None:
-    """Stop one service; its port and data are kept for it."""
+    """Stop one service; its port and data are kept for it.
+
+    Example: sdp-facade infra stop kafka --kill
+    """
     with _progress() as report:
         local.stop_service(state_dir, service, kill=kill, report=report)
 

@@ -46,7 +46,9 @@ def assemble(
 ) -> None:
     """Put tables together from their segments, and announce each complete one once: one worker of the group.
 
-    Several share the partitions: sdp-facade tables assemble --slot 1
+    Several share the partitions.
+
+    Example: sdp-facade tables assemble --slot 1
     """
     from facade.cli.app import stopping  # that module has this one's commands
 
@@ -125,7 +127,10 @@ def put(
 def list_tables(
     product: Annotated[str, typer.Argument(help="How the names of the products begin. Default: all.")] = "",
 ) -> None:
-    """Show which tables are complete, under way, or have failed."""
+    """Show which tables are complete, under way, or have failed.
+
+    Example: sdp-facade tables list
+    """
     bus = KafkaBus(Connection(load_settings()), client="tables-list")
     grid = Grid(box=None)
     for title in ("product", "table", "kind", "state", "size [B]", "received", "reason"):

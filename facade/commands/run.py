@@ -7,7 +7,6 @@ SDP_SUBARRAYS, SDP_FACADE_CONFIG).
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,6 +22,7 @@ from facade.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_recor
 from facade.config import Settings, load_settings
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.logs import start_logging
 from facade.metrics import serve_metrics
 
 _log = logging.getLogger(__name__)
@@ -59,11 +59,7 @@ def run(
     Fenced
         Another controller has taken this one's name.
     """
-    logging.basicConfig(
-        level=os.environ.get("SDP_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
+    start_logging(f"component:{controller.component}")
     tracing.start(controller.component)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

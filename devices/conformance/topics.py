@@ -1,0 +1,136 @@
+"""Whether topics are set up as the ICD says, and whether what flows on them is as their messages' schemas say."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from devices.conformance.case import Check, Mismatch, NotShown, TopicOf, demand
+from devices.conformance.system import System
+from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.topics import broker_settings
+from facade.bus.port import Record
+from facade.icd.model import Icd, Topic
+
+IN_HEADERS: Mapping[str, tuple[str, str]] = {
+    "calibration": ("segment", "table-segment"),
+    "quality": ("metric", "metric"),
+}
+"""Topics whose values are raw bytes, and which header says what they are by which message."""
+DEAD_LETTERS, _REASON = "dead-letters", "dl.reason"
+PACKETS = "alert-packets"
+
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    "cleanup.policy": ("Topic.cleanup",),
+    "retention.ms": ("Topic.retention",),
+    "max.message.bytes": ("Topic.max_bytes",),
+    "message.timestamp.type": ("Topic.timestamp",),
+}
+"""Kafka's settings that follow from fields of the ICD; all others stand in its table `config`."""
+
+
+def topic_checks(topic: Topic) -> tuple[Check[TopicOf], ...]:
+    """Give the checks of a topic: one for each setting that the ICD implies."""
+    settings = tuple(
+        Check(aspect=name, claims=_SETTINGS.get(name, ("Topic.config",)), judge=_setting(name))
+        for name in broker_settings(topic)
+    )
+    return (
+        Check(aspect="exists", claims=("Icd.topics",), judge=_exists),
+        Check(aspect="partitions", claims=("Topic.partitions",), judge=_partitions),
+        *settings,
+        Check(aspect="records", claims=("Topic.message", "Topic.also", "Icd.messages"), judge=_records),
+        Check(aspect="keys", claims=("Topic.key",), judge=_keys, applies=lambda of: of.name != DEAD_LETTERS),
+    )
+
+
+def _found(system: System, of: TopicOf) -> FoundTopic:
+    found = system.topics.get(of.name)
+    if found is None:
+        raise Mismatch(f"a topic {system.connection.topic(of.name)}", "none of this name")
+    return found
+
+
+def _exists(system: System, of: TopicOf) -> str:
+    _found(system, of)
+    return system.connection.topic(of.name)
+
+
+def _partitions(system: System, of: TopicOf) -> str:
+    return demand(of.entry.partitions, _found(system, of).partitions)
+
+
+def _setting(name: str) -> Any:
+    def judge(system: System, of: TopicOf) -> str:
+        return demand(broker_settings(of.entry)[name], _found(system, of).settings.get(name))
+
+    return judge
+
+
+def _records(system: System, of: TopicOf) -> str:
+    records = _sample(system, of)
+    if of.name == PACKETS:
+        raise NotShown("packets are Avro, whose schema comes along; the alerts that are made of them are looked at")
+    return judge_records(system.icd, of.name, of.entry, records)
+
+
+def _sample(system: System, of: TopicOf) -> list[Record]:
+    _found(system, of)
+    records = system.sample(of.name)
+    if not records:
+        raise NotShown("nothing flowed")
+    return records
+
+
+def judge_records(icd: Icd, name: str, topic: Topic, records: list[Record]) -> str:
+    """Judge whether records are as their schemas say; gives how many, or says what is wrong with the first bad one."""
+    validators = {one: Draft202012Validator(icd.messages[one]) for one in _messages(name, topic)}
+    bad = [(record, wrong) for record in records if (wrong := _wrong(name, topic, record, validators))]
+    if bad:
+        record, wrong = bad[0]
+        place = f"the first one, partition {record.partition} offset {record.offset}: {wrong}"
+        raise Mismatch(f"{len(records)} records by the schema", f"{len(bad)} that are not; {place}")
+    return f"{len(records)} records"
+
+
+def _messages(name: str, topic: Topic) -> Iterator[str]:
+    if name in IN_HEADERS:
+        yield IN_HEADERS[name][1]
+    if topic.message is not None:
+        yield from (topic.message, *topic.also)
+
+
+def _wrong(name: str, topic: Topic, record: Record, validators: Mapping[str, Draft202012Validator]) -> str:
+    """Say what is wrong with a record; nothing: it is as it should be."""
+    headers = dict(record.headers)
+    if name == DEAD_LETTERS:
+        return "" if headers.get(_REASON) else f"expected a header {_REASON}, got {', '.join(headers) or 'none'}"
+    if record.value is None:
+        return "" if topic.cleanup == "compact" else "expected a value, got none"
+    if name in IN_HEADERS:
+        header, message = IN_HEADERS[name]
+        return _invalid(headers.get(header, b""), {message: validators[message]})
+    return _invalid(record.value, validators)
+
+
+def _invalid(text: bytes, validators: Mapping[str, Draft202012Validator]) -> str:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        return f"expected JSON, got {text!r:.60} ({error})"
+    name = document.get("schema", "") if isinstance(document, dict) else ""
+    validator = validators.get(str(name).partition("/")[0])
+    if validator is None:
+        validator = next(iter(validators.values()))
+    wrong = min(validator.iter_errors(document), key=lambda one: str(one.json_path), default=None)
+    return f"{wrong.json_path}: {wrong.message:.150}" if wrong else ""
+
+
+def _keys(system: System, of: TopicOf) -> str:
+    records = _sample(system, of)
+    for record in records:
+        if not record.key:
+            got = f"none at partition {record.partition} offset {record.offset}"
+            raise Mismatch(f"a key: {of.entry.key}", got)
+    return f"such as {(records[0].key or b'').decode(errors='replace')}"

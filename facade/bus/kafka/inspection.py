@@ -1,0 +1,118 @@
+"""Looks at topics and changes nothing: how they are set up, and the newest of what is on them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka.records import to_record
+from facade.bus.port import BusHealth, Record
+from facade.errors import BusError
+
+_BROKER_WAIT = 5.0
+"""Longest wait for an answer of the broker [s]."""
+_READ_WAIT = 10.0
+"""Longest time for reading the newest records of one topic [s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopic:
+    """A topic as the brokers have it."""
+
+    partitions: int
+    settings: dict[str, str]
+    """By Kafka's names."""
+
+
+def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
+    """Give those of some topics that exist, by their names in the ICD.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer or refuses.
+    """
+    admin = AdminClient(connection.config(BusHealth(), {}))
+    try:
+        existing = admin.list_topics(timeout=_BROKER_WAIT).topics
+        there = [name for name in topics if connection.topic(name) in existing]
+        resources = [ConfigResource(ResourceType.TOPIC, connection.topic(name)) for name in there]
+        futures = admin.describe_configs(resources) if resources else {}
+        found = {}
+        for resource, future in futures.items():
+            settings = {key: entry.value for key, entry in future.result(timeout=_BROKER_WAIT).items()}
+            partitions = len(existing[resource.name].partitions)
+            found[connection.name(resource.name)] = FoundTopic(partitions=partitions, settings=settings)
+        return found
+    except KafkaException as error:
+        raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {error.args[0]}") from error
+
+
+def newest_records(connection: Connection, topic: str, count: int) -> list[Record]:
+    """Give what is on the last `count` places of each partition of a topic, as far as transactions have committed it.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer, or not within some seconds.
+    """
+    consumer = Consumer(connection.config(BusHealth(), _settings(connection.prefix)))
+    try:
+        ends, places = _places(consumer, connection, topic, count)
+        if not places:
+            return []
+        consumer.assign(places)
+        return _read(consumer, connection, ends)
+    except KafkaException as error:
+        raise BusError(f"topic {connection.topic(topic)} cannot be read: {error.args[0]}") from error
+    finally:
+        consumer.close()
+
+
+def _places(
+    consumer: Consumer, connection: Connection, topic: str, count: int
+) -> tuple[dict[int, int], list[TopicPartition]]:
+    """Give where each partition ends now and where to begin, without the partitions on which nothing is."""
+    name = connection.topic(topic)
+    found = consumer.list_topics(name, timeout=_BROKER_WAIT).topics[name]
+    ends, places = {}, []
+    for partition in found.partitions:
+        low, high = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=_BROKER_WAIT)
+        if high > low:
+            ends[partition] = high
+            places.append(TopicPartition(name, partition, max(low, high - count)))
+    return ends, places
+
+
+def _read(consumer: Consumer, connection: Connection, ends: dict[int, int]) -> list[Record]:
+    """Read to where the partitions ended at the start: what comes meanwhile may be without end."""
+    clock = connection.clock
+    deadline = clock.monotonic() + _READ_WAIT
+    records: list[Record] = []
+    open_partitions = set(ends)
+    while open_partitions:
+        if clock.monotonic() > deadline:
+            raise BusError(f"the end of partitions {sorted(open_partitions)} was not reached within {_READ_WAIT:g} s")
+        for message in consumer.consume(1000, 0.1):
+            error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None and offset < ends[partition]:
+                records.append(to_record(connection, message))
+            if error is not None or offset >= ends[partition] - 1:
+                open_partitions.discard(partition)
+    return records
+
+
+def _settings(prefix: str) -> dict[str, object]:
+    return {
+        "group.id": f"{prefix}inspection",  # the client wants one; nothing is ever committed to it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "socket.timeout.ms": ANSWER_MS,
+        "fetch.wait.max.ms": 20,
+    }

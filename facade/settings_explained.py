@@ -1,0 +1,151 @@
+"""What each setting means, what it is here and where that comes from; with all that is wrong, not only the first thing.
+
+What a setting means is said once, in the docstrings of `facade.config.Settings`.
+"""
+
+import ast
+import difflib
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from facade.config import ENVIRONMENT, FILE_VARIABLE, Settings, make_settings, read_file
+from facade.errors import ConfigError
+
+DEFAULT = "default"
+HIDDEN = "***"
+KAFKA = "kafka"
+
+PROCESS_VARIABLES = {
+    FILE_VARIABLE: "The settings file (TOML).",
+    "SDP_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR; of device servers, Tango can change it while they run.",
+    "SDP_LOG_FORMAT": "`ska`: log lines in SKA's form; `plain`, the default: in a form for people.",
+    "SDP_METRICS_PORT": "Port for Prometheus counters; each process of a host needs its own; unset: none.",
+    "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
+    "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
+    "TANGO_HOST": "Tango database, host:port.",
+    "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
+}
+"""Variables that are of one process and not of the deployment, with their meaning."""
+
+_HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
+"""Properties of the Kafka client that are shown; any other one may be a secret, or a misspelt one."""
+_PREFIX = "SDP_"
+_NEAR = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One setting."""
+
+    name: str
+    value: str
+    """As it may be shown to anybody."""
+    origin: str
+    """Environment variable, file or "default"."""
+    meaning: str
+
+
+def meanings() -> dict[str, str]:
+    """Give the meaning of each setting, from the docstrings."""
+    (tree,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            assert isinstance(text.value, ast.Constant)
+            found[field.target.id] = str(text.value.value)
+    return found
+
+
+def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[Explained], list[str]]:
+    """Give every setting, and everything that is wrong: what, expected, got and where.
+
+    Raises
+    ------
+    ConfigError
+        The settings file cannot be read.
+    """
+    in_file, file = read_file(environment)
+    values: dict[str, tuple[Any, str]] = {name: (value, file) for name, value in in_file.items()}
+    for variable, name in ENVIRONMENT.items():
+        if variable in environment:
+            values[name] = (environment[variable], variable)
+    said, defaults = meanings(), msgspec.to_builtins(Settings())
+    shown = []
+    for name, meaning in said.items():
+        value, origin = values.get(name, (defaults[name], DEFAULT))
+        if name == KAFKA and isinstance(value, dict):
+            shown += _kafka(value, origin, meaning)
+        else:
+            shown.append(Explained(name, HIDDEN if name == KAFKA else str(value), origin, meaning))
+    wrong = [text for name, (value, origin) in values.items() if (text := _wrong(name, value, origin, [*said]))]
+    return shown, wrong
+
+
+def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
+    """Give the variables that are of this process only."""
+    return [
+        Explained(name, environment.get(name, ""), "environment" if name in environment else "not set", meaning)
+        for name, meaning in PROCESS_VARIABLES.items()
+    ]
+
+
+def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Give a warning for each variable that looks like one of ours and is none."""
+    known = [*ENVIRONMENT, *PROCESS_VARIABLES]
+    for name in sorted(environment):
+        if name.startswith(_PREFIX) and name not in known and (near := _near(name, known)):
+            yield f"environment: {name}: no such variable; expected perhaps {near}"
+
+
+def template() -> str:
+    """Give a settings file that says what the defaults say, all of it commented out."""
+    defaults = msgspec.to_builtins(Settings())
+    lines = [f"# Settings of sdp-facade; {FILE_VARIABLE} names this file. What stands here are the defaults."]
+    for name, meaning in meanings().items():
+        lines += ["", f"# {meaning}"]
+        if name == KAFKA:
+            lines += ["# [kafka]", '# "security.protocol" = "SASL_SSL"', '# "sasl.password" = "..."']
+        else:
+            variable = next(variable for variable, field in ENVIRONMENT.items() if field == name)
+            lines += [f"# Environment: {variable}", f"# {name} = {json.dumps(defaults[name])}"]
+    return "\n".join(lines) + "\n"
+
+
+def is_secret(property_name: str) -> bool:
+    """Tell whether the value of a Kafka property must not be shown."""
+    return _HARMLESS.fullmatch(property_name) is None
+
+
+def _kafka(properties: dict[str, Any], origin: str, meaning: str) -> list[Explained]:
+    if not properties:
+        return [Explained(KAFKA, "none", origin, meaning)]
+    return [
+        Explained(f"{KAFKA}.{name}", HIDDEN if is_secret(name) else str(value), origin, meaning)
+        for name, value in properties.items()
+    ]
+
+
+def _wrong(name: str, value: object, origin: str, known: list[str]) -> str:
+    if name not in known:
+        near = _near(name, known)
+        expected = f"perhaps {near}" if near else f"one of {', '.join(known)}"
+        return f"{origin}: {name}: no such setting; expected {expected}"
+    try:
+        make_settings({name: value}, origin)
+    except ConfigError as error:
+        # The text names setting and place; a property of the Kafka client may be a secret.
+        text, got = str(error), f"{value!r:.100}"
+        return text if name == KAFKA or got in text else f"{text} (it is {got})"
+    return ""
+
+
+def _near(name: str, known: list[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)), "")

@@ -1,0 +1,117 @@
+"""`sdp-facade config`: every setting is explained, everything wrong is said, no secret is shown."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+from typer.testing import CliRunner, Result
+
+from facade.cli.app import app
+from facade.config import ENVIRONMENT, Settings, load_settings
+from facade.settings_explained import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, template
+
+VARIABLES = ("KAFKA_BOOTSTRAP", "SDP_FACADE_CONFIG", *(name for name in ENVIRONMENT))
+
+
+def check(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Result:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CliRunner().invoke(app, ["config", "check"], terminal_width=200)
+
+
+def test_every_setting_has_a_meaning_and_a_variable() -> None:
+    said = meanings()
+    assert list(said) == [field.name for field in fields(Settings)]
+    assert all(said.values())
+    assert {*ENVIRONMENT.values(), "kafka"} == set(said)
+
+
+def test_every_variable_that_the_code_reads_is_explained() -> None:
+    root = Path(__file__).parents[2]
+    sources = (file.read_text() for package in ("facade", "devices") for file in (root / package).rglob("*.py"))
+    read = {name for text in sources for name in re.findall(r"\"(SDP_[A-Z_]+)\"", text)}
+    assert read <= {*ENVIRONMENT, *PROCESS_VARIABLES}
+
+
+def test_it_says_where_each_value_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('nodes = 7\nsubarrays = 3\n[kafka]\n"security.protocol" = "SSL"\n"ssl.key.password" = "hunter2"\n')
+    shown, wrong = explain_settings({"SDP_FACADE_CONFIG": str(file), "SDP_INGEST_NODES": "9"})
+    found = {one.name: (one.value, one.origin) for one in shown}
+    assert wrong == []
+    assert found["nodes"] == ("9", "SDP_INGEST_NODES")
+    assert found["subarrays"] == ("3", str(file))
+    assert found["prefix"] == ("local.", DEFAULT)
+    assert found["kafka.security.protocol"] == ("SSL", str(file))
+    assert found["kafka.ssl.key.password"] == ("***", str(file))
+
+
+def test_it_says_everything_that_is_wrong_and_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('nodes = "four"\nrack_sise = 3\nsubarrays = 99\n[kafka]\n"sasl.pasword" = 17171\n')
+    result = check(monkeypatch, {"SDP_FACADE_CONFIG": str(file), "SDP_TABLE_EXPIRY": "soon"})
+    said = result.output
+    assert result.exit_code == 1
+    assert f"settings ({file}): Expected `int`, got `str` - at `$.nodes` (it is 'four')" in said
+    assert f"{file}: rack_sise: no such setting; expected perhaps rack_size" in said
+    assert f"settings ({file}): subarrays: expected 1 to 16, got 99" in said
+    assert "settings (SDP_TABLE_EXPIRY): Expected `float`, got `str` - at `$.table_expiry` (it is 'soon')" in said
+    assert "17171" not in said
+
+
+def test_the_kafka_client_is_asked_about_its_properties(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('[kafka]\n"security.protocol" = "SASL_TSL"\n"sasl.pasword" = "hunter2"\n')
+    result = check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)})
+    assert result.exit_code == 1
+    assert 'Invalid value "SASL_TSL" for configuration property "security.protocol"' in result.output
+    assert 'No such configuration property: "sasl.pasword"' in result.output
+    assert "hunter2" not in result.output
+
+
+def test_properties_that_do_not_go_together_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('[kafka]\n"security.protocol" = "SSL"\n"ssl.ca.location" = "/nowhere"\n')
+    result = check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)})
+    assert (result.exit_code, "kafka: all together: expected what librdkafka takes, got: " in result.output) == (
+        1,
+        True,
+    )
+
+
+def test_properties_that_need_each_other_are_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "tm"}
+    lines = [f'"{name}" = "{value}"' for name, value in {**properties, "sasl.password": "hunter2"}.items()]
+    file.write_text("\n".join(["[kafka]", *lines]))
+    assert check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)}).exit_code == 0
+
+
+def test_the_defaults_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = check(monkeypatch, {})
+    assert result.exit_code == 0
+    assert "wrong:" not in result.output
+
+
+def test_a_misspelt_variable_is_a_warning_and_a_foreign_one_is_none() -> None:
+    found = list(misspelt({"SDP_INGEST_NODE": "4", "SDP_CONFIG_HOST": "etcd", "SDP_INGEST_NODES": "4"}))
+    assert found == ["environment: SDP_INGEST_NODE: no such variable; expected perhaps SDP_INGEST_NODES"]
+
+
+def test_a_file_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = check(monkeypatch, {"SDP_FACADE_CONFIG": str(tmp_path / "none.toml")})
+    assert "none.toml: cannot be read" in str(result.exception)
+
+
+def test_the_template_says_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(template())
+    assert load_settings({"SDP_FACADE_CONFIG": str(file)}) == Settings()
+    said = [line.removeprefix("# ") for line in template().splitlines() if " = " in line and '"..."' not in line]
+    file.write_text("\n".join(line for line in said if not line.startswith('"')))
+    assert load_settings({"SDP_FACADE_CONFIG": str(file)}) == Settings()
+    assert len(said) >= len(ENVIRONMENT)
+    assert CliRunner().invoke(app, ["config", "template"]).output == template()

@@ -1,0 +1,126 @@
+"""What stands in the pages is so: commands and options exist, Python compiles, TOML is an interface, links hold."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tango
+import typer
+
+from devices.cli import app
+from facade.icd.load import inspect, load
+from facade.settings_explained import PROCESS_VARIABLES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "tango-db" / "README.md", *DOCS.rglob("*.md")])
+SCHEMAS = ROOT / "schemas"
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[tuple[str, str]]:
+    """Give the blocks of a language with what stands behind the language's name; those in lists are set in."""
+    found = re.findall(rf"^( *)```{language}\b([^\n]*)\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [(info.strip(), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)) for indent, info, text in found]
+
+
+def calls(page: Path) -> Iterator[list[str]]:
+    """Give the words of each call of sdp-facade, in blocks for a shell and in running text."""
+    text = page.read_text()
+    code = [line for _, block in blocks(page, "sh") for line in block.splitlines()]
+    code += re.findall(r"`(sdp-facade [^`\n]+)`", text)
+    for line in code:
+        for call in re.findall(r"(?:^|[ /(])sdp-facade ([^|&>#)$]*)", line):
+            yield call.replace('"', "").split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_and_option_exists(page: Path) -> None:
+    for words in calls(page):
+        command, rest = typer.main.get_command(app), list(words)
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command = command.commands[rest.pop(0)]
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        known |= {"--help", "--install-completion"}
+        given = {word.split("=")[0] for word in rest if word.startswith("-") and not re.fullmatch(r"-[\d.]+", word)}
+        assert given <= known, f"sdp-facade {' '.join(words)}"
+        if hasattr(command, "commands") and not given:
+            # A list such as `alerts intake` / `follow` names the others alone; a group by itself is no mistake.
+            assert not rest or rest[0] in ("/", "...", "\\"), f"sdp-facade {' '.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_compiles_and_its_imports_are_there(page: Path) -> None:
+    for _, block in blocks(page, "python"):
+        tree = ast.parse(block, filename=name(page))
+        imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        exec(compile(ast.Module(imports, []), name(page), "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_devices_have_the_attributes_that_are_read(page: Path) -> None:
+    """In Python code, what is read of a proxy is an attribute, a command or Tango's own."""
+    icd = load()
+    every = {entry.name for one in icd.classes.values() for entry in (*one.attributes, *one.commands, *one.queries)}
+    every |= {*icd.conditions, "State", "Status"}
+    for _, block in blocks(page, "python"):
+        tree = ast.parse(block)
+        proxies = {
+            node.targets[0].id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and ast.unparse(node.value).startswith("tango.DeviceProxy('mid-sdp/")
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in proxies:
+                assert node.attr in every or hasattr(tango.DeviceProxy, node.attr), f"{node.value.id}.{node.attr}"
+
+
+def test_what_the_page_adds_to_the_interface_is_taken(tmp_path: Path) -> None:
+    """Each block goes into the file that it names; the whole must be an interface without a finding."""
+    page = DOCS / "how-to" / "add-to-the-interface.md"
+    schemas = tmp_path / "schemas"
+    shutil.copytree(SCHEMAS, schemas)
+    before = load()
+    added = blocks(page, "toml")
+    assert len(added) >= 4
+    for info, block in added:
+        file = schemas / "icd" / re.fullmatch(r'title="(.+)"', info).group(1)  # type: ignore[union-attr]
+        file.write_text(f"{file.read_text()}\n{block}")
+    icd, findings = inspect(schemas, thorough=True)
+    assert [str(one) for one in findings] == []
+    assert icd is not None
+    assert set(icd.conditions) - set(before.conditions) == {"bufferFull"}
+    new = {entry.name for one in icd.classes.values() for entry in (*one.attributes, *one.commands)} - {
+        entry.name for one in before.classes.values() for entry in (*one.attributes, *one.commands)
+    }
+    assert new == {"latencyP90", "pipelineVersion", "Flush", "bufferFull"}
+
+
+def test_settings_of_one_process_are_in_the_deploy_page() -> None:
+    text = "".join((DOCS / "how-to" / page).read_text() for page in ("deploy.md", "find-lost-data.md"))
+    for variable in ("SDP_LOG_LEVEL", "SDP_LOG_FORMAT", "SDP_METRICS_PORT", "SDP_FACADE_CONFIG"):
+        assert variable in PROCESS_VARIABLES
+        assert variable in text
+
+
+def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the extra docs is not installed")
+    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    for page in (tmp_path / "site").rglob("*.html"):
+        fetched = re.findall(r'<(?:script|img|iframe)[^>]+src="(http[^"]+)', page.read_text())
+        fetched += re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(http[^"]+)', page.read_text())
+        assert fetched == []

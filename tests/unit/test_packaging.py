@@ -1,0 +1,128 @@
+"""The wheel holds all that the code reads at run time, and works where there is no source tree."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from devices.cli import app
+from facade import __version__
+from facade.resources import resource
+
+ROOT = Path(__file__).parents[2]
+DATA = "facade/_data"
+
+
+def build(kind: str, source: Path, folder: Path) -> Path:
+    """Build a wheel or a source distribution and give its file."""
+    argv = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder)]
+    done = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+def contents(file: Path) -> dict[str, int]:
+    """Give the checksum of each file of a wheel; of its own list of files, none."""
+    with zipfile.ZipFile(file) as archive:
+        return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith("/RECORD")}
+
+
+def asked_for() -> Iterator[tuple[str, ...]]:
+    """Give what the code asks `facade.resources.resource` for."""
+    for file in (file for package in ("facade", "devices") for file in (ROOT / package).rglob("*.py")):
+        text = file.read_text()
+        if "facade.resources import resource" not in text:
+            continue
+        calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+        for call in (one for one in calls if isinstance(one.func, ast.Name) and one.func.id == "resource"):
+            # In the module's own words: whatever is not a constant of the module fails here, and is to become one.
+            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            words = ast.Expression(ast.Tuple(call.args, ast.Load()))
+            where = vars(importlib.import_module(module))
+            yield eval(compile(ast.fix_missing_locations(words), str(file), "eval"), where)
+
+
+def test_the_wheel_has_every_file_that_the_code_reads(wheel: Path) -> None:
+    there, names = contents(wheel), set(asked_for())
+    assert ("schemas",) in names
+    for parts in names:
+        source = resource(*parts)
+        files = [source] if source.is_file() else [file for file in source.rglob("*") if file.is_file()]
+        assert files
+        missing = [str(file) for file in files if f"{DATA}/{file.relative_to(ROOT).as_posix()}" not in there]
+        assert missing == [], "add it to force-include in pyproject.toml"
+
+
+def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
+    there = contents(wheel)
+    sources = {
+        file.relative_to(ROOT).as_posix()
+        for package in ("facade", "devices")
+        for file in (ROOT / package).rglob("*.py")
+    }
+    assert {name for name in there if name.endswith(".py")} == sources
+    rest = {name.split("/")[0] for name in there} - {"facade", "devices"}
+    assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
+
+
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "sdist").mkdir()
+    (tmp_path / "wheel").mkdir()
+    with tarfile.open(build("sdist", ROOT, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    again = build("wheel", tmp_path / f"sdp_tango_facade-{__version__}", tmp_path / "wheel")
+    assert contents(again) == contents(wheel)
+
+
+def test_the_demo_says_at_once_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("facade.tables.arrow.pa", None)
+    refused = CliRunner().invoke(app, ["demo", "--state-dir", str(tmp_path / "state")])
+    assert "pip install 'sdp-tango-facade[tables]'" in str(refused.exception)
+    assert not (tmp_path / "state").exists()
+
+
+IN_ONE_PROCESS = """
+from devices.cli import app
+from facade.resources import resource
+from typer.testing import CliRunner
+
+for words in ("version", "icd check", "demo --help"):
+    print(CliRunner().invoke(app, words.split(), catch_exceptions=False).output)
+print("schemas in", resource("schemas"))
+"""
+
+
+def test_the_installed_wheel_runs_in_any_folder(wheel: Path, tmp_path: Path) -> None:
+    installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*argv, "--target", str(installed), str(wheel)], timeout=60, check=True)
+    # Our own site-packages come after: what is imported is the wheel's, not the source tree's.
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+
+    def output_of(*argv: str | Path) -> str:
+        done = subprocess.run(
+            argv, env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert output_of(installed / "bin" / "sdp-facade", "version").split() == [__version__]
+    output = output_of(sys.executable, "-c", IN_ONE_PROCESS)
+    assert "SdpMaster" in output
+    assert "--stay" in output
+    assert f"schemas in {installed / DATA / 'schemas'}" in output.splitlines()

@@ -1,0 +1,81 @@
+"""The systemd units: systemd takes them, and what they start and set is there."""
+
+import configparser
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+
+from devices.cli import app
+from facade.config import ENVIRONMENT, load_settings
+from facade.settings_explained import PROCESS_VARIABLES
+
+FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
+UNITS = sorted(FOLDER.glob("*.service"))
+BIN = "/opt/sdp-facade/bin"
+
+
+def read(file: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, comment_prefixes="#", strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names are as they stand there
+    parser.read(file)
+    return parser
+
+
+def test_there_is_a_unit_for_device_servers_and_for_each_worker() -> None:
+    started = {read(unit)["Service"]["ExecStart"] for unit in UNITS}
+    assert started == {
+        f"{BIN}/SdpFacade %i",
+        f"{BIN}/sdp-facade aggregate --slot %i",
+        f"{BIN}/sdp-facade tables assemble --slot %i",
+        f"{BIN}/sdp-facade alerts intake --slot %i",
+    }
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_what_a_unit_promises(unit: Path) -> None:
+    parser = read(unit)
+    service = parser["Service"]
+    assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
+    assert float(service["TimeoutStopSec"]) > 5.0, "the processes end within 5 s"
+    assert service["EnvironmentFile"] == "/etc/sdp-facade/environment"
+    assert (parser["Unit"]["PartOf"], parser["Install"]["WantedBy"]) == ("sdp-facade.target", "sdp-facade.target")
+    assert service["NoNewPrivileges"] == "yes"
+    program, *words = service["ExecStart"].split()
+    command = typer.main.get_command(app)
+    if program.endswith("/sdp-facade"):
+        while words and hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        assert {word for word in words if word.startswith("--")} <= {
+            name for parameter in command.params for name in parameter.opts
+        }
+
+
+def test_the_environment_has_our_variables_and_right_values() -> None:
+    lines = [
+        line.lstrip("#") for line in (FOLDER / "environment").read_text().splitlines() if not line.startswith("# ")
+    ]
+    values = dict(line.split("=", 1) for line in lines if line)
+    assert set(values) <= {*ENVIRONMENT, *PROCESS_VARIABLES}
+    values.pop("SDP_FACADE_CONFIG")
+    assert load_settings(values).prefix == "mid."
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+def test_systemd_takes_them(tmp_path: Path) -> None:
+    for name in ("SdpFacade", "sdp-facade"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    files = []
+    for unit in [*UNITS, FOLDER / "sdp-facade.target"]:
+        # A template is checked as one of its instances, and its program has to be there.
+        file = tmp_path / unit.name.replace("@.", "@0.")
+        file.write_text(unit.read_text().replace(BIN, str(tmp_path)))
+        files.append(str(file))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, timeout=60, check=False
+    )
+    ours = [line for line in done.stderr.splitlines() if "sdp-facade" in line]
+    assert ours == []
