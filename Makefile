@@ -10,7 +10,7 @@ DOCS := .venv/.docs
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients bench faults alert-faults table-faults lint docs clean
+.PHONY: help demo test clients conformance bench faults alert-faults table-faults lint docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -23,6 +23,10 @@ test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
 
 clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
 	$(BIN)/pytest tests/clients $(ARGS)
+
+conformance: $(STAMP) ## Compare a running system with the ICD (TANGO_HOST, KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX; ARGS=--active commands it)
+	$(BIN)/pip install --quiet --editable '.[conformance]'
+	$(BIN)/sdp-facade conformance $(ARGS)
 
 bench: $(STAMP) ## Measure throughput and latency beside the raw limits of this machine
 	$(BIN)/pip install --quiet --editable '.[bench]'

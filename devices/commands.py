@@ -19,6 +19,8 @@ from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
 from facade.icd.model import Command, DeviceClass
 from facade.reading import Reading
 
+_NOT_ALLOWED = "API_AttrNotAllowed"
+
 WRITE_TIMEOUT = 0.4
 """Longest wait for the bus in a Tango call [s]: TM's clients give a call 0.5 s."""
 _LONGEST_HISTORY = 2000
@@ -48,7 +50,8 @@ class CommandedDevice(FacadeDevice):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
-            raise refusal(f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between", name)
+            why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"
+            raise refusal(why, name, _NOT_ALLOWED)
         now_us = round(self.clock.now() * 1e6)
         message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device)
         try:

@@ -1,0 +1,63 @@
+"""One deployment of the whole facade for all clients: flows that come, one node that has fallen silent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tango
+
+from facade.infra import local
+from tests.clients.foreign import environment
+from tests.support.deployment import MASTER, Deployment, node_device, subarray_device
+from tests.support.waiting import until
+
+SILENT = 3
+"""The node that has said something once, and nothing since."""
+
+
+@pytest.fixture(scope="session")
+def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Give a deployment with the default settings, in which everything has a value."""
+    # What tango-db/sdp.json registers: that is what dsconfig compares with.
+    with Deployment(infra, tmp_path_factory.mktemp("system"), nodes=4, subarrays=2) as deployment:
+        deployment.prepare()
+        deployment.worker()
+        instances = [*deployment.instances, "alerts", "calibration", "quality"]
+        servers = {instance: deployment.server(instance, ready=False) for instance in instances}
+        deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
+        for instance, process in servers.items():
+            deployment.await_server(process, instance, within=90.0)
+        deployment.simulate("--rate", 100, "--scan-id", 7, "--silence", f"{SILENT}:3:1000000")
+        deployment.start("simulate-quality", ["sdp-facade", "simulate", "quality", "--antennas", "6"])
+        deployment.controller(speed=20.0)
+        deployment.command(*"simulate calibration --count 1 --every 0 --megabytes 1 --antennas 8".split())
+        await_values(deployment)
+        yield deployment
+
+
+def await_values(deployment: Deployment) -> None:
+    """Wait until all parts are heard."""
+
+    def heard() -> dict[str, object]:
+        return {
+            "solution": deployment.read_one("mid-sdp/calibration/01", "solutionId"),
+            "metrics": deployment.read_one("mid-sdp/quality/01", "scanID") == 1,
+            "subarrays": all(deployment.read_one(subarray_device(n), "healthState") == 0 for n in (1, 2)),
+            "node": deployment.quality(node_device(0), "heapRate") == "VALID",
+            "silent": deployment.read_one(node_device(SILENT), "heapsTotal") and silent(deployment),
+            "sum": deployment.read_one(MASTER, "heapRate"),
+            "alert": deployment.proxy("mid-sdp/alerts/0").state() == tango.DevState.ALARM,
+        }
+
+    until(lambda: all(heard().values()), 60.0, "everything has a value")
+
+
+def silent(deployment: Deployment) -> bool:
+    """Tell whether the silent node is shown as such."""
+    return deployment.quality(node_device(SILENT), "heapRate") == "INVALID"
+
+
+@pytest.fixture
+def client_settings(system: Deployment, tmp_path: Path) -> dict[str, str]:
+    """Give the environment variables of a client."""
+    return environment(system.tango_host, tmp_path)

@@ -1,0 +1,160 @@
+"""JTango, which Jive, Astor and ATK panels are made of: a Java client of the real devices."""
+
+import json
+import math
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import SILENT
+from tests.clients.expectations import FAMILIES, Shown, expected
+from tests.clients.foreign import JTANGO, environment, installed
+from tests.support.deployment import ICD, MASTER, Deployment, node_device, subarray_device
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+SUBARRAY = subarray_device(2)
+
+
+class Jive:
+    """A Java process that does what it is asked to, and tells of events."""
+
+    def __init__(self, deployment: Deployment, folder: Path) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.log = (folder / "jtango.log").open("w")
+        self._process = subprocess.Popen(
+            ["java", "-cp", f"{installed(JTANGO / 'classes')}:{JTANGO}/libs/*", "Client"],
+            env=environment(deployment.tango_host, folder),
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        """Give the answer to one request."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\t".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        return self._answers.get(timeout=30)
+
+    def subscribe(self, device: str, attribute: str) -> None:
+        found = self.ask("subscribe", device, attribute)
+        assert "id" in found, found
+
+    def values(self, attribute: str) -> list[Any]:
+        """Give the values of all events of an attribute."""
+        return [event.get("value") for event in list(self.events) if event["event"] == attribute]
+
+    def end(self) -> int:
+        """Close its input, which ends it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            return self._process.wait(20)
+        finally:
+            self._process.kill()
+            self._reader.join()
+            self.log.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                found = json.loads(line)
+                if "event" in found:
+                    self.events.append(found)
+                else:
+                    self._answers.put(found)
+
+
+@pytest.fixture(scope="module")
+def jive(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jive]:
+    found = Jive(system, tmp_path_factory.mktemp("jtango"))
+    yield found
+    assert found.end() == 0
+
+
+def test_jive_shows_what_the_icd_says(jive: Jive) -> None:
+    """The database's tree; label, unit, type and enum labels of every attribute; each can be read."""
+    devices = jive.ask("devices", "mid-sdp/*/*")["devices"]
+    assert set(devices) >= set(FAMILIES.values())
+    for device in FAMILIES.values():
+        wanted = {name.rpartition("/")[2] for name in expected() if name.startswith(f"{device}/")}
+        assert set(jive.ask("attributes", device)["attributes"]) >= {*wanted, "State", "Status"}
+    shown, unreadable = {}, {}
+    for name in expected():
+        device, _, attribute = name.rpartition("/")
+        info = jive.ask("info", device, attribute)
+        shown[name] = Shown(info["label"], info["unit"], info["type"], tuple(info["labels"]))
+        found = jive.ask("read", device, attribute)
+        if "failed" in found or (found["quality"] == "INVALID") == ("value" in found):
+            unreadable[name] = found
+    assert shown == expected()
+    assert unreadable == {}
+
+
+def test_limits_are_shown(jive: Jive) -> None:
+    info = jive.ask("info", node_device(0), "latencyP99")
+    assert (info["unit"], info["format"], info["max_warning"], info["max_alarm"]) == ("s", "%.6f", "0.5", "2.0")
+
+
+def test_values_images_and_stale_ones(jive: Jive) -> None:
+    """A number, a text, an image with its shape, and a node that is silent."""
+    assert jive.ask("read", node_device(0), "scanID")["value"] == [7]
+    assert jive.ask("read", FAMILIES["SdpQuality"], "antennaNames")["value"][5] == "SKA006"
+    image = jive.ask("read", FAMILIES["SdpQuality"], "noiseBaseline")
+    assert (image["columns"], image["rows"]) == (6, 6)
+    assert [math.isnan(value) for value in image["value"]] == [at % 7 == 0 for at in range(36)]
+    gains = jive.ask("read", FAMILIES["SdpCalibration"], "gainPhase")
+    assert (gains["columns"], gains["rows"], len(gains["value"])) == (64, 8, 512)
+    stale = jive.ask("read", node_device(SILENT), "heapRate")
+    assert stale["quality"] == "INVALID"
+    assert "value" not in stale
+    warned = lambda: jive.ask("read", MASTER, "heapRate")["quality"] == "WARNING"  # noqa: E731
+    until(warned, 10.0, "a node is missing from the sum")
+
+
+def test_jive_acts(jive: Jive) -> None:
+    """A command and its outcome as a ZMQ event; a written setting as an event; refusals say why."""
+    for name in ("longRunningCommandResult", "adminMode", "State"):
+        jive.subscribe(SUBARRAY, name)
+    done = jive.ask("command", SUBARRAY, "On")
+    assert done.get("numbers") == [2], done
+    until(lambda: [*done["texts"], '[0, "COMPLETED"]'] in jive.values("longRunningCommandResult"), 20.0, "the outcome")
+    until(lambda: jive.values("State")[-1] == ["ON"], 10.0, "the subarray is on")
+    again = jive.ask("command", SUBARRAY, "On")
+    assert again["reason"] == "API_CommandNotAllowed"
+    assert "expected State OFF, got ON" in again["failed"]
+
+    mode = ICD.enums["AdminMode"].index("ENGINEERING")
+    assert jive.ask("write", SUBARRAY, "adminMode", mode)["value"] == [mode]
+    until(lambda: jive.values("adminMode")[-1] == [mode], 5.0, "the new mode as an event")
+    refused = jive.ask("write", SUBARRAY, "adminMode", ICD.enums["AdminMode"].index("RESERVED"))
+    assert "control model does not lead to RESERVED" in refused["failed"]
+    assert jive.ask("write", SUBARRAY, "adminMode", 0)["value"] == [0]
+
+
+def test_a_panel_is_live(jive: Jive) -> None:
+    """Change events of a number and a spectrum keep coming; a stale attribute's event says so; images have none."""
+    jive.subscribe(node_device(0), "latencyMean")
+    jive.subscribe(FAMILIES["SdpQuality"], "noiseAntenna")
+    for name in ("latencyMean", "noiseAntenna"):
+        until(lambda name=name: len(jive.values(name)) >= 4, 20.0, f"{name} is live")
+    assert len(jive.values("noiseAntenna")[-1]) == 6
+    jive.subscribe(node_device(SILENT), "heapRate")
+    until(lambda: jive.values("heapRate"), 5.0, "the first event")
+    (stale, *_) = [event for event in jive.events if event["event"] == "heapRate"]
+    assert stale["quality"] == "INVALID"
+    refused = jive.ask("subscribe", FAMILIES["SdpQuality"], "noiseBaseline")
+    assert refused["reason"] == "API_AttributePollingNotStarted"

@@ -1,0 +1,168 @@
+"""The kit itself: every field of the ICD has a check or a reason, and every entry has its checks."""
+
+import json
+import sys
+from io import StringIO
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from devices.conformance import queries, samples
+from devices.conformance.alarm import ACTIONS, condition_of_test
+from devices.conformance.catalogue import catalogue, wanted
+from devices.conformance.claims import UNCHECKED, claimed
+from devices.conformance.command_verdicts import (
+    is_walked,
+)
+from devices.conformance.deployment import number_of
+from devices.conformance.options import Options
+from devices.conformance.page import page
+from devices.conformance.results import Result
+from devices.conformance.run import NOT_RUN, run
+from devices.conformance.system import in_order
+from devices.conformance.topics import IN_HEADERS, PACKETS
+from devices.conformance.walk import STEPS
+from facade.clock import ManualClock
+from facade.commands.arguments import Arguments
+from facade.errors import ArgumentError
+from facade.icd import model
+from facade.icd.load import load
+
+ICD = load()
+NOW = 1_800_000_000.0
+COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
+
+
+def fields() -> set[str]:
+    tables = [one for one in vars(model).values() if isinstance(one, type) and issubclass(one, model._Table)]
+    return {f"{one.__name__}.{name}" for one in tables if one is not model._Table for name in one.__struct_fields__}
+
+
+def test_every_field_of_the_icd_is_checked_or_it_is_said_why_not():
+    assert claimed(ICD) | set(UNCHECKED) == fields()
+    assert not claimed(ICD) & set(UNCHECKED)
+    assert all(len(reason) > 10 for reason in UNCHECKED.values())
+
+
+def test_every_query_is_asked_in_some_way():
+    known = {*queries.ASKED, *queries.ACTIONS, queries.CONTENT, queries.REFRESH}
+    assert {query.name for one in ICD.classes.values() for query in one.queries} == known
+    assert {name for name, _, _ in ACTIONS} | {"Reset"} == set(queries.ACTIONS)
+
+
+def test_every_command_of_a_subarray_is_given():
+    assert {name for name, command in COMMANDS.items() if is_walked(command)} == set(COMMANDS)
+
+
+def test_every_topic_has_a_schema_or_a_reason():
+    known = {name for name, topic in ICD.topics.items() if topic.message} | {*IN_HEADERS, PACKETS, "dead-letters"}
+    assert known == set(ICD.topics)
+    assert all(message in ICD.messages for _, message in IN_HEADERS.values())
+
+
+def test_the_test_alert_has_a_condition_that_disturbs_least():
+    condition = ICD.conditions[condition_of_test(ICD)]
+    assert condition.latching
+    assert not condition.on_delay
+    assert condition.priority == "LOW"
+
+
+@pytest.mark.parametrize("family", samples.GOOD)
+def test_good_arguments_are_good_and_bad_ones_are_refused_for_their_own_reason(family):
+    arguments = Arguments(ICD)
+    arguments.check(family, samples.good(ICD, family, "1"))
+    found = samples.bad(ICD, family, "1")
+    assert {one.aspect.rpartition("-")[2] for one in found if one.aspect.startswith("knows")} == {
+        *ICD.arguments[family]
+    }
+    for one in found:
+        with pytest.raises(ArgumentError) as refused:
+            arguments.check(family, one.text)
+        assert all(word in str(refused.value) for word in one.words), one
+
+
+class FakeSystem:
+    """As much of a system as the list of the checks needs."""
+
+    def __init__(self, **options: object) -> None:
+        self.icd = ICD
+        self.options = Options(tango_host="", bootstrap="", prefix="", **options)
+        self.walked_class = ICD.classes["SdpSubarray"]
+        families = {"SdpIngestNode": "ingest/000{}", "SdpSubarray": "subarray/0{}"}
+        self.devices = {name: [] for name in ICD.classes}
+        for name, form in families.items():
+            self.devices[name] = in_order([f"mid-sdp/{form.format(n)}" for n in (2, 1)], self.options)
+
+
+def ids(**options: object) -> list[str]:
+    found = [case.id for case in catalogue(FakeSystem(**options))]
+    assert len(found) == len(set(found))
+    return found
+
+
+def test_only_the_first_of_a_family_is_looked_at_closely_unless_all_are():
+    few, all_of_them = ids(), ids(thorough=True)
+    assert "SdpIngestNode/heapRate/pace" in few
+    assert "SdpIngestNode/mid-sdp/ingest/0002/names" in few
+    assert "SdpIngestNode/mid-sdp/ingest/0002/heapRate/pace" in set(all_of_them) - set(few)
+
+
+def test_every_entry_has_checks():
+    found = set(ids())
+    for device_class in ICD.classes.values():
+        for one in (*device_class.attributes, *device_class.commands, *device_class.queries):
+            assert f"{device_class.name}/{one.name}/exists" in found
+    assert {f"topics/{name}/exists" for name in ICD.topics} <= found
+    assert {f"conditions/{name}/state" for name in ICD.conditions} <= found
+
+
+def test_what_needs_active_says_so_without_it():
+    subarray = "mid-sdp/subarray/01"
+    assert "SdpSubarray/Scan/execution" in ids()
+    active = ids(active=True, subarray="mid-sdp/subarray/01")
+    assert {"SdpSubarray/Scan/durable", f"SdpSubarray/{subarray}/put-back"} <= set(active)
+    assert f"SdpSubarray/{subarray}/times-out" in active
+    second = ids(active=True, subarray="mid-sdp/subarray/02")
+    assert {"SdpSubarray/Scan/durable", "SdpSubarray/mid-sdp/subarray/02/put-back"} <= set(second)
+
+
+def test_without_pytest_the_command_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytest", None)
+    printed = StringIO()
+    options = Options(tango_host="h:1", bootstrap="b:1", prefix="p")
+    assert run(options, Console(file=printed, width=300), ManualClock()) == NOT_RUN
+    assert "pip install 'sdp-tango-facade[conformance]'" in printed.getvalue()
+
+
+def test_the_walk_begins_and_ends_at_rest():
+    assert STEPS[0] == "On"
+    assert STEPS[-1][-1] == "Off"
+
+
+def test_numbers_of_devices():
+    node = ICD.classes["SdpIngestNode"]
+    assert [number_of(node, name) for name in ("mid-sdp/ingest/0012", "mid-sdp/ingest/x", "a/b/c")] == [12, None, None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "taken"), [("SdpMaster", True), ("SdpMaster/State", False), ("SdpMaster/h*/type", True), ("Sdp", False)]
+)
+def test_what_is_asked_for_with_only(pattern, taken):
+    assert wanted("SdpMaster/healthState/type", (pattern,)) is taken
+
+
+def test_the_page_stands_alone_and_shows_everything_as_text():
+    bad = Result(id="SdpMaster/x/value", outcome="failed", detail="expected 1,\ngot <script>alert(1)</script>")
+    text = page([bad], Options(tango_host="h:1", bootstrap="b:1", prefix="<p>"), NOW)
+    assert "expected 1, got &lt;script&gt;" in text
+    assert "<script" not in text
+    assert "&lt;p&gt;" in text
+    assert "http" not in text
+    assert "1 failed" in text
+
+
+def test_a_sample_differs_from_one_run_to_the_next():
+    one, other = (json.loads(samples.good(ICD, "assignres", run)) for run in ("1", "2"))
+    assert one["execution_block"]["eb_id"] != other["execution_block"]["eb_id"]
+    assert msgspec.json.encode(one) != msgspec.json.encode(other)

@@ -1,0 +1,116 @@
+"""The kit finds what is wrong: a system that is wrong in many places at once is red there, and nowhere else."""
+
+import re
+import shutil
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import tango
+
+from devices.events import open_database
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.topics import create_topics
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+from facade.config import Settings
+from facade.exports.tango_db import devices_of
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.racks import Racks
+from facade.resources import resource
+from tests.conformance.mutants import MUTANTS, served
+from tests.conftest import Deploy
+from tests.support.deployment import CLOCK, Deployment
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+ROOT = Path(__file__).parents[2]
+INSTANCE = "control"
+MISSING, NOT_SERVED = "mid-sdp/quality/02", "mid-sdp/ingest/0001"
+
+
+def run_kit(deployment: Deployment, *options: object, within: float = 240.0) -> tuple[int, dict[str, str], str]:
+    """Run the kit; gives its exit code, the outcome of each check by its id, and what it printed."""
+    junit = deployment.folder / "conformance.xml"
+    argv = ["sdp-facade", "conformance", "--junit", str(junit), *map(str, options)]
+    done = subprocess.run(argv, env=deployment.environment, capture_output=True, text=True, timeout=within, check=False)
+    outcomes = {}
+    for case in ElementTree.parse(junit).iter("testcase") if junit.exists() else ():
+        id = case.get("name", "").partition("[")[2].removesuffix("]")
+        outcomes[id] = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
+    return done.returncode, outcomes, done.stdout + done.stderr
+
+
+def one_instance(folder: Path) -> Icd:
+    """Copy the ICD so that one process can serve all of it, but one class, which must be elsewhere."""
+    shutil.copytree(resource("schemas"), folder)
+    for path in (folder / "icd").glob("Sdp*.toml"):
+        # Two antennas are as good as all of them.
+        lines = re.sub(r"(each = ).*", r'\1["SKA001..SKA002"]', path.read_text()).splitlines()
+        if path.stem == "SdpCalibration":
+            path.write_text("\n".join(lines))
+            continue
+        path.write_text("\n".join(f'instance = "{INSTANCE}"' if x.startswith("instance =") else x for x in lines))
+    return load(folder)
+
+
+def register(icd: Icd, tango_host: str) -> None:
+    database = open_database(tango_host)
+    settings = Settings(nodes=2, subarrays=2)
+    for device_class in icd.classes.values():
+        for names in devices_of(device_class, settings, Racks(50, 4)).values():
+            for name in names:
+                if name != MISSING:
+                    info = tango.DbDevInfo()
+                    info.name, info._class = name, device_class.name
+                    info.server = f"{'Nobody' if name == NOT_SERVED else 'SdpFacade'}/{INSTANCE}"
+                    database.add_device(info)
+
+
+def write_wrong_records(deployment: Deployment) -> None:
+    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
+    writer = KafkaWriter(Connection(settings, clock=CLOCK), health=BusHealth(), client="mutants")
+    for record in (
+        Record(topic="command-acks", key=b"x", value=b"{not json"),
+        Record(topic="quality", key=b"x", value=b"1", headers=(("metric", b"{}"),)),
+        Record(topic="dead-letters", key=b"x", value=b"1"),
+        Record(topic="alert-packets", key=None, value=b"1"),
+    ):
+        writer.send_durably(record, 10.0)
+
+
+@pytest.mark.timeout(300)
+def test_each_mutant_is_red_in_its_check_and_nothing_else_is(deploy: Deploy) -> None:
+    """A fake system with all mutants at once, each in an entry of its own."""
+    deployment = deploy(prepare=False, nodes=2)
+    folder = deployment.folder / "schemas"
+    icd = one_instance(folder)
+    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
+    create_topics(Connection(settings, clock=CLOCK), served(icd).topics)
+    write_wrong_records(deployment)
+    register(icd, deployment.tango_host)
+    argv = [sys.executable, "-m", "tests.conformance.fake", str(folder), INSTANCE]
+    fake = deployment.start("fake", argv, PYTHONPATH=str(ROOT))
+    deployment.await_server(fake, INSTANCE)
+    master = deployment.proxy("mid-sdp/control/0")
+    until(lambda: master.sdpVersion is not None, 10.0, "the fake shows its values")
+    master.poll_attribute("versionId", 1000)
+
+    code, outcomes, text = run_kit(deployment, "--icd", folder, "--window", 3, "--nodes", 2, "--subarrays", 2)
+
+    assert code == 1, text
+    red = {id for id, outcome in outcomes.items() if outcome == "failure"}
+    assert not [id for id, outcome in outcomes.items() if outcome == "error"], text
+    for mutant in MUTANTS:
+        for pattern in mutant.red:
+            wanted = {id for id in outcomes if fnmatchcase(id, pattern)}
+            shown = {id for id in wanted if outcomes[id] != "skipped"}
+            assert shown, f"{mutant.what}: there is no check {pattern}"
+            assert shown <= red, f"{mutant.what}: not red: {sorted(shown - red)}"
+    too_many = {id for id in red if not any(fnmatchcase(id, one) for mutant in MUTANTS for one in mutant.red)}
+    assert not too_many, "\n".join(line for line in text.splitlines() if any(id in line for id in too_many))

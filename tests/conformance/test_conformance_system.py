@@ -1,0 +1,99 @@
+"""The kit against the whole real system: green, and the system is afterwards as it was before."""
+
+import signal
+from io import StringIO
+
+import pytest
+import tango
+from rich.console import Console
+
+from devices.conformance.options import Options
+from devices.conformance.run import NOT_RUN, run
+from facade.infra.ports import choose_port
+from tests.conformance.test_conformance_mutants import run_kit
+from tests.conftest import Deploy
+from tests.support.deployment import CLOCK, Deployment, node_device, subarray_device
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp/quality/01"
+
+
+def start(deployment: Deployment) -> None:
+    """Start everything, and wait until all of it speaks."""
+    instances = ("control", "subarray", "ingest-00", "alerts", "calibration", "quality")
+    # One after the other: all at once they hold each other up, until the controller is late at its group.
+    for name, server in {name: deployment.server(name, ready=False) for name in instances}.items():
+        deployment.await_server(server, name)
+    deployment.controller(speed=4.0)
+    deployment.worker()
+    deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
+    deployment.simulate("--rate", 40)
+    deployment.start("send-quality", ["sdp-facade", "simulate", "quality"])
+    # The account of a stream that is silent for 5 s is stale.
+    tables = ["--every", "3", "--megabytes", "0.5", "--antennas", "8"]
+    deployment.start("send-tables", ["sdp-facade", "simulate", "calibration", *tables])
+    until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, 30.0, "the controller is heard")
+    for device, attribute in ((node_device(1), "heapRate"), (TABLES, "solutionId"), (QUALITY, "flaggedFraction")):
+        until(lambda d=device, a=attribute: deployment.read_one(d, a) is not None, 30.0, f"{attribute} has a value")
+
+
+@pytest.mark.timeout(300)
+def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None:
+    """Read-only and active in one run: every check of every entry, a whole observation, and one test alert."""
+    deployment = deploy(nodes=2, subarrays=1)
+    start(deployment)
+    html = deployment.folder / "report.html"
+    code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
+    assert code == 0, text
+    assert set(outcomes.values()) == {"passed", "skipped"}
+    passed = {id for id, outcome in outcomes.items() if outcome == "passed"}
+    wanted = {
+        "SdpMaster/healthState/enum",
+        "SdpIngestNode/heapsTotal/pace",
+        "SdpIngestNode/heapRate/fresh",
+        "SdpSubarray/Scan/durable",
+        "SdpSubarray/Abort/overtakes",
+        "SdpSubarray/AssignResources/refuses-state",
+        "SdpSubarray/mid-sdp/subarray/01/put-back",
+        "SdpMaster/On/refuses-state",
+        "SdpAlerts/Acknowledge/effect",
+        "topics/ingest.heaps/records",
+        "topics/command-acks/records",
+        "SdpCalibration/GetTableContent/content",
+    }
+    assert wanted <= passed, sorted(wanted - passed)
+    assert outcomes["SdpSubarray/mid-sdp/subarray/01/times-out"] == "skipped"
+    assert all(id in html.read_text() for id in wanted)
+    subarray = deployment.proxy(subarray_device(1))
+    assert (subarray.state(), subarray.obsState) == (tango.DevState.OFF, 0)
+    assert "conformance/kit" not in deployment.proxy(ALERTS).GetAlarms()
+    interrupt(deployment)
+    assert (subarray.state(), subarray.obsState) == (tango.DevState.OFF, 0)
+
+
+def interrupt(deployment: Deployment) -> None:
+    """End the kit while it has resources assigned."""
+    subarray = deployment.proxy(subarray_device(1))
+    kit = deployment.start("kit", ["sdp-facade", "conformance", "--active", "--only", "SdpSubarray/Scan/taken"])
+    until(lambda: subarray.obsState != 0, 40.0, "the kit commands the subarray")
+    kit.signal(signal.SIGTERM)
+    assert kit.exit_code(60.0) == NOT_RUN
+
+
+def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy) -> None:
+    """No database, no broker, a subarray that is not there, and nothing that was asked for."""
+    deployment = deploy(prepare=False)
+    nobody = f"127.0.0.1:{choose_port()}"
+    here = {"tango_host": deployment.tango_host, "bootstrap": deployment.bootstrap, "prefix": deployment.prefix}
+    for options, words in (
+        ({"tango_host": nobody}, f"the Tango database at '{nobody}' does not answer"),
+        ({"tango_host": "nothing"}, "expected host:port"),
+        ({"bootstrap": nobody}, f"brokers {nobody}"),
+        ({"active": True, "subarray": "a/b/c"}, "--subarray: expected one of none in the database, got a/b/c"),
+        ({"only": ("SdpNothing",)}, "--only SdpNothing: expected the beginning of an entry"),
+    ):
+        printed = StringIO()
+        assert run(Options(**{**here, **options}), Console(file=printed, width=200), CLOCK) == NOT_RUN
+        assert words in " ".join(printed.getvalue().split())

@@ -1,0 +1,246 @@
+"""What the kit says of what it has seen: each verdict, good and bad, on data."""
+
+from collections.abc import Callable
+
+import pytest
+
+from devices.conformance import queries
+from devices.conformance.case import Mismatch, NotShown
+from devices.conformance.command_verdicts import (
+    OnBus,
+    judge_acks,
+    judge_bus,
+    judge_effect,
+    judge_outcome,
+    judge_overtaking,
+    judge_record,
+    judge_refusal,
+    judge_taken,
+)
+from devices.conformance.observation import Observation, Shown, Stream
+from devices.conformance.subarray import Answer
+from devices.conformance.topics import judge_records
+from devices.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
+from devices.conformance.walk import Given, Refused, Walk
+from facade.bus.port import Record
+from facade.icd import model
+from facade.icd.load import load
+from facade.icd.model import Sampling
+
+ICD = load()
+NOW = 1_800_000_000.0
+COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
+
+
+def seen(value: object = 1.0, quality: str = "VALID", age: float = 0.0, **more: object) -> Shown:
+    return Shown(value=value, quality=quality, time=NOW - age, at=NOW, **more)
+
+
+def entry(device_class: str, name: str) -> model.Attribute:
+    return next(one for one in ICD.classes[device_class].attributes if one.name == name)
+
+
+def verdict(judge: Callable[[], str | None]) -> str:
+    """Give how a judgement ends."""
+    try:
+        judge()
+    except (Mismatch, NotShown) as found:
+        return f"{type(found).__name__}: {found}"
+    return "passed"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "shown", "ends"),
+    [
+        ("latencyP99", seen(0.5), "passed"),
+        ("latencyP99", seen(None, "INVALID"), "passed"),
+        ("latencyP99", seen(0.5, age=-5.9), "passed"),
+        ("latencyP99", seen(0.5, age=-6.1), "Mismatch: expected a time at most 6 s in the future"),
+        ("healthState", seen(0, age=-1.1), "Mismatch: expected a time at most 1 s in the future"),
+        ("latencyP99", seen(0.5, "INVALID"), "Mismatch: expected no value with ATTR_INVALID"),
+        ("latencyP99", seen(None), "Mismatch: expected a value with ATTR_VALID, got none"),
+        ("latencyP99", seen("0.5"), "Mismatch: expected values of DevDouble"),
+        ("nodesExpected", seen(True), "Mismatch: expected values of DevLong"),
+        ("latencyP99", seen(error="no time"), "Mismatch: expected a value, got an error: no time"),
+        ("healthState", seen(3), "passed"),
+        ("healthState", seen(4), "Mismatch: expected a value of HealthState from 0 to 3, got 4"),
+        ("healthInfo", seen(None), "passed"),
+        ("healthInfo", seen(("a",) * 65), "Mismatch: expected at most 64 elements, got 65"),
+        ("healthInfo", seen((1,)), "Mismatch: expected values of DevString"),
+    ],
+)
+def test_values(attribute, shown, ends):
+    assert verdict(lambda: judge_value(ICD, entry("SdpMaster", attribute), shown)).startswith(ends)
+
+
+def test_freshness():
+    assert verdict(lambda: judge_freshness(3.0, [seen(age=4.9), seen(None, "INVALID", age=100)])) == "passed"
+    assert verdict(lambda: judge_freshness(3.0, [seen(age=5.1)])).startswith(
+        "Mismatch: expected ATTR_INVALID after 3 s"
+    )
+
+
+def at(*times: float, quality: str = "VALID") -> list[Shown]:
+    return [Shown(value=1, quality=quality, time=NOW, at=NOW + one) for one in times]
+
+
+@pytest.mark.parametrize(
+    ("events", "ends"),
+    [
+        (at(0, 1, 2, 3, 4, 5, 6, 7, 8), "passed"),
+        (at(0), "NotShown: fewer than two events"),
+        (at(0, 0.4), "Mismatch: expected events at least 1 s apart"),
+        (at(0, 0.6, 1.2), "passed"),
+        (at(0, 0.6, 1.2, 1.8, 2.4, 3.0, 3.6), "Mismatch: expected at most 1 events/s"),
+        ([*at(0), *at(0.1, quality="ALARM"), *at(1.2)], "passed"),
+    ],
+)
+def test_pace(events, ends):
+    assert verdict(lambda: judge_pace(Sampling(shortest=1.0), Stream(pushed=events), 10.0)).startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("stream", "before", "after", "ends"),
+    [
+        (Stream(first=seen(1.0)), seen(1.0), seen(1.0), "passed"),
+        (Stream(first=seen(2.0, age=1)), seen(1.0, age=2), seen(3.0), "passed"),
+        (Stream(first=seen(2.0)), seen(1.0), seen(1.0), "Mismatch: expected a first change event that agrees"),
+        (Stream(first=seen(float("nan"))), seen(float("nan")), seen(1.0), "passed"),
+        (Stream(refused="no"), seen(), seen(), "Mismatch: expected a subscription to change events"),
+        (Stream(first=seen(), errors=["lost"]), seen(), seen(), "Mismatch: expected change events without errors"),
+        (Stream(), seen(), seen(), "Mismatch: expected a first change event"),
+    ],
+)
+def test_events(stream, before, after, ends):
+    device_class = ICD.classes["SdpMaster"]
+    of = queries.QueryOf(device_class, "d", "d", entry("SdpMaster", "heapRate"))
+    key = ("d", "heapRate")
+    found = Observation(
+        seconds=1.0, before={key: before}, subscribed={key: after}, after={}, streams={(*key, "change"): stream}
+    )
+    assert verdict(lambda: judge_events(found, of, "change")).startswith(ends)
+
+
+def answer(error: str = "", took: float = 0.01, result: object = None) -> Answer:
+    taken = ([2], ["1_1_On"]) if result is None and not error else result
+    return Answer(result=taken, error=error, took=took, at=NOW)
+
+
+GOOD_REFUSAL = "API: Command On not allowed when State is ON; expected State OFF, got ON"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "changes", "ends"),
+    [
+        (answer(GOOD_REFUSAL), {}, "passed"),
+        (answer("API: no"), {}, "Mismatch: expected a refusal that names On, ON, expected, got"),
+        (answer(GOOD_REFUSAL), {"obsState": "1"}, "Mismatch: expected a refusal that changes nothing"),
+        (answer(), {}, "Mismatch: expected a refusal, got it was taken"),
+    ],
+)
+def test_refusals(refusal, changes, ends):
+    tried = Refused(command="On", aspect="refuses-state", words=("On", "ON"), answer=refusal, changes=changes)
+    assert verdict(
+        lambda: judge_refusal(Walk(device="d", began=NOW, refused=[tried]), "On", "refuses-state")
+    ).startswith(ends)
+    nothing = Walk(device="d", began=NOW)
+    assert verdict(lambda: judge_refusal(nothing, "On", "refuses-state")).startswith("NotShown")
+
+
+def given(name: str = "Configure", **more: object) -> Given:
+    known = {"status": "COMPLETED", "acks": [{"status": "ACCEPTED"}, {"status": "COMPLETED"}]}
+    usual = {
+        "answer": answer(),
+        "id": "1",
+        "path": ["CONFIGURING", "READY"],
+        "commanded": "READY",
+        "known": known,
+        "at_end": known,
+    }
+    return Given(command=COMMANDS[name], **{**usual, **more})
+
+
+def record(**changes: object) -> OnBus:
+    command, issued = COMMANDS["Configure"], round(NOW * 1e6)
+    message = {
+        "command": "Configure",
+        "repeatable": command.repeatable,
+        "issued": issued,
+        "not_after": issued + round(command.start_within * 1e6),
+        "deadline": issued + round(command.deadline * 1e6),
+        "ceiling": issued + round(command.ceiling * 1e6),
+        **changes,
+    }
+    return OnBus(records={"1": (message, NOW)}, acks={"1": ("ACCEPTED", "COMPLETED")})
+
+
+NOTHING = OnBus(records={}, acks={})
+
+
+@pytest.mark.parametrize(
+    ("judge", "ends"),
+    [
+        (lambda: judge_taken(given()), "passed"),
+        (lambda: judge_taken(given(answer=answer(took=0.6))), "Mismatch: expected an answer within 0.5 s"),
+        (lambda: judge_taken(given(answer=answer(result=([0], ["1"])))), "Mismatch: expected [2] (QUEUED) and one id"),
+        (lambda: judge_taken(given(answer=answer(result=([2], [])))), "Mismatch: expected [2] (QUEUED) and one id"),
+        (lambda: judge_record(given(), record()), "passed"),
+        (lambda: judge_record(given(), NOTHING), "Mismatch: expected a record with the id 1"),
+        (lambda: judge_record(given(), record(repeatable=True)), "Mismatch: expected repeatable False"),
+        (lambda: judge_record(given(), record(not_after=0)), "Mismatch: expected not_after 5.0"),
+        (lambda: judge_acks(given(), record()), "passed"),
+        (lambda: judge_acks(given(), NOTHING), "Mismatch: expected acknowledgements on command-acks"),
+        (lambda: judge_acks(given(at_end={"acks": []}), record()), "Mismatch: expected GetCommand shows ACCEPTED"),
+        (lambda: judge_effect(given()), "passed"),
+        (lambda: judge_effect(given(path=["READY"])), "Mismatch: expected obsState CONFIGURING -> READY"),
+        (lambda: judge_effect(given(commanded="IDLE")), "Mismatch: expected commandedObsState READY"),
+        (lambda: judge_outcome(given()), "passed"),
+        (lambda: judge_outcome(given(known={"status": "FAILED"})), "Mismatch: expected the outcome COMPLETED"),
+        (lambda: judge_outcome(given(at_end={"status": "FAILED"})), "Mismatch: expected 'COMPLETED', got 'FAILED'"),
+        (lambda: judge_bus(Walk(device="d", began=NOW, ended=NOW, given=[given()]), record()), "passed"),
+        (lambda: judge_bus(Walk(device="d", began=NOW, ended=NOW), record()), "Mismatch: expected no records"),
+    ],
+)
+def test_commands(judge, ends):
+    assert verdict(judge).startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"),
+    [("ABORTED", "passed"), ("COMPLETED", "NotShown"), ("FAILED", "Mismatch: expected 'ABORTED', got 'FAILED'")],
+)
+def test_overtaking(status, ends):
+    first = given("AssignResources", overtaken=True, known={"status": status})
+    found = Walk(device="d", began=NOW, given=[first, given("Abort")])
+    assert verdict(lambda: judge_overtaking(found, COMMANDS["Abort"])).startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "headers", "ends"),
+    [
+        ("state", None, (), "passed"),
+        (
+            "commands",
+            None,
+            (),
+            "Mismatch: expected 1 records by the schema, got 1 that are not; the first one, partition",
+        ),
+        ("commands", b"{}", (), "Mismatch"),
+        ("alerts", b'{"schema": "alert-action/1"}', (), "Mismatch"),
+        ("quality", b"x", (("metric", b"{}"),), "Mismatch"),
+        ("quality", b"x", (), "Mismatch"),
+        ("dead-letters", b"x", (("dl.reason", b"late"),), "passed"),
+        ("dead-letters", b"x", (), "Mismatch"),
+    ],
+)
+def test_records(topic, value, headers, ends):
+    record = Record(topic=topic, key=b"k", value=value, headers=headers, partition=0, offset=1)
+    assert verdict(lambda: judge_records(ICD, topic, ICD.topics[topic], [record])).startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [('{"newest": 1, "entries": []}', "passed"), ("{}", "Mismatch"), ("[]", "Mismatch"), ("{", "Mismatch")],
+)
+def test_answers(text, ends):
+    assert verdict(lambda: queries.judge_answer(queries.ASKED["GetAlertsSince"], text)).startswith(ends)
