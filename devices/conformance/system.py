@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,8 @@ from devices.conformance.case import Mismatch
 from devices.conformance.observation import Observation, observe
 from devices.conformance.options import CALL_TIMEOUT, SAMPLE, Options
 from devices.events import open_database
+from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.bus.dead_letters import original
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic, inspect_topics, newest_records
 from facade.bus.port import Record
@@ -25,7 +27,12 @@ SUBARRAY = "SdpSubarray"
 """Class of the devices that are commanded with ``--active``."""
 _HISTORY = 2000
 """Newest records per partition in which those of the kit's own commands are looked for."""
+_SET_ASIDE_WITHIN = 5.0
+"""A record that cannot be used has its dead letter after so long [s]."""
 _POLLED = re.compile(r"Polled attribute name = (\S+)")
+
+Place = tuple[int, int]
+"""Partition and offset."""
 
 
 class System:
@@ -160,6 +167,20 @@ class System:
                 if isinstance(message, dict):
                     found.append((record, message))
         return found
+
+    def set_aside(self, topic: str, places: Collection[Place]) -> frozenset[Place]:
+        """Give those of some places of a topic of which there are dead letters, or will be within some seconds."""
+        deadline = self.clock.monotonic() + _SET_ASIDE_WITHIN
+        found: set[Place] = set()
+        while not found.issuperset(places):
+            for letter in newest_records(self.connection, DEAD_LETTERS, _HISTORY):
+                with suppress(ValueError):  # of a letter that is none
+                    about = original(letter)
+                    found |= {(about.partition, about.offset)} if about.topic == topic else set()
+            if self.clock.monotonic() > deadline:
+                break
+            self.clock.sleep(0.2)
+        return frozenset(found.intersection(places))
 
     def sample(self, topic: str) -> list[Record]:
         """Give the newest records of a topic."""
