@@ -62,8 +62,11 @@ class LogLevels:
         found = min((_LEVELS[logger.get_level()] for logger in self._loggers()), default=self._seen)
         if found != self._seen:
             self._seen = found
+            off = found > logging.CRITICAL
+            logging.root.setLevel(min(found, logging.CRITICAL))
+            said = min(max(found, logging.WARNING), logging.CRITICAL)
+            _log.log(said, "log level is now %s, as Tango says", "OFF" if off else logging.getLevelName(found))
             logging.root.setLevel(found)
-            _log.log(max(found, logging.WARNING), "log level is now %s, as Tango says", logging.getLevelName(found))
 
     def run(self, stop: threading.Event) -> None:
         """Follow until told to stop."""

@@ -114,6 +114,8 @@ class _TestAlarm:
         self._condition = condition_of_test(system.icd)
         self._raised_at = round(self._clock.now() * 1e6)
         self._sequence = 0
+        self._is_up = False
+        """Whether the last that was sent, or tried to be sent, was that it is active."""
         self._mark = int(self._proxy.alertSequence or 0)
         self._writer = KafkaWriter(system.connection, health=BusHealth(), client="conformance")
         self._lock = threading.Lock()
@@ -143,6 +145,7 @@ class _TestAlarm:
             "raised_at": self._raised_at,
             "sequence": self._sequence,
         }
+        self._is_up = state == "ACTIVE"
         record = Record(topic=_TOPIC, key=self._condition.encode(), value=json.dumps(content).encode())
         self._writer.send_durably(record, _CONFIRMED)
 
@@ -197,8 +200,11 @@ class _TestAlarm:
 
     def put_back(self) -> str:
         """Let nothing of the test be left."""
-        if self._state() != "NORM":
+        if self._is_up:
+            with suppress(Mismatch):  # it may be on its way
+                self._await(lambda: self._state() != "NORM", "the alert", self._state)
             self._put("CLEARED")
+        if self._state() != "NORM":
             for name in ("ReturnToService", "Unshelve", "Acknowledge", "Reset"):
                 with suppress(tango.DevFailed, Mismatch):  # most of them are not possible, whatever was left
                     self.act(name, self._state(), {})

@@ -33,7 +33,7 @@ def judge_value(icd: Icd, entry: Attribute, seen: Shown) -> str:
     if seen.quality == "INVALID":
         if seen.value is not None:
             raise Mismatch("no value with ATTR_INVALID", f"{seen.value!r:.80}")
-        return "INVALID"
+        raise NotShown("ATTR_INVALID: there is no value to look at")
     if seen.value is None:
         if entry.length:  # Tango's clients give None for an array of no elements
             return f"{seen.quality}, empty"
@@ -130,12 +130,15 @@ def judge_pace(rule: Sampling, stream: Stream, seconds: float) -> str:
         raise NotShown(f"fewer than two events in {seconds:g} s")
     # A change of quality is sent at once, whatever the ICD says about the pace.
     gaps = [b.at - a.at for a, b in pairs if a.quality == b.quality]
-    closest = min(gaps, default=math.inf)
+    # One event that comes late is close to the next one, through no fault of the device: three tell more than two.
+    threes = zip(stream.pushed, stream.pushed[1:], stream.pushed[2:], strict=False)
+    means = [(c.at - a.at) / 2 for a, b, c in threes if a.quality == b.quality == c.quality]
+    closest = min(means or gaps, default=math.inf)
     rate, allowed = len(pairs) / max(pairs[-1][1].at - pairs[0][0].at, 1e-9), 1 / rule.shortest
     if closest < rule.shortest * JITTER:
         raise Mismatch(
             f"events at least {rule.shortest:g} s apart (judged from {rule.shortest * JITTER:g} s on)",
-            f"two {closest:.3f} s apart",
+            f"some {closest:.3f} s apart",
         )
     if len(gaps) >= LASTING and rate > allowed * RATE_SLACK:
         raise Mismatch(f"at most {allowed:g} events/s (and {RATE_SLACK - 1:.0%})", f"{rate:.2f}/s")

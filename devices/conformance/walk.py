@@ -115,6 +115,10 @@ def walk(system: System, device_class: DeviceClass, device: str) -> Walk:
     """Command a subarray that is OFF and EMPTY, and leave it so, whatever happens."""
     found = Walk(device=device, began=system.clock.now())
     with closing(Subarray(system.proxy(device), system.icd, system.clock)) as subarray:
+        if (now := subarray.states()) != AT_REST or not subarray.settled():  # since the run began
+            found.broken_off = f"expected OFF and EMPTY, got {' and '.join(now)}: somebody else commands it"
+            found.ended = system.clock.now()
+            return found
         walker = _Walker(system, device_class, subarray, found)
         try:
             walker.go()
@@ -142,6 +146,8 @@ def _look_again(subarray: Subarray, found: Walk) -> None:
 def put_back(subarray: Subarray) -> str:
     """Bring a subarray to OFF; gives what could not be done."""
     try:
+        if subarray.states() == AT_REST:  # what was given last may be under way, and lead elsewhere
+            subarray.wait(lambda: subarray.settled() or subarray.states() != AT_REST, _PATIENCE, "an outcome")
         if subarray.states() != AT_REST:
             subarray.call("Off", None)
             subarray.wait(lambda: subarray.states() == AT_REST and subarray.settled(), _PATIENCE, "OFF and EMPTY again")

@@ -132,14 +132,14 @@ def test_jive_acts(jive: Jive) -> None:
     done = jive.ask("command", SUBARRAY, "On")
     assert done.get("numbers") == [2], done
     until(lambda: [*done["texts"], '[0, "COMPLETED"]'] in jive.values("longRunningCommandResult"), 20.0, "the outcome")
-    until(lambda: jive.values("State")[-1] == ["ON"], 10.0, "the subarray is on")
+    until(lambda: jive.values("State")[-1:] == [["ON"]], 10.0, "the subarray is on")
     again = jive.ask("command", SUBARRAY, "On")
     assert again["reason"] == "API_CommandNotAllowed"
     assert "expected State OFF, got ON" in again["failed"]
 
     mode = ICD.enums["AdminMode"].index("ENGINEERING")
     assert jive.ask("write", SUBARRAY, "adminMode", mode)["value"] == [mode]
-    until(lambda: jive.values("adminMode")[-1] == [mode], 5.0, "the new mode as an event")
+    until(lambda: jive.values("adminMode")[-1:] == [[mode]], 5.0, "the new mode as an event")
     refused = jive.ask("write", SUBARRAY, "adminMode", ICD.enums["AdminMode"].index("RESERVED"))
     assert "control model does not lead to RESERVED" in refused["failed"]
     assert jive.ask("write", SUBARRAY, "adminMode", 0)["value"] == [0]

@@ -37,6 +37,7 @@ MISSING, NOT_SERVED = "mid-sdp/quality/02", "mid-sdp/ingest/0001"
 def run_kit(deployment: Deployment, *options: object, within: float = 240.0) -> tuple[int, dict[str, str], str]:
     """Run the kit; gives its exit code, the outcome of each check by its id, and what it printed."""
     junit = deployment.folder / "conformance.xml"
+    junit.unlink(missing_ok=True)
     argv = ["sdp-facade", "conformance", "--junit", str(junit), *map(str, options)]
     done = subprocess.run(argv, env=deployment.environment, capture_output=True, text=True, timeout=within, check=False)
     outcomes = {}

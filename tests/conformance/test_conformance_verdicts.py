@@ -53,7 +53,7 @@ def verdict(judge: Callable[[], str | None]) -> str:
     ("attribute", "shown", "ends"),
     [
         ("latencyP99", seen(0.5), "passed"),
-        ("latencyP99", seen(None, "INVALID"), "passed"),
+        ("latencyP99", seen(None, "INVALID"), "NotShown"),
         ("latencyP99", seen(0.5, age=-5.9), "passed"),
         ("latencyP99", seen(0.5, age=-6.1), "Mismatch: expected a time at most 6 s in the future"),
         ("healthState", seen(0, age=-1.1), "Mismatch: expected a time at most 1 s in the future"),

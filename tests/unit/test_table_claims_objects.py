@@ -181,7 +181,7 @@ def test_memory_does_not_grow_with_the_table(monkeypatch):
 def test_a_place_that_says_nothing_is_not_waited_for():
     free = Event()
     Faulty.follow((SIZE, [HALF, until(free)]))
-    assert check(claims(silence=0.02)) == "unavailable"
+    assert check(claims(silence=0.2)) == "unavailable"
     assert len(Faulty.opened) == 6
     free.set()
 
