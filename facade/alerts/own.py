@@ -126,7 +126,9 @@ class OwnAlerts:
         self._take_over()
         now = self._clock.now()
         found = self._find(now)
-        if found is not None:
+        if found is None:
+            self._looks.clear()  # what was seen before is not one after the other with what will be
+        else:
             news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
             self._looks = Counter({key: self._looks[key] + 1 for key in news})
             self._began = {key: at for key, at in self._began.items() if key in found}

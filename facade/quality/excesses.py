@@ -14,6 +14,8 @@ from facade.reading import Quality
 QUALITY_LOW = "qualityLow"
 """Condition of the ICD."""
 
+_BACK = 15.0
+"""So long after the bus came back, a metric may still be on its way: producers try again after up to 10 s [s]."""
 _SEVERITIES = {Quality.WARNING: "WARNING", Quality.ALARM: "ALARM"}
 _WORDS = {
     "min_warning": "above {:g}",
@@ -36,6 +38,8 @@ class Excesses:
         self._panels = panels
         self._prefixes = tuple(f"subarray/{panel.subarray:02d}/" for panel in panels)
         self._health = health
+        self._away_at = float("-inf")
+        """When the bus was seen to be away the last time."""
 
     def is_excess(self, key: FaultKey) -> bool:
         """Tell whether a condition and source are of the kind that is found here."""
@@ -43,8 +47,10 @@ class Excesses:
         return condition == QUALITY_LOW and source.startswith(self._prefixes)
 
     def find(self, now: float) -> dict[FaultKey, Fault] | None:
-        """Give the excesses by condition and metric; None while no metric can come."""
-        return dict(self._find()) if self._health.connected else None
+        """Give the excesses by condition and metric; None while no metric can come, and a little longer."""
+        if not self._health.connected:
+            self._away_at = now
+        return None if 0.0 <= now - self._away_at < _BACK else dict(self._find())
 
     def _find(self) -> Iterator[tuple[FaultKey, Fault]]:
         for prefix, panel in zip(self._prefixes, self._panels, strict=True):

@@ -143,6 +143,11 @@ class Assembly:
             return Refused("contradiction", "headers.segment", what + _difference(table.header, header))
         return Duplicate() if header.index in table.pile else None
 
+    def wait(self, seconds: float) -> None:
+        """Take note that for so long nobody listened: what came meanwhile waits on the bus."""
+        for table in self:
+            table.touched += seconds
+
     def expire(self, now: float) -> list[Ended]:
         """Give up the tables of which nothing has come for too long."""
         late = [table for table in self if now - table.touched >= self._limits.expiry]

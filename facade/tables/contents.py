@@ -121,7 +121,7 @@ class Contents:
         for known in (self._held, self._troubles):
             for product in known.keys() - wanted.keys():
                 del known[product]
-        table = next(filter(self._is_due, wanted.values()), None)
+        table = min(filter(self._is_due, wanted.values()), key=self._turn, default=None)
         if table is None or not self._bus.health.connected:
             return False
         self._fetch(table, stopped)
@@ -147,7 +147,9 @@ class Contents:
         if held is not None and _version(held.table) == _version(table):
             return held
         if trouble is not None and trouble.version == _version(table):
-            return f"{table.table} of {table.product} could not be fetched: {trouble.reason}; {elsewhere}"
+            # Of segments nobody else could make more; a reference may be read from elsewhere.
+            advice = elsewhere if table.url is not None else "its producer may send it again"
+            return f"{table.table} of {table.product} could not be fetched: {trouble.reason}; {advice}"
         if _version(table) not in map(_version, self._wanted()):
             room = TABLES_HELD * self._most
             return f"expected one of the newest tables with {room} bytes in all, got {table.table}; {elsewhere}"
@@ -173,16 +175,26 @@ class Contents:
             return False
         return trouble is None or trouble.version != _version(table) or self._clock.monotonic() >= trouble.until
 
+    def _turn(self, table: Any) -> float:
+        """Give whose turn it is: what was not tried yet, the newest first; then what has waited longest."""
+        trouble = self._troubles.get(table.product)
+        return float("-inf") if trouble is None or trouble.version != _version(table) else trouble.until
+
     def _fetch(self, table: Any, stopped: Callable[[], bool]) -> None:
         pause = _TABLE_AGAIN
         try:
             content = self._refer(table) if table.url is not None else self._assemble(table, stopped)
         except BusError as error:
             content, pause = str(error), _BUS_AGAIN
+        except Exception as error:  # a mistake about one table, or a host without files, must not hold up the others
+            _log.exception("fetching failed product=%s table=%s", table.product, table.table)
+            content, pause = f"internal error: {type(error).__name__}", _SILENCE
         if isinstance(content, str):
-            until = self._clock.monotonic() + pause
-            self._troubles[table.product] = _Trouble(_version(table), content, until)
-            _log.warning("table not fetched product=%s table=%s reason=%s", table.product, table.table, content)
+            before = self._troubles.get(table.product)
+            is_known = before is not None and before.version == _version(table)
+            self._troubles[table.product] = _Trouble(_version(table), content, self._clock.monotonic() + pause)
+            level = logging.DEBUG if is_known else logging.WARNING
+            _log.log(level, "table not fetched product=%s table=%s reason=%s", table.product, table.table, content)
         elif content is not None:
             self._troubles.pop(table.product, None)
             self._held[table.product] = Held(table, content)

@@ -55,7 +55,8 @@ class Losses:
         """Tell whether a newer table of its product is complete: found so later, or sent later and found so before."""
         complete = self._flow.complete.get(table.product)
         newer = None if complete is None else complete.table
-        return newer is not None and (newer.time > table.time or newer.sent_at > table.sent_at)
+        # Nothing is complete before it was sent, whatever its producer's clock says.
+        return newer is not None and (newer.time > table.time or min(newer.sent_at, newer.time) > table.sent_at)
 
     def _is_news(self, key: FaultKey, table: Any, now: float) -> bool:
         return now - table.time / 1e6 < _MADE_GOOD and not self._has_told(key, table.time)

@@ -248,7 +248,9 @@ class Assembler:
         if known is not None:
             self._decide(record, "duplicate" if isinstance(known, Duplicate) else known)
             return
+        began = self._clock.monotonic()
         found = self._claims.look(str(header.url), header.size, header.sha256)
+        self._assembly.wait(self._clock.monotonic() - began)
         refused = found if isinstance(found, Refused) else None
         summary: dict[str, Any] | str | None = None
         if isinstance(found, memoryview):

@@ -89,6 +89,16 @@ def test_while_no_metric_can_come_nothing_is_cleared(bench):
     assert bench.measure(None, seconds=20.0) == [WORSE]
 
 
+def test_nothing_is_cleared_before_producers_are_back_too(bench):
+    bench.measure(0.9)
+    bench.bus.health.connected = False
+    bench.measure(None, seconds=30.0)
+    bench.bus.health.connected = True
+    bench.measure(None, seconds=9.0)
+    assert bench.measure(0.9, seconds=20.0) == [WORSE]
+    assert bench.measure(0.1, seconds=20.0) == [WORSE, CLEARED]
+
+
 def test_each_subarray_has_its_own(bench):
     other = "subarray/02/flaggedFraction"
     assert bench.measure(0.9, seconds=5.0, subarray=2) == [(other, "ACTIVE", "ALARM")]

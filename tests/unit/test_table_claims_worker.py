@@ -130,3 +130,19 @@ def test_what_waits_is_forgotten_with_its_partition(desk):
     desk.work(40)
     assert sorted(one["table"] for one in desk.said("COMPLETE")) == sorted(f"t{number}" for number in range(12))
     assert desk.totals() == {"consumed": 12, "used": 12}, "none came twice"
+
+
+def test_a_table_under_way_does_not_expire_while_references_are_waited_for(desk):
+    """Nobody took its segments meanwhile; they are on the bus."""
+    clock = desk.broker.clock
+
+    def slow():
+        clock.sleep(140)
+        return CONTENT
+
+    Faulty.follow((SIZE, [slow]))
+    first, *rest = cut("u", b"x" * 30)
+    assert rest
+    desk.run([first, *(refer(table=f"t{number}", product="p") for number in range(8)), *rest])
+    assert "u" in [one["table"] for one in desk.said("COMPLETE")]
+    assert desk.reasons() == []

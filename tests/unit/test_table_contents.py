@@ -15,7 +15,7 @@ from facade.icd.load import load
 from facade.tables.claims import Claims
 from facade.tables.contents import Contents, Held
 from facade.tables.flow import TablesFlow
-from facade.tables.messages import SegmentHeader, segment_record
+from facade.tables.messages import Refused, SegmentHeader, segment_record
 from tests.support.tables import Desk, cut
 from tests.support.waiting import until
 
@@ -156,7 +156,7 @@ def test_what_does_not_have_the_announced_digest_is_not_given(bench):
     tamper(bench, lambda value: bytes(len(value)))
     bench.fetch()
     assert "could not be fetched: digest: expected the digest" in bench.find()
-    assert "sdp-facade tables get" in bench.find()
+    assert "its producer may send it again" in bench.find()
 
 
 def test_what_is_not_on_the_bus_any_more_is_said_and_not_sought_all_the_time(bench):
@@ -256,6 +256,48 @@ def test_a_reference_is_read_where_it_is(bench, tmp_path):
     file.write_bytes(CONTENT[::-1])
     bench.fetch()
     assert "could not be fetched: digest: " in bench.find()
+
+
+class _Away:
+    """A store that is away: each look takes its time, and finds nothing."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def look(self, url: str, size: int, sha256: str) -> Refused:
+        self._bench.clock.sleep(7.5)
+        return Refused("unavailable", "", f"{url} cannot be read")
+
+
+def test_references_to_a_store_that_is_away_do_not_keep_others_from_being_fetched(bench):
+    bench.table("t1")
+    said = bench.desk.said("COMPLETE")[0]
+    for number, product in enumerate(("subarray/01/a", "subarray/01/b")):
+        newer = {**said, "product": product, "table": product, "url": "s3://x/y", "time": said["time"] + 1 + number}
+        bench.broker.append(Record(topic="tables", key=product.encode(), value=json.dumps(newer).encode()))
+    bench.contents._claims = _Away(bench)
+    bench.hear()
+    for _ in range(5):
+        bench.contents.step()
+    assert bench.content() == CONTENT
+
+
+def test_a_mistake_about_one_table_does_not_hold_up_the_others(bench, monkeypatch, caplog):
+    bench.table("t1")
+    bench.table("t2", product="subarray/01/other")
+    assemble = Contents._assemble
+
+    def mistaken(self: Contents, table: Any, stopped: Any) -> Any:
+        if table.table == "t2":
+            raise RuntimeError("no more threads")
+        return assemble(self, table, stopped)
+
+    monkeypatch.setattr(Contents, "_assemble", mistaken)
+    for _ in range(3):
+        bench.contents.step()
+    assert bench.content() == CONTENT
+    assert "could not be fetched: internal error: RuntimeError" in bench.find("subarray/01/other")
+    assert sum("fetching failed" in record.message for record in caplog.records) == 1
 
 
 def test_an_announcement_that_does_not_say_where_is_no_reason_to_fail(bench):

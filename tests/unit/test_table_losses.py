@@ -120,8 +120,8 @@ def test_an_older_table_does_not_clear_it_and_another_product_neither(bench):
 def test_what_was_sent_later_and_is_complete_already_has_made_it_good(bench):
     """A table expires minutes after its last segment; meanwhile a newer one came. It is told nevertheless."""
     sent_at = round(bench.clock.now() * 1e6)
-    bench.tell("COMPLETE", "t2", sent_at=sent_at + 1)
-    bench.tell("FAILED", "t1", sent_at=sent_at)
+    bench.tell("COMPLETE", "t2", sent_at=sent_at - 1)
+    bench.tell("FAILED", "t1", sent_at=sent_at - 2)
     assert bench.work(30.0) == [RAISED, CLEARED]
 
 
@@ -228,3 +228,10 @@ def test_what_a_worker_gives_up_is_told(tmp_path):
         desk.run(cut("t2", b"x" * 30, product=GAINS, kind="sky"))
         bench.work()
         assert [one.source for one in bench.alerts() if one.state == "CLEARED"] == [GAINS]
+
+
+def test_a_producer_whose_clock_is_ahead_makes_no_later_loss_good(bench):
+    bench.tell("COMPLETE", "t0", sent_at=round(bench.clock.now() * 1e6) + 86_400_000_000)
+    bench.clock.sleep(60.0)
+    bench.tell("FAILED", "t1")
+    assert bench.work(30.0) == [RAISED]
