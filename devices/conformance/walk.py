@@ -3,6 +3,7 @@
 Nothing is judged here but that the walk can go on; `devices.conformance.command_verdicts` judges.
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -131,6 +132,8 @@ def walk(system: System, device_class: DeviceClass, device: str) -> Walk:
         finally:
             found.ended = system.clock.now()
             found.left = put_back(subarray)
+            if found.left:  # said at once: of a run that is interrupted there is no report
+                os.write(2, f"{device} was not put back: {found.left}\n".encode())
             _look_again(subarray, found)
     return found
 

