@@ -11,7 +11,7 @@ from facade.bus.kafka.records import to_record
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
-_BROKER_WAIT = 5.0
+_BROKER_WAIT = 10.0
 """Longest wait for an answer of the broker [s]."""
 _READ_WAIT = 10.0
 """Longest time for reading the newest records of one topic [s]."""

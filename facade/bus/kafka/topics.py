@@ -1,9 +1,12 @@
 """Makes the ICD's topics and compares those that exist with it; nothing is ever created by accident."""
 
+from collections.abc import Iterator
+
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.inspection import FoundTopic, inspect_topics
 from facade.bus.port import BusHealth
 from facade.errors import BusError
 from facade.icd.model import Topic
@@ -25,36 +28,21 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
     BusError
         The broker does not answer or refuses.
     """
+    # Those that are made now are as the ICD says, and the broker may not know them everywhere yet.
+    found = inspect_topics(connection, topics)
+    missing = [
+        NewTopic(connection.topic(name), topic.partitions, replicas, config=broker_settings(topic))
+        for name, topic in topics.items()
+        if name not in found
+    ]
     admin = AdminClient(connection.config(BusHealth(), {}))
     try:
-        existing = admin.list_topics(timeout=_BROKER_WAIT).topics
-        missing = [name for name in topics if connection.topic(name) not in existing]
-        if missing:
-            futures = admin.create_topics(
-                [
-                    NewTopic(
-                        connection.topic(name),
-                        topics[name].partitions,
-                        replicas,
-                        config=broker_settings(topics[name]),
-                    )
-                    for name in missing
-                ],
-                operation_timeout=_BROKER_WAIT,
-            )
-            for future in futures.values():
-                future.result()
-        differences = [
-            f"{connection.topic(name)}: partitions: ICD says {topics[name].partitions}, broker has {count}"
-            for name in topics
-            if name not in missing
-            and (count := len(existing[connection.topic(name)].partitions)) != topics[name].partitions
-        ]
-        # Those just made are as the ICD says, and the broker may not know them everywhere yet.
-        older = {name: topic for name, topic in topics.items() if name not in missing}
-        return differences + _compare_settings(admin, connection, older) if older else []
+        futures = admin.create_topics(missing, operation_timeout=_BROKER_WAIT) if missing else {}
+        for future in futures.values():
+            future.result()
     except KafkaException as error:
         raise BusError(f"topics cannot be created at {connection.bootstrap}: {error.args[0]}") from error
+    return [f"{connection.topic(name)}: {text}" for name in found for text in _differences(topics[name], found[name])]
 
 
 def delete_topics(connection: Connection) -> int:
@@ -92,15 +80,9 @@ def broker_settings(topic: Topic) -> dict[str, str]:
     return {**settings, **topic.config}
 
 
-def _compare_settings(admin: AdminClient, connection: Connection, topics: dict[str, Topic]) -> list[str]:
-    resources = {ConfigResource(ResourceType.TOPIC, connection.topic(name)): name for name in topics}
-    differences = []
-    for resource, future in admin.describe_configs(list(resources)).items():
-        actual = future.result(timeout=_BROKER_WAIT)
-        name = resources[resource]
-        differences += [
-            f"{connection.topic(name)}: {key}: ICD says {wanted}, broker has {actual[key].value}"
-            for key, wanted in broker_settings(topics[name]).items()
-            if actual[key].value != wanted
-        ]
-    return differences
+def _differences(wanted: Topic, found: FoundTopic) -> Iterator[str]:
+    if found.partitions != wanted.partitions:
+        yield f"partitions: ICD says {wanted.partitions}, broker has {found.partitions}"
+    for key, value in broker_settings(wanted).items():
+        if found.settings.get(key) != value:
+            yield f"{key}: ICD says {value}, broker has {found.settings.get(key)}"
