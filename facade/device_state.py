@@ -82,6 +82,8 @@ class DeviceStates:
         self._told: dict[tuple[str, str], Told] = {}
         self._set_here: dict[tuple[str, str], int] = {}
         """Time of the newest record of each attribute that this server has written [Unix us]."""
+        self._acknowledged: dict[tuple[str, str], StateMessage] = {}
+        """What came with an outcome, while no record of its own was seen."""
         self._started = 0.0
         for device, known in self._known.items():
             for name, entry in known.items():
@@ -125,8 +127,40 @@ class DeviceStates:
         key = (message.device, message.attribute)
         if message.origin == message.device and message.time < self._set_here.get(key, 0):
             return None  # our own, and we have set another one since
+        if (acknowledged := self._acknowledged.get(key)) is not None:
+            if message.time < acknowledged.time:
+                return None  # it was before what an outcome has told, whose record is still to come
+            del self._acknowledged[key]
         self._told[key] = Told(value, message.time / 1e6, record.timestamp_us, message.command)
         return None
+
+    def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> str | None:
+        """Take over values that came with the outcome of a command; see `fold` for what is given back.
+
+        The same values are on their way on ``state``, another partition, perhaps behind older ones: the time at which
+        the controller has set them tells which are newer. All are taken or none.
+        """
+        taken = []
+        for message in messages:
+            entry = self._known.get(message.device, {}).get(message.attribute)
+            if entry is None:
+                known = ", ".join(self._known.get(message.device, ()))
+                return f"states: {message.device}: expected some of {known}, got {message.attribute!r:.80}"
+            try:
+                taken.append((message, self._parse(entry, message.value)))
+            except ValueError as error:
+                return f"states: {message.attribute}: {error}"
+        for message, value in taken:
+            key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
+            if told is None or message.time / 1e6 > told.time:
+                self._told[key] = Told(value, message.time / 1e6, appended_us, message.command)
+                self._acknowledged[key] = message
+        return None
+
+    def unrecorded(self) -> list[StateMessage]:
+        """Give what came with outcomes only, once: whoever wrote it was killed before ``state`` had it."""
+        found, self._acknowledged = list(self._acknowledged.values()), {}
+        return found
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
         """Give all that nobody else shows; a value that was never told is as old as this server."""

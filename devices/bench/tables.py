@@ -169,7 +169,7 @@ class _Timed:
 
     def __init__(self, member: KafkaGroupMember, clock: Clock) -> None:
         self._member, self._clock = member, clock
-        self.commit, self.close = member.commit, member.close
+        self.commit, self.holds, self.close = member.commit, member.holds, member.close
         self.began = 0.0
 
     @property

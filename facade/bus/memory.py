@@ -148,6 +148,10 @@ class MemoryGroupMember:
             records += found
         return records
 
+    def holds(self, partition: int, number: int) -> bool:
+        """Tell whether a partition is still the one that was given with a number."""
+        return self.assignment.get(partition) == number
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit, for partitions that are assigned only."""
         if strange := set(offsets) - set(self.assignment):
@@ -254,14 +258,18 @@ class MemoryBus:
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record."""
-        self._require()
-        self._broker.append(record)
+        self.send_all_durably([record], timeout)
 
     def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
         """Write records; BusError when the broker plays dead."""
+        self.post(records).wait(timeout)
+
+    def post(self, records: Sequence[Record]) -> "MemoryReceipt":
+        """Write records at once; BusError when the broker plays dead."""
         self._require()
         for record in records:
             self._broker.append(record)
+        return MemoryReceipt()
 
     def mark(self) -> int:
         """Give nothing of interest: nothing is queued."""
@@ -281,6 +289,15 @@ class MemoryBus:
     def _require(self) -> None:
         if self.away:
             raise BusError("the broker in memory plays dead")
+
+
+class MemoryReceipt:
+    """Says of records that they are there."""
+
+    confirmed = True
+
+    def wait(self, timeout: float) -> None:
+        """Have nothing to wait for."""
 
 
 class MemorySender:

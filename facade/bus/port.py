@@ -120,6 +120,12 @@ class GroupMember(Protocol):
             Another process has taken this member's name.
         """
 
+    def holds(self, partition: int, number: int) -> bool:
+        """Tell whether a partition was never taken away since it was given with that number; from any thread.
+
+        It is known here before the group can give the partition to anyone else, unlike in `assignment`.
+        """
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Say durably, by partition, before which offset everything is done; may be called from any thread.
 
@@ -133,11 +139,37 @@ class GroupMember(Protocol):
         """Leave."""
 
 
+class Receipt(Protocol):
+    """What the bus says of records that were posted."""
+
+    def wait(self, timeout: float) -> None:
+        """Wait until all in-sync replicas have all of the records.
+
+        Raises
+        ------
+        BusError
+            One of them is not known to be there after `timeout` [s]; the message says whether it may be.
+        """
+
+    @property
+    def confirmed(self) -> bool:
+        """Tell, without waiting, whether they are known to be there."""
+
+
 class Writer(Protocol):
     """Writes single records."""
 
     def send(self, record: Record) -> None:
         """Queue a record; a failure is counted and logged, not raised."""
+
+    def post(self, records: Sequence[Record]) -> Receipt:
+        """Queue records whose receipt will be asked for; those of one partition arrive in the order of all posts.
+
+        Raises
+        ------
+        BusError
+            The queue takes them no more.
+        """
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record and wait until all in-sync replicas have it.

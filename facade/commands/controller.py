@@ -14,12 +14,13 @@ know them: it does what the command asks, reports the new state, and returns.
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from facade.bus.port import Headers
+from facade.bus.port import Headers, Receipt, Record
 from facade.commands.messages import CommandMessage
-from facade.device_state import DeviceStates
+from facade.device_state import DeviceStates, StateMessage
 from facade.errors import ConfigError
 from facade.icd.model import Command, Icd
 
@@ -40,8 +41,8 @@ class Desk(Protocol):
 
     states: DeviceStates
 
-    def report(self, device: str, values: Mapping[str, str], command: str, headers: Headers) -> None:
-        """Write values to the ``state`` topic; returns once they are durable."""
+    def report(self, device: "Device", values: Mapping[str, str]) -> None:
+        """Have values written to the ``state`` topic."""
 
     def progress(self, call: "Call", percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge that a command is being executed."""
@@ -50,14 +51,29 @@ class Desk(Protocol):
         """Wait for an event, at most so long [s]."""
 
 
+@dataclass(slots=True)
+class Posted:
+    """Records that were given to the bus together, and are perhaps not confirmed yet."""
+
+    records: Sequence[Record]
+    receipt: Receipt | None
+    """None: they must be posted again."""
+    states: Sequence[StateMessage] = ()
+
+
 class Device:
     """One device as its controller sees it: what was reported last, and a way to report."""
 
-    def __init__(self, device: str, desk: Desk) -> None:
+    def __init__(self, device: str, desk: Desk, cause: str = "", headers: Headers = ()) -> None:
         self.device = device
         """Name of the Tango device."""
+        self.cause = cause
+        """Id of the command that brings about what is reported."""
+        self.headers = headers
+        """What the records about it carry on of the command's own headers."""
+        self.posted: list[Posted] = []
+        """What was written about it and is not known to be on the bus, in order."""
         self._desk = desk
-        self._cause: tuple[str, Headers] = ("", ())
 
     def reported(self, attribute: str, default: Any = None) -> Any:
         """Give what was last reported of an attribute: text, a number, or a tuple of texts."""
@@ -68,6 +84,7 @@ class Device:
         """Report attributes of the device: ``call.report(obsState="READY", scanID=0)``.
 
         Texts and labels are given as they are; numbers, None, lists and dicts as well, and travel as JSON.
+        Nobody sees the command's outcome before all that was reported is on the bus.
 
         Raises
         ------
@@ -75,29 +92,30 @@ class Device:
             The ICD knows no such reported attribute, or the value is not one that it allows.
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-        self._desk.report(self.device, texts, *self._cause)
+        self._desk.report(self, texts)
 
 
 class Call(Device):
     """One command that is being executed."""
 
     def __init__(self, message: CommandMessage, headers: Headers, place: tuple[int, int], desk: Desk) -> None:
-        super().__init__(message.device, desk)
+        super().__init__(message.device, desk, message.id, headers)
         self.message = message
         """The command with its times."""
         self.again = False
         """Whether it was begun before, and a crash came in between."""
         self.in_progress = False
         """Whether progress was reported."""
-        self.headers = headers
-        """What the acknowledgements carry on of the command's own headers."""
         self.place = place
         """Partition and offset."""
         self.moved = False
         """Whether its partition is another member's now."""
-        self.committed = False
-        """Whether its record will never be taken again."""
-        self._cause = (message.id, headers)
+        self.overtook = False
+        """Whether it has cut another one short, or ended it before it had begun."""
+        self.assigned = 0
+        """The number with which its partition was assigned."""
+        self.ours = False
+        """Whether it is ours to end, whoever has its partition now."""
         self._cancelled = threading.Event()
         self._reason = ""
 

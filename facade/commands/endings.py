@@ -50,7 +50,8 @@ class Endings:
         if known is not None and known.final:
             in_time = self._outbox.now_us() <= call.message.not_after
             if in_time and known.ack.status not in (TIMED_OUT, UNDELIVERED):
-                self._outbox.send(known.ack, call.headers)
+                # Its states may be history by now.
+                self._outbox.send(msgspec.structs.replace(known.ack, states={}), call.headers)
             self.finish(call, "ended-before")
             return True
         if known is not None and not call.message.repeatable:
@@ -98,9 +99,11 @@ class Endings:
 
     def _is_ours(self, call: Call) -> bool:
         """Tell, surely, whether a command is ours to end; one that is not is finished here."""
-        if not call.committed and not self._outbox.insist(lambda: self._offsets.prove(call)):
+        if call.ours:
+            return True
+        if not self._outbox.insist(lambda: self._offsets.prove(call)):
             return False
-        if call.moved and not call.committed:
+        if call.moved:
             self.finish(call, "moved")
             return False
         return True
@@ -117,16 +120,18 @@ class Endings:
 
     def put_right(self, device: str, command: str) -> None:
         """Have the controller see to a device whose command was cut short and will not be gone on with."""
+        told = Device(device, self._outbox)
         try:
-            self._controller.on_interrupted(Device(device, self._outbox), command)
+            self._controller.on_interrupted(told, command)
         except Exception:
             # The command must get its outcome all the same, also after the next start.
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
+        self._outbox.confirm(told)
 
     def end(self, call: Call, status: AckStatus, text: str, result: object = None) -> None:
         """Write an outcome; only then may the record be committed."""
         ack = self._outbox.ack(call.message, status, text, result)
-        if self._outbox.send(ack, call.headers):
+        if self._outbox.conclude(call, ack):
             self._past.note(ack)
             self.finish(call)
 

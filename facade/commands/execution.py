@@ -1,7 +1,7 @@
 """What every controller must do around its handlers, so that no command is lost, doubled or begun late.
 
-- A command is ACCEPTED, durably, before it begins. One that is not *repeatable* is then committed as
-  well, before it begins; a repeatable one when its outcome is on the bus.
+- A command is ACCEPTED, durably, before it begins. One that is not *repeatable* begins only if its partition
+  is proven to be ours meanwhile, and is committed from then on; a repeatable one when its outcome is on the bus.
 - What other records, other members of the group or an earlier life of this controller have already
   begun or ended is read from ``command-acks``: a command that has an outcome is not executed, one that
   was cut short is executed again if it is repeatable and has FAILED if it is not.
@@ -24,7 +24,7 @@ from facade.clock import Clock
 from facade.commands.controller import Call, Cancelled, Controller, Rejected
 from facade.commands.endings import Endings
 from facade.commands.intake import Bus, Intake, Memory
-from facade.commands.messages import AckStatus
+from facade.commands.messages import AckStatus, ack_record
 from facade.commands.offsets import Offsets
 from facade.commands.outbox import Outbox, Wait
 from facade.commands.past import Past
@@ -42,6 +42,9 @@ LONGEST_QUEUE = 100
 """Commands of one device that wait here."""
 _RETRY = 0.5
 """Pause after the past could not be read [s]."""
+_PROVEN = 3.0
+"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
+group gives away what a member has."""
 
 
 class Execution:
@@ -157,6 +160,7 @@ class Execution:
         if not self._recovered:
             self._recover()
             self._recovered = True
+        self._outbox.record_again(self._states.unrecorded())
         self.ready = True
         held, self._held = self._held, []
         for record in held:
@@ -198,6 +202,7 @@ class Execution:
             return
         headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
         call = Call(message, headers, place, self._outbox)
+        call.assigned = self._assignment[record.partition]
         live = self._queues.enter(call)
         if live is not None:
             with self._endings.counting:
@@ -234,7 +239,8 @@ class Execution:
         if self._endings.settle(call) or self._endings.expire(call):
             return
         command = self._commands[call.device][call.command]
-        if not call.again and (why := self._refusal(call, command)):
+        # TM was shown the transitional state of what was overtaken, and no controller has reported that.
+        if not (call.again or call.overtook) and (why := self._refusal(call, command)):
             self._endings.refuse(call, why)
             return
         if not self._begin(call) or self._endings.hinder(call):
@@ -249,21 +255,37 @@ class Execution:
         self._endings.end(call, status, text, result)
 
     def _begin(self, call: Call) -> bool:
-        """Accept a command durably, and commit it if it must not be repeated; False if it must not begin."""
-        not_after = call.message.not_after
-        if not call.again:
-            ack = self._outbox.ack(call.message, "ACCEPTED")
-            if not self._outbox.send(ack, call.headers, not_after):
-                self._endings.expire(call)
-                return False
-            self._past.note(ack)
-        if not call.message.repeatable and not self._outbox.insist(lambda: self._offsets.commit_early(call), not_after):
+        """Accept a command durably; False if it must not begin."""
+        if not call.again and not self._accept(call):
             self._endings.expire(call)
             return False
-        if call.moved and not call.committed:
+        if call.moved or not self._member.holds(call.place[0], call.assigned):
             self._endings.finish(call, "moved")
             return False
+        if not call.message.repeatable:
+            call.ours = True
+            self._offsets.finish(*call.place)
         return True
+
+    def _accept(self, call: Call) -> bool:
+        """Write ACCEPTED and, if the command must not be repeated, prove at the same time that its partition is ours.
+
+        Another member that gets the partition later reads that it was accepted, and leaves it to us. That one had got
+        it before, unknown to us who stood still, would show in the time that this has taken: then it is asked anew.
+        """
+        not_after = call.message.not_after
+
+        def prove() -> bool:
+            return call.message.repeatable or self._outbox.insist(lambda: self._offsets.prove(call), not_after)
+
+        ack = self._outbox.ack(call.message, "ACCEPTED")
+        asked = self._clock.monotonic()
+        if not (self._outbox.post(call, [ack_record(ack, call.headers)]) and prove()):
+            return False
+        if not self._outbox.confirm(call, not_after):
+            return False
+        self._past.note(ack)
+        return self._clock.monotonic() - asked < _PROVEN or prove()
 
     def _handle(self, call: Call) -> tuple[AckStatus | None, str, object]:
         try:

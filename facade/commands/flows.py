@@ -17,8 +17,10 @@ from facade.commands.messages import (
     decode_ack,
     decode_command,
     decode_heartbeat,
+    reported,
 )
 from facade.commands.tracker import Tracker
+from facade.device_state import DeviceStates
 from facade.flow import DeviceReading, LastReadings
 from facade.icd.model import Icd
 
@@ -80,7 +82,9 @@ class Components:
         return any(device in beat.devices and now - at <= within for beat, at in self.newest.values())
 
 
-def flows(icd: Icd, tracker: Tracker, lease: Lease, components: Components, clock: Clock) -> list[_LogFlow]:
+def flows(
+    icd: Icd, tracker: Tracker, states: DeviceStates, lease: Lease, components: Components, clock: Clock
+) -> list[_LogFlow]:
     """Make the flows of the command path."""
 
     def command(record: Record) -> str | None:
@@ -89,6 +93,9 @@ def flows(icd: Icd, tracker: Tracker, lease: Lease, components: Components, cloc
     def ack(record: Record) -> str | None:
         message = decode_ack(record.value or b"")
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
+            # Before the outcome, so that nobody sees that without what it has brought about.
+            if message.states and (wrong := states.acknowledge(reported(message), record.timestamp_us)) is not None:
+                return wrong
             return tracker.fold_ack(message, clock.monotonic())
 
     def heartbeat(record: Record) -> str | None:

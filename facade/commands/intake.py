@@ -9,7 +9,7 @@ from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Reader, Record, Writer
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
-from facade.commands.messages import ACKS, CommandMessage, decode_command
+from facade.commands.messages import ACKS, CommandMessage, decode_command, reported
 from facade.commands.past import Past
 from facade.counters import StreamAccount
 from facade.device_state import TOPIC as STATES
@@ -111,9 +111,14 @@ class Memory:
         for record in () if self._reader is None else self._reader.take(_READ, timeout):
             self._next[record.topic][record.partition] = record.offset + 1
             if record.topic == ACKS:
-                self._past.fold(record)
+                self._take_ack(record)
             elif not (self._complete and self._is_own(record)):
                 self._states.fold(record, count=False)
+
+    def _take_ack(self, record: Record) -> None:
+        ack = self._past.fold(record)
+        if ack is not None and ack.states and not (self._complete and ack.origin == self._component):
+            self._states.acknowledge(reported(ack), record.timestamp_us)
 
     def begin_anew(self) -> None:
         """Have `catch_up` read to where the topics end by then."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from facade.bus.port import Headers, Record
+from facade.device_state import StateMessage
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", "heartbeats"
 """Topics, by their names in the ICD."""
@@ -35,6 +36,13 @@ class CommandMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="schem
     origin: str
 
 
+class ReportedState(msgspec.Struct, frozen=True):
+    """A value that a controller has reported on ``state`` as well."""
+
+    value: str
+    time: int
+
+
 class AckMessage(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="command-ack/1"
 ):
@@ -53,6 +61,8 @@ class AckMessage(
     text: str = ""
     """What a person should know; for every outcome but COMPLETED, why."""
     result: Any = None
+    states: dict[str, ReportedState] = {}
+    """Reports of the command that may not be on ``state`` yet, by attribute: who sees the outcome sees them too."""
 
 
 class HeartbeatMessage(
@@ -100,6 +110,16 @@ def command_record(command: CommandMessage, headers: Headers = ()) -> Record:
 def ack_record(ack: AckMessage, headers: Headers = ()) -> Record:
     """Give the record of an acknowledgement, on the partition of all those of the device."""
     return Record(topic=ACKS, key=ack.device.encode(), value=msgspec.json.encode(ack), headers=headers)
+
+
+def reported(ack: AckMessage) -> list[StateMessage]:
+    """Give the reports that came with an outcome, as they are on ``state`` or will be."""
+    return [
+        StateMessage(
+            device=ack.device, attribute=name, value=state.value, time=state.time, origin=ack.origin, command=ack.id
+        )
+        for name, state in ack.states.items()
+    ]
 
 
 def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:

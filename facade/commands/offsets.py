@@ -45,18 +45,6 @@ class Offsets:
             self._after.pop(partition, None)
             self._committed.pop(partition, None)
 
-    def commit_early(self, call: Call) -> None:
-        """Commit a command before it begins, which also proves that its partition is still ours.
-
-        A call that has moved to another member is left as it is.
-
-        Raises
-        ------
-        BusError
-            It is not known to be committed.
-        """
-        self._claim(call, finished=True)
-
     def prove(self, call: Call) -> None:
         """Find out that a command's partition is still ours, by a commit that leaves the command to be taken again.
 
@@ -67,20 +55,14 @@ class Offsets:
         BusError
             It is not known whose it is.
         """
-        self._claim(call, finished=False)
-
-    def _claim(self, call: Call, *, finished: bool) -> None:
-        partition, offset = call.place
+        partition, _ = call.place
         with self._committing:
             with self._lock:
                 if call.moved:
                     return
-                if finished:
-                    self._unfinished[partition].discard(offset)
-                # Behind a command that still runs there is nothing new to commit, but whose it is must be asked.
+                # There may be nothing new to commit, but whose it is must be asked.
                 due = {**self._due(), partition: self._reached(partition)}
             self._commit(due)
-            call.committed |= finished
 
     def commit_or_later(self) -> None:
         """Commit what is finished; what fails is tried again the next time. Never waits for another thread."""

@@ -1,4 +1,8 @@
-"""What a controller writes: acknowledgements and states, each sent until the bus has it."""
+"""What a controller writes: acknowledgements and states, each sent until the bus has it.
+
+What a command writes is posted, so that its handler goes on meanwhile, and confirmed in the end, with the outcome. That
+one is on another partition than the states: those of them that are not confirmed yet travel with it as well.
+"""
 
 import logging
 import threading
@@ -10,8 +14,8 @@ import msgspec
 
 from facade.bus.port import Headers, Record, Writer
 from facade.clock import Clock
-from facade.commands.controller import Call, Cancelled
-from facade.commands.messages import AckMessage, AckStatus, CommandMessage, ack_record
+from facade.commands.controller import Call, Cancelled, Device, Posted
+from facade.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
 from facade.device_state import DeviceStates, StateMessage, state_record
 from facade.errors import BusError
 
@@ -23,8 +27,12 @@ _RETRY = 0.2
 """Pause before that [s]."""
 _LONGEST_TEXT = 10_000
 _LONGEST_REMAINING = 86_400.0
+_LONGEST_RESULT = 524_288
+"""Longest result [bytes of JSON]; a record that the bus refuses for ever would hold its device up."""
 _LONGEST_VALUE = 262_144
 """Bounds of the messages' schemas."""
+_LONGEST_STATES = 65_536
+"""Longest states that travel with an outcome, together; longer ones are waited for."""
 
 Wait = Callable[[threading.Event, float], object]
 
@@ -59,7 +67,8 @@ class Outbox:
     def ack(self, message: CommandMessage, status: AckStatus, text: str = "", result: Any = None) -> AckMessage:
         """Make an acknowledgement."""
         try:
-            msgspec.json.encode(result)
+            if (length := len(msgspec.json.encode(result))) > _LONGEST_RESULT:
+                raise ValueError(f"expected at most {_LONGEST_RESULT} bytes, got {length}")
         except (TypeError, ValueError, RecursionError) as error:
             text, result = f"{text} (its result cannot be written as JSON: {error})".strip(), None
         return AckMessage(
@@ -73,31 +82,87 @@ class Outbox:
             result=result,
         )
 
-    def send(self, ack: AckMessage, headers: Headers, until_us: float = float("inf")) -> bool:
+    def send(self, ack: AckMessage, headers: Headers) -> bool:
         """Write an acknowledgement durably; see `insist`."""
-        return self._send(ack_record(ack, headers), until_us)
+        return self.insist(lambda: self._writer.send_durably(ack_record(ack, headers), _CONFIRM))
 
-    def report(self, device: str, values: Mapping[str, str], command: str, headers: Headers) -> None:
-        """Write states durably; see `facade.commands.controller.Device.report`.
+    def report(self, device: Device, values: Mapping[str, str]) -> None:
+        """Write states; see `facade.commands.controller.Device.report`.
 
-        Whoever sees the last value, commonly obsState, finds the others on the bus: it is sent when they are there.
+        Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
         """
-        records: list[Record] = []
+        kept: list[StateMessage] = []
         try:
             for name, value in values.items():
                 message = StateMessage(
-                    device=device,
+                    device=device.device,
                     attribute=name,
                     value=value,
                     time=self.now_us(),
                     origin=self._component,
-                    command=command,
+                    command=device.cause,
                 )
-                records.append(replace(self._keep(message), headers=headers))
+                self._keep(message)
+                kept.append(message)
         finally:
             # What came before a value that is wrong is known here already, so it is sent all the same.
-            if not self._send_states(records):
+            records = [replace(state_record(message), headers=device.headers) for message in kept]
+            if not self.post(device, records, kept):
                 raise Cancelled("the controller ends, and the bus takes nothing")
+
+    def post(self, device: Device, records: Sequence[Record], states: Sequence[StateMessage] = ()) -> bool:
+        """Have records written behind those that were posted for a device before; False at the end.
+
+        They are `Device.posted` until `confirm` has found them on the bus.
+        """
+        device.posted = [posted for posted in device.posted if posted.receipt is None or not posted.receipt.confirmed]
+        # Not in front of what has failed: `confirm` posts everything from there on again, in order.
+        waits = any(posted.receipt is None for posted in device.posted)
+        posted = Posted(records, None, states)
+        device.posted.append(posted)
+        return waits or self.insist(lambda: self._post(posted))
+
+    def confirm(self, device: Device, until_us: float = float("inf")) -> bool:
+        """Wait until everything that was posted for a device is on the bus; see `insist`."""
+        return self.insist(lambda: self._confirm(device), until_us)
+
+    def _confirm(self, device: Device) -> None:
+        while device.posted:
+            first = device.posted[0]
+            if first.receipt is None:
+                self._post(first)
+            assert first.receipt is not None
+            try:
+                first.receipt.wait(_CONFIRM)
+            except BusError:
+                for posted in device.posted:
+                    posted.receipt = None  # what came behind it must come behind it once more
+                raise
+            del device.posted[0]
+
+    def _post(self, posted: Posted) -> None:
+        posted.receipt = self._writer.post(posted.records)
+
+    def conclude(self, call: Call, ack: AckMessage) -> bool:
+        """Write an outcome, and wait until the bus has it with all that was reported; False at the end."""
+        states = {
+            message.attribute: ReportedState(message.value, message.time)
+            for posted in call.posted
+            if posted.receipt is None or not posted.receipt.confirmed
+            for message in posted.states
+        }
+        if sum(len(state.value) for state in states.values()) > _LONGEST_STATES:
+            if not self.confirm(call):
+                return False
+            states = {}
+        ack = msgspec.structs.replace(ack, states=states)
+        return self.post(call, [ack_record(ack, call.headers)]) and self.confirm(call)
+
+    def record_again(self, messages: Sequence[StateMessage]) -> None:
+        """Write states of which only an outcome tells: whoever ended that command was killed in between."""
+        for message in messages:
+            self.states.set(message)
+            self._writer.send(state_record(message))
 
     def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
@@ -117,8 +182,8 @@ class Outbox:
         """Give the time [Unix us]."""
         return round(self._clock.now() * 1e6)
 
-    def _keep(self, message: StateMessage) -> Record:
-        """Take a value over into the known states, and give the record that tells it."""
+    def _keep(self, message: StateMessage) -> None:
+        """Take a value over into the known states."""
         if len(message.value) > _LONGEST_VALUE:
             raise ValueError(
                 f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"
@@ -127,13 +192,3 @@ class Outbox:
             self.states.set(message)
         except KeyError:
             raise ValueError(f"{message.device}: the ICD has no reported attribute {message.attribute!r}") from None
-        return state_record(message)
-
-    def _send_states(self, records: Sequence[Record]) -> bool:
-        others = records[:-1]
-        if others and not self.insist(lambda: self._writer.send_all_durably(others, _CONFIRM)):
-            return False
-        return all(self._send(last) for last in records[-1:])
-
-    def _send(self, record: Record, until_us: float = float("inf")) -> bool:
-        return self.insist(lambda: self._writer.send_durably(record, _CONFIRM), until_us)

@@ -46,15 +46,16 @@ class Past:
         """Give what is known of a command; None: nobody has acknowledged it."""
         return self._final.get(command_id) or self._open.get(command_id)
 
-    def fold(self, record: Record) -> None:
-        """Take an acknowledgement from the log; one that cannot be read says nothing."""
+    def fold(self, record: Record) -> AckMessage | None:
+        """Take an acknowledgement from the log, and give it; one that cannot be read says nothing."""
         if record.value is None:
-            return
+            return None
         try:
             ack = decode_ack(record.value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
+            return None
         self._take(Known(ack, logged=True))
+        return ack
 
     def note(self, ack: AckMessage) -> None:
         """Take an acknowledgement that was just sent."""

@@ -185,7 +185,7 @@ class _Parts:
             known=lambda: self._has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
             clock=clock,
         )
-        self.flows += [self.states, *flows(icd, tracker, lease, self._components, clock)]
+        self.flows += [self.states, *flows(icd, tracker, self.states, lease, self._components, clock)]
         subarrays = {}
         for device in devices:
             device_class = icd.classes[self.classes[device]]

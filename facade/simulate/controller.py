@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import Record, Writer
+from facade.bus.port import Receipt, Record, Writer
 from facade.clock import Clock
 from facade.commands.controller import Call, Controller, Device, Rejected
 from facade.commands.messages import ACKS, AckMessage, ack_record, decode_ack
@@ -238,6 +238,10 @@ class FaultyWriter:
         """Queue what becomes of a record."""
         for changed in self._changed(record):
             self._writer.send(changed)
+
+    def post(self, records: Sequence[Record]) -> Receipt:
+        """Queue what becomes of records."""
+        return self._writer.post([changed for record in records for changed in self._changed(record)])
 
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write what becomes of a record."""

@@ -80,6 +80,11 @@ class Controllers(RuleBasedStateMachine):
         if open_:
             self.site.acknowledge(open_[which % len(open_)], "TIMED_OUT", origin="facade")
 
+    @rule(late=st.booleans())
+    def arrive(self, late: bool) -> None:
+        """What is posted arrives at once, or when somebody waits for it; what has not arrived dies with its sender."""
+        self.site.late = late
+
     @rule(seconds=seconds)
     def sleep(self, seconds: float) -> None:
         self.site.clock.sleep(seconds)
@@ -205,6 +210,7 @@ class Controllers(RuleBasedStateMachine):
         if not hasattr(self, "site"):
             return
         self.site.crash_at = ""
+        self.site.late = False
         for member in MEMBERS:
             self.lives[member] = None
             self.start(member)

@@ -16,6 +16,7 @@ from facade.commands.execution import Execution
 from facade.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, ack_record, command_record, decode_ack
 from facade.commands.outcomes import FINAL
 from facade.device_state import StateMessage, state_record
+from facade.errors import BusError
 from facade.icd.load import load
 
 ICD = load()
@@ -40,6 +41,8 @@ class Site:
         self.effects: Counter[str] = Counter()
         """How often each command took effect."""
         self.crash_at = ""
+        self.late = False
+        """Whether what is posted arrives only when somebody waits for it."""
         self.when: dict[str, Callable[[], object]] = {}
         """What happens, once, at a step."""
         self.passed: list[str] = []
@@ -136,25 +139,48 @@ class Bus(MemoryBus):
     def __init__(self, site: Site) -> None:
         super().__init__(site.broker)
         self._site = site
+        self._held: list[Receipt] = []
+        """What was posted and has not arrived; it is lost when the process is killed."""
         self.refuse: Callable[[Record], bool] = lambda record: False
 
-    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
-        self.away = any(map(self.refuse, records))
-        try:
-            super().send_all_durably(records, timeout)
-        finally:
-            self.away = False
+    def post(self, records: Sequence[Record]) -> "Receipt":
+        receipt = Receipt(self, records)
+        self._held.append(receipt)
+        if not self._site.late:
+            self.deliver()
+        return receipt
 
-    def send_durably(self, record: Record, timeout: float) -> None:
-        status = decode_ack(record.value).status if record.topic == ACKS else "state"
-        if self.refuse(record):
-            self.away = True
-        self._site.reach(f"before {status}")
-        try:
-            super().send_durably(record, timeout)
-        finally:
-            self.away = False
-        self._site.reach(f"after {status}")
+    def deliver(self) -> None:
+        """Let what was posted arrive, in order."""
+        while self._held:
+            self._held[0].deliver(self._site)
+            del self._held[:1]
+
+
+class Receipt:
+    """Arrives when it is posted, or when somebody waits for it."""
+
+    def __init__(self, bus: Bus, records: Sequence[Record]) -> None:
+        self._bus = bus
+        self._records = records
+        self._refused = False
+        self.confirmed = False
+
+    def deliver(self, site: Site) -> None:
+        for record in self._records:
+            status = decode_ack(record.value).status if record.topic == ACKS else "state"
+            site.reach(f"before {status}")
+            if self._bus.refuse(record):
+                self._refused = True  # and with it what is behind it
+                return
+            site.broker.append(record)
+            site.reach(f"after {status}")
+        self.confirmed = True
+
+    def wait(self, timeout: float) -> None:
+        self._bus.deliver()
+        if self._refused:
+            raise BusError("the bus refuses it for a while")
 
 
 class Member(MemoryGroupMember):

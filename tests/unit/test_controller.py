@@ -75,12 +75,14 @@ def test_every_step_was_tried(site: Site) -> None:
     assert set(site.passed) - {"idle"} == {step for step, *_ in KILLED}
 
 
-def test_a_kill_at_every_step_again_and_again() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["posted at once", "posted when waited for"])
+def test_a_kill_at_every_step_again_and_again(late: bool) -> None:
     """Killed at each step in each of its lives, it still comes to one outcome, the same for all who read."""
     for repeatable in (True, False):
         for first in [step for step, flag, *_ in KILLED if flag == repeatable]:
             for second in ("before FAILED", "after FAILED", *(step for step, *_ in KILLED)):
                 site = idle_site()
+                site.late = late
                 message = site.send(_name(repeatable), repeatable=repeatable)
                 for step in (first, second, ""):
                     site.crash_at = step
@@ -360,12 +362,12 @@ def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site
     life = Life(site)
     until = site.clock.now() + 60.0
     life.bus.refuse = lambda record: b"scanID" in record.value and site.clock.now() < until
-    seen = []
-    site.when["before state"] = lambda: seen.append([site.reported(name) for name in ("scanType", "scanID")])
     life.handle = lambda call: call.report(scanType="a", scanID=7, obsState="READY")
     life.work()
-    assert [values[-1:] for values in seen[0]] == [["a"], ["7"]]
-    assert site.reported("obsState")[-1] == "READY"
+    states = [msgspec.json.decode(record.value) for record in site.broker.read("state")]
+    names = [state["attribute"] for state in states if state["origin"] == COMPONENT]
+    assert names[-3:] == ["scanType", "scanID", "obsState"]
+    assert (names.count("scanID"), names.count("obsState")) == (1, 1)
 
 
 def test_what_came_before_a_value_that_is_wrong_is_reported(site: Site) -> None:
@@ -378,11 +380,12 @@ def test_what_came_before_a_value_that_is_wrong_is_reported(site: Site) -> None:
     assert (site.reported("scanID"), site.reported("scanType")) == (["7"], ["a"])
 
 
-def test_a_result_that_is_no_json_is_no_failure(site: Site) -> None:
+@pytest.mark.parametrize("result", [object(), ["x" * 524_288]], ids=["no JSON", "longer than a record may be"])
+def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: object) -> None:
     """The command was executed, so it is COMPLETED; the text says what is missing."""
     message = site.send()
     life = Life(site)
-    life.handle = lambda call: object()
+    life.handle = lambda call: result
     life.work()
     ack = site.acks(message)[-1]
     assert (ack.status, ack.result) == ("COMPLETED", None)
@@ -454,6 +457,30 @@ def test_an_abort_cancels_what_runs_and_ends_what_waits(site: Site) -> None:
     assert waiting.id not in dict(site.begun)
     order = [ack.id for ack in site.acks() if ack.device == FIRST and ack.status in ("ABORTED", "COMPLETED")]
     assert order[-1] == aborted.id
+
+
+@pytest.mark.parametrize("accepted", [False, True], ids=["waits", "is about to begin"])
+def test_an_abort_ends_what_has_not_begun_in_the_state_that_tm_was_shown(site: Site, accepted: bool) -> None:
+    """TM sees RESOURCING from the call on, where Abort is allowed; nobody needs to have reported it."""
+    site.say(obsState="EMPTY")
+    assigned = site.send("AssignResources", repeatable=False)
+    life = Life(site).start()
+    aborts = []
+
+    def abort() -> None:
+        aborts.append(site.send("Abort"))
+        for _ in range(2):
+            life.step()
+
+    if accepted:
+        site.when["after ACCEPTED"] = abort
+    else:
+        abort()
+    life.handle = lambda call: call.report(obsState="ABORTED")
+    life.work()
+    assert [site.outcome(message) for message in (assigned, *aborts)] == ["ABORTED", "COMPLETED"]
+    assert assigned.id not in dict(site.begun)
+    assert site.reported("obsState")[-1] == "ABORTED"
 
 
 def test_an_abort_does_not_cut_short_another(site: Site) -> None:

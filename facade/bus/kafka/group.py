@@ -73,6 +73,10 @@ class KafkaGroupMember:
         self.assignment = dict(self._partitions)
         return [record for record in records if record.partition in self.assignment]
 
+    def holds(self, partition: int, number: int) -> bool:
+        """Tell whether a partition was never taken away since; see `facade.bus.port.GroupMember`."""
+        return self._partitions.get(partition) == number
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit and wait for the broker's answer; see `facade.bus.port.GroupMember`."""
         if threading.get_ident() == self._taking:

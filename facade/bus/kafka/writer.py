@@ -85,28 +85,22 @@ class KafkaWriter:
 
     def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
         """Write records and wait until all in-sync replicas have them; see `facade.bus.port.Writer`."""
-        outcomes: list[KafkaError | None] = []
+        self.post(records).wait(timeout)
+
+    def post(self, records: Sequence[Record]) -> "KafkaReceipt":
+        """Queue records whose receipt will be asked for; see `facade.bus.port.Writer`."""
+        receipt = KafkaReceipt(self._producer, self._connection, records[0].topic if records else "", len(records))
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._on_delivery(error, message)
-            outcomes.append(error)
+            receipt.outcomes.append(error)
 
-        deadline = self._connection.clock.monotonic() + timeout
         for record in records:
             try:
                 self._produce(record, on_delivery)
             except (KafkaException, BufferError) as error:
                 raise BusError(f"record for {record.topic} was not sent: {error}") from error
-        while len(outcomes) < len(records) and (left := deadline - self._connection.clock.monotonic()) > 0:
-            self._producer.poll(min(left, 0.005))  # another thread may serve the report in the meantime
-        topic = records[0].topic if records else ""
-        if len(outcomes) < len(records):
-            raise BusError(
-                f"no broker of {self._connection.bootstrap} confirmed the record for {topic} within {timeout} s;"
-                " it may still arrive"
-            )
-        for refused in filter(None, outcomes):
-            raise BusError(f"record for {topic} was refused: {refused.str()}")
+        return receipt
 
     def poll(self) -> None:
         """Serve delivery reports."""
@@ -131,6 +125,38 @@ class KafkaWriter:
         else:
             self._health.failed_writes += 1
             self._connection.note(self._health, f"record was not delivered: {error.str()}")
+
+
+class KafkaReceipt:
+    """See `facade.bus.port.Receipt`."""
+
+    def __init__(self, producer: Producer, connection: Connection, topic: str, records: int) -> None:
+        self._producer = producer
+        self._connection = connection
+        self._topic = topic
+        self._records = records
+        self.outcomes: list[KafkaError | None] = []
+        """What the client has reported of each record so far."""
+
+    def wait(self, timeout: float) -> None:
+        """Wait until all in-sync replicas have the records; see `facade.bus.port.Receipt`."""
+        clock = self._connection.clock
+        deadline = clock.monotonic() + timeout
+        while len(self.outcomes) < self._records and (left := deadline - clock.monotonic()) > 0:
+            self._producer.poll(min(left, 0.005))  # another thread may serve the report in the meantime
+        if len(self.outcomes) < self._records:
+            raise BusError(
+                f"no broker of {self._connection.bootstrap} confirmed the record for {self._topic} within {timeout} s;"
+                " it may still arrive"
+            )
+        for refused in filter(None, self.outcomes):
+            raise BusError(f"record for {self._topic} was refused: {refused.str()}")
+
+    @property
+    def confirmed(self) -> bool:
+        """Tell whether all in-sync replicas are known to have the records."""
+        self._producer.poll(0)
+        return len(self.outcomes) == self._records and not any(self.outcomes)
 
 
 class KafkaStreamWriter:

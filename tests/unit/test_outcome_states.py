@@ -1,0 +1,266 @@
+"""What a command reports and its outcome are on two partitions: whoever sees the outcome sees the reports too."""
+
+import msgspec
+import pytest
+
+from facade.bus.port import Record
+from facade.commands.controller import Call
+from facade.commands.execution import _PROVEN
+from facade.commands.flows import Components, flows
+from facade.commands.lease import Lease
+from facade.commands.messages import (
+    ACKS,
+    COMMANDS,
+    CommandMessage,
+    ReportedState,
+    ack_record,
+    command_record,
+    decode_ack,
+)
+from facade.commands.tracker import Tracker
+from facade.device_state import DeviceStates, StateMessage, state_record
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, Life, Site, live
+
+
+@pytest.fixture
+def site() -> Site:
+    site = Site()
+    for device in DEVICES:
+        site.say(device, State="ON", obsState="IDLE")
+    site.clock.sleep(1.0)
+    return site
+
+
+def configure(call: Call) -> None:
+    call.report(scanType="a", obsState="READY")
+
+
+def executed(site: Site, *, late: bool) -> CommandMessage:
+    message = site.send()
+    site.late = late
+    life = Life(site)
+    life.handle = configure
+    life.work()
+    return message
+
+
+def test_what_is_not_confirmed_travels_with_the_outcome(site: Site) -> None:
+    """With the times that the records of their own have."""
+    message = executed(site, late=True)
+    told = {one.attribute: one for one in map(_state, site.broker.read("state")) if one.command == message.id}
+    assert set(told) == {"scanType", "obsState"}
+    assert site.acks(message)[-1].states == {name: ReportedState(one.value, one.time) for name, one in told.items()}
+    assert site.acks(message)[0].states == {}
+
+
+def test_what_is_confirmed_does_not(site: Site) -> None:
+    message = executed(site, late=False)
+    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
+    assert site.acks(message)[-1].states == {}
+
+
+def test_long_values_are_waited_for(site: Site) -> None:
+    """An acknowledgement stays small enough for its topic: the state is there before the outcome is written."""
+    message = site.send()
+    site.late = True
+    life = Life(site)
+    life.handle = lambda call: call.report(resources="x" * 70_000, obsState="READY")
+    seen = []
+    site.when["before COMPLETED"] = lambda: seen.append(site.reported("obsState")[-1])
+    life.work()
+    assert (seen, site.acks(message)[-1].states) == (["READY"], {})
+
+
+def test_a_repeated_command_repeats_the_outcome_without_its_states(site: Site) -> None:
+    """They may be history by now."""
+    message = executed(site, late=True)
+    site.repeat(message)
+    live(site)
+    assert [bool(ack.states) for ack in site.outcomes(message)] == [True, False]
+
+
+def test_who_was_killed_before_the_state_was_there_writes_it_at_the_next_start(site: Site) -> None:
+    """The outcome came through, the record on the other partition did not; who reads states alone must learn of it."""
+    message = executed(site, late=True)
+    for (topic, _), log in site.broker.logs.items():
+        if topic == "state":
+            log[:] = [record for record in log if _state(record).command != message.id]
+    assert site.reported("obsState") == ["IDLE"]
+    life = Life(site).start()
+    assert life.execution._states.label(FIRST, "obsState") == "READY"  # what the next command is judged by
+    assert (site.reported("scanType"), site.reported("obsState")) == (["a"], ["IDLE", "READY"])
+    newest = _state(site.broker.read("state")[-1])
+    assert (newest.command, newest.time) == (message.id, site.acks(message)[-1].states["obsState"].time)
+    Life(site).start()
+    assert site.reported("obsState") == ["IDLE", "READY"]
+
+
+def test_a_state_that_was_reported_since_is_not_undone_at_the_next_start(site: Site) -> None:
+    executed(site, late=True)
+    site.clock.sleep(1.0)
+    site.say(obsState="FAULT")
+    life = Life(site).start()
+    assert life.execution._states.label(FIRST, "obsState") == "FAULT"
+    assert site.reported("obsState")[-1] == "FAULT"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(site: Site, gone: bool) -> None:
+    """The bus took long to accept; another member may have the partition by now, and have begun the command."""
+    message = site.send(repeatable=False)
+    life = Life(site).start()
+    life.step()
+
+    def stand_still() -> None:
+        site.clock.sleep(_PROVEN + 0.1)
+        if gone:
+            life.member.assign([])
+            life.member.take(0, 0.0)
+            site.when["before early commit"] = life.step  # in the end it hears of it
+
+    site.late = True
+    site.when["after ACCEPTED"] = stand_still
+    life.execution.execute_next(FIRST)
+    assert site.passed.count("before early commit") == 2
+    assert len(site.begun) == (0 if gone else 1)
+    assert site.statuses(message) == (["ACCEPTED"] if gone else ["ACCEPTED", "COMPLETED"])
+
+
+def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) -> None:
+    """The client knows, the thread that takes has not looked yet, and another member has begun the command already."""
+    message = site.send(repeatable=False)
+    life = Life(site).start()
+    life.step()
+
+    def move() -> None:
+        life.member.assign([])
+        life.member.take(0, 0.0)
+        live(site, component="other")
+
+    site.late = True
+    site.when["before ACCEPTED"] = move
+    life.execution.execute_next(FIRST)
+    assert [id for id, _ in site.begun] == [message.id]
+    assert site.outcomes(message)[0].origin == "other"
+    assert life.execution.account.reasons == {"moved": 1}
+
+
+def test_a_command_that_must_not_be_repeated_is_committed_while_it_runs(site: Site) -> None:
+    """A repeatable one is committed when its outcome is there."""
+    for name, repeatable in (("Configure", False), ("ReleaseAllResources", True)):
+        message = site.send(name, repeatable=repeatable)
+        partition = next(p for (topic, p), log in site.broker.logs.items() if topic == COMMANDS and log)
+        behind = len(site.broker.logs[COMMANDS, partition])
+        life = Life(site)
+        during = []
+
+        def look(_: object, life: Life = life, during: list[int] = during, partition: int = partition) -> None:
+            life.step()
+            during.append(site.committed(partition))
+
+        life.meanwhile = look
+        life.work()
+        assert during == [behind if not repeatable else behind - 1], message
+        assert site.committed(partition) == behind
+
+
+# What a device server makes of it.
+
+
+class Server:
+    """The command path's flows of a device server."""
+
+    def __init__(self, site: Site) -> None:
+        self.states = DeviceStates(ICD, DEVICES)
+        self.tracker = Tracker(DEVICES)
+        made = flows(ICD, self.tracker, self.states, Lease("control", "1"), Components(), site.clock)
+        self.flows = {flow.topic: flow for flow in [self.states, *made]}
+
+    def fold(self, record: Record) -> str | None:
+        return self.flows[record.topic].fold(record, count=True)
+
+    @property
+    def obs_state(self) -> str:
+        return self.states.label(FIRST, "obsState")
+
+
+def _state(record: Record) -> StateMessage:
+    return msgspec.json.decode(record.value or b"", type=StateMessage)
+
+
+@pytest.fixture
+def server(site: Site) -> Server:
+    server = Server(site)
+    for record in site.broker.read("state"):
+        server.fold(record)
+    return server
+
+
+def outcome(message: CommandMessage, value: str, time: int, attribute: str = "obsState") -> Record:
+    ack = {
+        "schema": "command-ack/1", "id": message.id, "device": message.device, "command": message.command,
+        "status": "COMPLETED", "time": time, "origin": COMPONENT, "states": {attribute: {"value": value, "time": time}},
+    }  # fmt: skip
+    return Record(topic=ACKS, key=message.device.encode(), value=msgspec.json.encode(ack), timestamp_us=time)
+
+
+def report(message: CommandMessage | None, value: str, time: int) -> Record:
+    command = "" if message is None else message.id
+    state = StateMessage(device=FIRST, attribute="obsState", value=value, time=time, origin=COMPONENT, command=command)
+    return state_record(state)
+
+
+def test_the_outcome_is_never_seen_without_its_state(site: Site, server: Server) -> None:
+    message = site.send()
+    server.fold(command_record(message))
+    assert server.fold(outcome(message, "READY", site.now_us)) is None
+    assert server.tracker.find(message.id).final
+    assert server.obs_state == "READY"
+    assert server.states.get(FIRST, "obsState").command == message.id
+
+
+def test_older_records_that_come_behind_it_undo_nothing(site: Site, server: Server) -> None:
+    """The two topics are read one beside the other: what was reported while the command ran may be read after it."""
+    message, now = site.send(), site.now_us
+    server.fold(command_record(message))
+    server.fold(outcome(message, "READY", now))
+    for value, time, shown in (
+        ("CONFIGURING", now - 5, "READY"),
+        ("READY", now, "READY"),
+        # From its own record on the order of the log holds again, also after a clock was set back.
+        ("SCANNING", now - 2, "SCANNING"),
+    ):
+        assert server.fold(report(message, value, time)) is None
+        assert server.obs_state == shown
+
+
+def test_an_outcome_that_comes_late_undoes_nothing(site: Site, server: Server) -> None:
+    message, now = site.send(), site.now_us
+    server.fold(command_record(message))
+    server.fold(report(None, "FAULT", now + 5))
+    server.fold(outcome(message, "READY", now))
+    assert server.tracker.find(message.id).final
+    assert server.obs_state == "FAULT"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "reason"),
+    [("obsState", "REDY", "states: obsState: expected one of"), ("obsSate", "READY", "states: mid-sdp/subarray/01: ")],
+)
+def test_a_state_that_the_icd_forbids_sets_its_outcome_aside(
+    site: Site, server: Server, attribute: str, value: str, reason: str
+) -> None:
+    message = site.send()
+    server.fold(command_record(message))
+    assert (server.fold(outcome(message, value, site.now_us, attribute)) or "").startswith(reason)
+    assert not server.tracker.find(message.id).final
+    assert server.obs_state == "IDLE"
+
+
+def test_an_acknowledgement_without_states_is_what_it_was() -> None:
+    """Nobody who writes none has to know of them."""
+    ack = decode_ack(
+        b'{"schema":"command-ack/1","id":"1","device":"d","command":"On","status":"ACCEPTED","time":1,"origin":"o"}'
+    )
+    assert ack.states == {}
+    assert b"states" not in (ack_record(ack).value or b"")
