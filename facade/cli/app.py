@@ -70,7 +70,9 @@ def version() -> None:
 
 @topics.command()
 def create() -> None:
-    """Create the topics that are missing, and say how the others differ from the ICD.
+    """Create the topics that are missing, with one replica each, and say how the others differ from the ICD.
+
+    What exists is never changed. Replicas are not compared. Exits with 1 if something differs.
 
     Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 SDP_TOPIC_PREFIX=test. sdp-facade topics create
     """
@@ -87,7 +89,7 @@ def create() -> None:
 def aggregate(slot: Slot = "0") -> None:
     """Reduce heap notifications to partials, exactly-once: one worker of the group.
 
-    Run one per core, each with its own slot.
+    Run one per core, each with its own slot; more than the topic has partitions stand by.
 
     Example: sdp-facade aggregate --slot 0
     """
