@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from devices.alert_client import AlertSubscription
 from facade.alerts.follower import Entry
-from facade.cli.app import stopping
+from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.errors import ConfigError
 

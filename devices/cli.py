@@ -22,7 +22,8 @@ from devices.table_faults.cli import table_faults
 from devices.view import draw
 from devices.watch import Watch, look, subscribe_shown
 from facade.cli.alerts import alerts_app
-from facade.cli.app import app, run, stopping
+from facade.cli.app import app, run
+from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import ConfigError

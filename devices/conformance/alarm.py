@@ -13,8 +13,9 @@ from typing import Any
 
 import tango
 
-from devices.conformance.case import Check, DeviceOf, Mismatch, NotShown, QueryOf
+from devices.conformance.case import Check, DeviceOf, QueryOf
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.errors import FacadeError

@@ -4,8 +4,9 @@ from typing import Any
 
 import tango
 
-from devices.conformance.case import AttributeOf, Check, Mismatch, demand
+from devices.conformance.case import AttributeOf, Check, demand
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch
 from facade.icd.units import unit_of
 
 _NONE = "Not specified"

@@ -1,33 +1,12 @@
-"""What a check is, what it is about, and how it ends."""
+"""What a check is, and what it is about."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch
 from facade.icd.model import Attribute, Command, Condition, DeviceClass, Query, Topic
-
-if TYPE_CHECKING:
-    from devices.conformance.system import System
-
-
-class Mismatch(AssertionError):
-    """The system is not as the ICD says.
-
-    Parameters
-    ----------
-    expected
-        What the ICD says, in words.
-    got
-        What the system has.
-    """
-
-    def __init__(self, expected: object, got: object) -> None:
-        super().__init__(f"expected {expected}, got {got}")
-        self.expected, self.got = str(expected), str(got)
-
-
-class NotShown(Exception):
-    """Nothing can be said here; the text says why. Never to be taken for a pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +92,7 @@ class Check(Generic[Subject]):
     aspect: str
     claims: tuple[str, ...] = ()
     """Fields of the ICD that it looks at, such as ``Attribute.type``."""
-    judge: Callable[["System", Subject], str]
+    judge: Callable[[System, Subject], str]
     """Gives what was measured; raises `Mismatch` or `NotShown`."""
     applies: Callable[[Subject], bool] = lambda _: True
     """Whether an entry has this aspect."""
@@ -124,7 +103,7 @@ class Case:
     """A check of one entry: one item of the run."""
 
     id: str
-    run: Callable[["System"], str]
+    run: Callable[[System], str]
 
 
 def cases(checks: tuple[Check[Subject], ...], subject: Subject, id: str) -> list[Case]:
@@ -141,5 +120,5 @@ def demand(expected: object, got: object) -> str:
     return str(got)
 
 
-def _bound(judge: Callable[["System", Subject], str], subject: Subject) -> Callable[["System"], str]:
+def _bound(judge: Callable[[System, Subject], str], subject: Subject) -> Callable[["System"], str]:
     return lambda system: judge(system, subject)

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from devices.conformance.case import Mismatch, NotShown, demand
+from devices.conformance.case import demand
 from devices.conformance.options import ANSWERS_WITHIN, CLOCKS
 from devices.conformance.samples import GOOD
 from devices.conformance.subarray import OBS_STATE
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 from devices.conformance.walk import FINAL, STEPS, Given, Walk
 from facade.icd.model import Command
 

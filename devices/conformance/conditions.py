@@ -1,7 +1,8 @@
 """Whether alarm conditions are shown; the way of an alarm is shown by `devices.conformance.alarm`."""
 
-from devices.conformance.case import Check, ConditionOf, Mismatch, demand
+from devices.conformance.case import Check, ConditionOf, demand
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch
 
 _ENUM = "AlarmState"
 

@@ -5,8 +5,9 @@ import re
 
 import tango
 
-from devices.conformance.case import Check, ClassOf, DeviceOf, Mismatch, NotShown, WholeIcd, demand
+from devices.conformance.case import Check, ClassOf, DeviceOf, WholeIcd, demand
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 from facade.icd.model import DeviceClass
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")

@@ -5,10 +5,11 @@ from functools import cache
 from typing import Any
 
 from devices.conformance import command_verdicts as verdicts
-from devices.conformance.case import Check, CommandOf, DeviceOf, Mismatch, NotShown
+from devices.conformance.case import Check, CommandOf, DeviceOf
 from devices.conformance.samples import bad
 from devices.conformance.subarray import Subarray
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 from devices.conformance.walk import Given, Walk, not_allowed, walk
 
 ONLY_ACTIVE = "only --active gives commands"

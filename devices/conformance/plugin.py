@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import tango
 
-from devices.conformance.case import Case, Mismatch, NotShown
+from devices.conformance.case import Case
 from devices.conformance.results import Result
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 from facade.errors import FacadeError
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import tango
 
-from devices.conformance.case import Check, Mismatch, NotShown, QueryOf, demand
+from devices.conformance.case import Check, QueryOf, demand
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 
 _FEW = 5
 _TRIES, _PAUSE = 20, 0.3

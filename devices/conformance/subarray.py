@@ -8,7 +8,7 @@ from typing import Any
 
 import tango
 
-from devices.conformance.case import Mismatch
+from devices.conformance.verdicts import Mismatch
 from facade.clock import Clock
 from facade.icd.model import Icd
 

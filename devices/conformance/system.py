@@ -9,9 +9,9 @@ from typing import Any
 
 import tango
 
-from devices.conformance.case import Mismatch
 from devices.conformance.observation import Observation, observe
 from devices.conformance.options import CALL_TIMEOUT, SAMPLE, Options
+from devices.conformance.verdicts import Mismatch
 from devices.events import open_database
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.dead_letters import original

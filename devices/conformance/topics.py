@@ -6,8 +6,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from devices.conformance.case import Check, Mismatch, NotShown, TopicOf, demand
+from devices.conformance.case import Check, TopicOf, demand
 from devices.conformance.system import Place, System
+from devices.conformance.verdicts import Mismatch, NotShown
 from facade.bus.dead_letters import PREFIX
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.inspection import FoundTopic

@@ -4,10 +4,11 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from devices.conformance.case import AttributeOf, Check, Mismatch, NotShown
+from devices.conformance.case import AttributeOf, Check
 from devices.conformance.observation import Observation, Shown, Stream
 from devices.conformance.options import CLOCKS, JITTER, LASTING, RATE_SLACK, STALE_SLACK
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch, NotShown
 from facade.icd.model import Attribute, Icd, Sampling, Window
 
 _PYTHON: dict[str, tuple[type, ...]] = {

@@ -11,10 +11,10 @@ from typing import Any
 
 import tango
 
-from devices.conformance.case import Mismatch
 from devices.conformance.samples import bad, good
 from devices.conformance.subarray import COMMANDED, PENDING, STATE, Answer, Subarray
 from devices.conformance.system import System
+from devices.conformance.verdicts import Mismatch
 from facade.errors import ConfigError
 from facade.icd.model import Command, DeviceClass
 

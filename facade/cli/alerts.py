@@ -18,6 +18,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
+from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import BusError, ConfigError
@@ -40,8 +41,6 @@ def intake(
 
     Example: sdp-facade alerts intake --slot 1
     """
-    from facade.cli.app import stopping  # that module has this one's commands
-
     start_logging(f"worker:alerts-intake-{slot}")
     gc.set_threshold(100_000)
     icd, settings, clock = load(), load_settings(), SystemClock()

@@ -3,12 +3,7 @@
 import gc
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -27,6 +22,7 @@ from facade.cli.alerts import alerts_app
 from facade.cli.config import config_app
 from facade.cli.exports import export_command
 from facade.cli.icd_diff import diff_command
+from facade.cli.stopping import stopping
 from facade.cli.tables import tables_app
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -109,22 +105,6 @@ def aggregate(slot: Slot = "0") -> None:
     # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
     logging.shutdown()
     os._exit(0)
-
-
-@contextmanager
-def stopping() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether SIGTERM or SIGINT came."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run(application: typer.Typer) -> None:

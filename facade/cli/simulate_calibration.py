@@ -9,6 +9,7 @@ from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
+from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import BusError
@@ -48,8 +49,6 @@ def calibration(
 
     The table's id goes to standard output, one line for each, once all of it is on the bus.
     """
-    from facade.cli.app import stopping  # that module has this one's commands
-
     clock, product = SystemClock(), f"subarray/{subarray:02d}"
     scenario = SolutionScenario(
         seed=seed,

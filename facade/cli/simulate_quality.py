@@ -8,6 +8,7 @@ from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
+from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.quality.messages import QUALITY, Encoding
@@ -45,8 +46,6 @@ def quality(
 
     The exit code is 1 if a record was not delivered.
     """
-    from facade.cli.app import stopping  # that module has this one's commands
-
     chosen: Encoding | None = next((one for one in get_args(Encoding) if one == encoding), None)
     if chosen is None:
         raise typer.BadParameter(f"expected one of {', '.join(get_args(Encoding))}, got {encoding}")

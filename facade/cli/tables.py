@@ -16,6 +16,7 @@ from rich.text import Text
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
+from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import ConfigError
@@ -50,8 +51,6 @@ def assemble(
 
     Example: sdp-facade tables assemble --slot 1
     """
-    from facade.cli.app import stopping  # that module has this one's commands
-
     start_logging(f"worker:tables-{slot}")
     gc.set_threshold(100_000)
     icd, settings, clock = load(), load_settings(), SystemClock()

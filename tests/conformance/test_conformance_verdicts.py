@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from devices.conformance import queries
-from devices.conformance.case import Mismatch, NotShown
 from devices.conformance.command_verdicts import (
     OnBus,
     judge_acks,
@@ -21,6 +20,7 @@ from devices.conformance.observation import Observation, Shown, Stream
 from devices.conformance.subarray import Answer
 from devices.conformance.topics import invalid, judge_records
 from devices.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
+from devices.conformance.verdicts import Mismatch, NotShown
 from devices.conformance.walk import Given, Refused, Walk
 from facade.bus.port import Record
 from facade.icd import model
