@@ -21,19 +21,19 @@ from collections.abc import Mapping
 from facade import tracing
 from facade.bus.port import GroupMember, Record
 from facade.clock import Clock
+from facade.commands.beginnings import Beginnings
 from facade.commands.controller import Call, Cancelled, Controller, Rejected
 from facade.commands.endings import Endings
 from facade.commands.intake import Bus, Intake, Memory
-from facade.commands.messages import AckStatus, ack_record
+from facade.commands.messages import AckStatus
 from facade.commands.offsets import Offsets
 from facade.commands.outbox import Outbox, Wait
 from facade.commands.past import Past
 from facade.commands.queues import Queues
-from facade.commands.rules import OBS_STATE, refusal
 from facade.counters import StreamAccount
-from facade.device_state import STATE, DeviceStates
+from facade.device_state import DeviceStates
 from facade.errors import BusError, FacadeError
-from facade.icd.model import Command, Icd
+from facade.icd.model import Icd
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +42,6 @@ LONGEST_QUEUE = 100
 """Commands of one device that wait here."""
 _RETRY = 0.5
 """Pause after the past could not be read [s]."""
-_PROVEN = 3.0
-"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
-group gives away what a member has."""
 
 
 class Execution:
@@ -91,6 +88,7 @@ class Execution:
         self._recovered = False
         self._queues = Queues(devices)
         self._endings = Endings(controller, self._past, self._outbox, self._offsets, self._queues, self.account)
+        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member, clock=clock)
 
     # What one thread does all the time.
 
@@ -240,10 +238,10 @@ class Execution:
             return
         command = self._commands[call.device][call.command]
         # TM was shown the transitional state of what was overtaken, and no controller has reported that.
-        if not (call.again or call.overtook) and (why := self._refusal(call, command)):
+        if not (call.again or call.overtook) and (why := self._beginnings.refusal(call, command)):
             self._endings.refuse(call, why)
             return
-        if not self._begin(call) or self._endings.hinder(call):
+        if not self._beginnings.begin(call) or self._endings.hinder(call):
             return
         tags = f"transaction_id={call.message.transaction_id} id={call.id} device={call.device}"
         _log.info("command begins %s again=%s", tags, call.again)
@@ -253,39 +251,6 @@ class Execution:
             return
         _log.info("command ends %s status=%s text=%s", tags, status, text)
         self._endings.end(call, status, text, result)
-
-    def _begin(self, call: Call) -> bool:
-        """Accept a command durably; False if it must not begin."""
-        if not call.again and not self._accept(call):
-            self._endings.expire(call)
-            return False
-        if call.moved or not self._member.holds(call.place[0], call.assigned):
-            self._endings.finish(call, "moved")
-            return False
-        if not call.message.repeatable:
-            call.ours = True
-            self._offsets.finish(*call.place)
-        return True
-
-    def _accept(self, call: Call) -> bool:
-        """Write ACCEPTED and, if the command must not be repeated, prove at the same time that its partition is ours.
-
-        Another member that gets the partition later reads that it was accepted, and leaves it to us. That one had got
-        it before, unknown to us who stood still, would show in the time that this has taken: then it is asked anew.
-        """
-        not_after = call.message.not_after
-
-        def prove() -> bool:
-            return call.message.repeatable or self._outbox.insist(lambda: self._offsets.prove(call), not_after)
-
-        ack = self._outbox.ack(call.message, "ACCEPTED")
-        asked = self._clock.monotonic()
-        if not (self._outbox.post(call, [ack_record(ack, call.headers)]) and prove()):
-            return False
-        if not self._outbox.confirm(call, not_after):
-            return False
-        self._past.note(ack)
-        return self._clock.monotonic() - asked < _PROVEN or prove()
 
     def _handle(self, call: Call) -> tuple[AckStatus | None, str, object]:
         try:
@@ -302,13 +267,3 @@ class Execution:
             unforeseen = not isinstance(error, FacadeError)
             _log.warning("handler failed id=%s command=%s: %s", call.id, call.command, error, exc_info=unforeseen)
             return "FAILED", f"{type(error).__name__}: {error}", None
-
-    def _refusal(self, call: Call, command: Command) -> str:
-        obs_state = self._states.get(call.device, OBS_STATE)
-        return refusal(
-            command,
-            # A state that nobody has reported yet is no reason to refuse.
-            state=self._states.label(call.device, STATE, command.state[0]),
-            obs_state=None if obs_state is None else str(obs_state.value),
-            under_way=None,
-        )

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
+from facade.commands.beginnings import PROVEN
 from facade.commands.controller import Call
-from facade.commands.execution import _PROVEN
 from facade.commands.flows import Components, flows
 from facade.commands.lease import Lease
 from facade.commands.messages import (
@@ -112,7 +112,7 @@ def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(si
     life.step()
 
     def stand_still() -> None:
-        site.clock.sleep(_PROVEN + 0.1)
+        site.clock.sleep(PROVEN + 0.1)
         if gone:
             life.member.assign([])
             life.member.take(0, 0.0)
