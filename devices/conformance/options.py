@@ -12,12 +12,6 @@ CLOCKS: Final = 1.0
 """How far clocks may differ, here, at the device and at the source of the data [s]."""
 STALE_SLACK: Final = 1.0
 """Values are ATTR_INVALID so long after the ICD's staleness limit at the latest [s]."""
-JITTER: Final = 0.5
-"""Part of the shortest gap that two events must keep: pacing, network and a busy client may take the rest."""
-RATE_SLACK: Final = 1.1
-"""Events per second may pass the reciprocal of the shortest gap by this factor, as the time taken is short."""
-LASTING: Final = 6
-"""From so many gaps between events on, their rate says something."""
 SAMPLE: Final = 20
 """Newest records per partition that are looked at."""
 

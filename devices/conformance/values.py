@@ -1,14 +1,15 @@
 """Whether values, their times and qualities, and the events that bring them are as the ICD says."""
 
 import math
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from devices.conformance.case import AttributeOf, Check
 from devices.conformance.observation import Observation, Shown, Stream
-from devices.conformance.options import CLOCKS, JITTER, LASTING, RATE_SLACK, STALE_SLACK
+from devices.conformance.options import CLOCKS, STALE_SLACK
 from devices.conformance.system import System
 from devices.conformance.verdicts import Mismatch, NotShown
+from devices.pace import LASTING, RATE_SLACK, closest
 from facade.icd.model import Attribute, Icd, Sampling, Window
 
 _PYTHON: dict[str, tuple[type, ...]] = {
@@ -129,20 +130,16 @@ def judge_pace(rule: Sampling, stream: Stream, seconds: float) -> str:
     pairs = list(pairwise(stream.pushed))
     if not pairs:
         raise NotShown(f"fewer than two events in {seconds:g} s")
-    # A change of quality is sent at once, whatever the ICD says about the pace.
-    gaps = [b.at - a.at for a, b in pairs if a.quality == b.quality]
-    # One event that comes late is close to the next one, through no fault of the device: three tell more than two.
-    threes = zip(stream.pushed, stream.pushed[1:], stream.pushed[2:], strict=False)
-    means = [(c.at - a.at) / 2 for a, b, c in threes if a.quality == b.quality == c.quality]
-    closest = min(means or gaps, default=math.inf)
     rate, allowed = len(pairs) / max(pairs[-1][1].at - pairs[0][0].at, 1e-9), 1 / rule.shortest
-    if closest < rule.shortest * JITTER:
-        raise Mismatch(
-            f"events at least {rule.shortest:g} s apart (judged from {rule.shortest * JITTER:g} s on)",
-            f"some {closest:.3f} s apart",
-        )
-    if len(gaps) >= LASTING and rate > allowed * RATE_SLACK:
+    # A change of quality is sent at once, whatever the ICD says about the pace.
+    even = [[event.at for event in part] for _, part in groupby(stream.pushed, key=lambda event: event.quality)]
+    if sum(len(times) - 1 for times in even) >= LASTING and rate > allowed * RATE_SLACK:
         raise Mismatch(f"at most {allowed:g} events/s (and {RATE_SLACK - 1:.0%})", f"{rate:.2f}/s")
+    for bunch in (closest(times, rule.shortest) for times in even):
+        if bunch is not None and bunch.is_too_close():
+            raise Mismatch(f"events at least {rule.shortest:g} s apart (one may be held up on its way)", bunch)
+        if bunch is not None and len(pairs) == 1 and bunch.within < rule.shortest:
+            raise NotShown(f"two events {bunch.within:.3f} s apart, and no third one: the first may have been held up")
     return f"{rate:.2f}/s of <= {allowed:g}/s"
 
 

@@ -21,11 +21,6 @@ SERVER_SETTLES: Final = 11.0
 it looks for a heartbeat each ten seconds [s]."""
 INVALID_SLACK: Final = 1.0
 """Silent attributes are ATTR_INVALID so long after the ICD's staleness limit at the latest [s]."""
-JITTER: Final = 0.5
-"""Part of the ICD's shortest gap by which two events may come closer: pacing, network, a busy client. Whether the
-gap is kept on average is judged by the rate."""
-RATE_SLACK: Final = 1.1
-"""Events per second may pass the reciprocal of the shortest gap by this factor; the time taken is short."""
 DRAINS_WITHIN: Final = 60.0
 """Longest time for everything sent to be accounted for [s]."""
 FLOWS_WITHIN: Final = 30.0

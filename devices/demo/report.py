@@ -245,7 +245,10 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
                 "most events of one attribute",
                 f"{pace.busiest_rate:.2f}/s ({pace.busiest}; the ICD allows {pace.busiest_limit:g}/s)",
             ),
-            ("closest two of one attribute", f"{pace.closest_gap:.2f} s ({pace.closest}; {pace.shortest:g} s)"),
+            (
+                "events of one attribute that came closest together",
+                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s from one to the next)",
+            ),
         ]
     return figures
 

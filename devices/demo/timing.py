@@ -1,19 +1,18 @@
 """What the recorded events say about latency and pace. No I/O."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 
 import msgspec
 import numpy as np
 
 from devices.events import Event
+from devices.pace import LASTING, Bunch, closest
 
 Interval = tuple[float, float]
 """From, to [Unix s]."""
 
-LASTING = 6
-"""From so many gaps between events on, their rate says something."""
 _POINTS = 100
 """Notifications of one window that stand for all of them: they are spread evenly over it."""
 
@@ -43,11 +42,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     busiest_limit: float
     """What the ICD allows it [events/s]."""
     closest: str
-    """The attribute whose two events came closest together, measured by its `shortest`."""
-    closest_gap: float
-    """[s]."""
-    shortest: float
-    """What the ICD demands of that attribute [s]."""
+    """The attribute whose events came closest together, measured by its `shortest`, with its device."""
+    bunch: Bunch
+    """These events."""
 
 
 def without_rereads(events: Sequence[Event]) -> list[Event]:
@@ -84,7 +81,7 @@ def pace(
     shortest: Mapping[tuple[str, str], float],
     restarts: Sequence[Interval],
 ) -> Pace | None:
-    """Give the busiest attribute and the two closest events; None if nothing can be said.
+    """Give the busiest attribute and the events closest to each other; None if nothing can be said.
 
     Parameters
     ----------
@@ -93,27 +90,26 @@ def pace(
     shortest
         What the ICD demands, by device and attribute; others, and those with 0, are left out: State has no limit.
     restarts
-        When servers were down or new: then pairs of events say nothing about the pace.
+        When servers were down or new: then events say nothing about the pace.
     """
     rates: dict[tuple[str, str], float] = {}
     counts: dict[tuple[str, str], int] = {}
-    gaps: dict[tuple[str, str], float] = {}
+    bunches: dict[tuple[str, str], Bunch] = {}
     for key, all_of_one in events.items():
-        pairs = _usual_pairs(all_of_one, restarts)
-        if not shortest.get(key) or not pairs:
+        runs = [run for run in _usual_runs(all_of_one, restarts) if len(run) > 1]
+        if not shortest.get(key) or not runs:
             continue
-        counts[key] = len(pairs)
-        rates[key] = len(pairs) / max(sum(b.received - a.received for a, b in pairs), 1e-9)
-        # A change of quality is sent at once, whatever the ICD says about the pace.
-        even = [b.received - a.received for a, b in pairs if a.quality is b.quality]
-        if even:
-            gaps[key] = min(even)
-    if not gaps:
+        counts[key] = sum(len(run) - 1 for run in runs)
+        rates[key] = counts[key] / max(sum(run[-1].received - run[0].received for run in runs), 1e-9)
+        even = [closest([event.received for event in part], shortest[key]) for run in runs for part in _even(run)]
+        if found := [bunch for bunch in even if bunch is not None]:
+            bunches[key] = max(found, key=lambda bunch: bunch.ahead)
+    if not bunches:
         return None
     # Two or three events, say those at the start, are no rate; where there is nothing else they must do.
     most = [key for key, count in counts.items() if count >= LASTING] or list(rates)
     busiest = max(most, key=lambda key: rates[key] * shortest[key])
-    closest = min(gaps, key=lambda key: gaps[key] - shortest[key])
+    nearest = max(bunches, key=lambda key: bunches[key].ahead)
     return Pace(
         events=sum(map(len, events.values())),
         attributes=len(rates),
@@ -121,16 +117,27 @@ def pace(
         busiest_rate=rates[busiest],
         busiest_gaps=counts[busiest],
         busiest_limit=1 / shortest[busiest],
-        closest="/".join(closest),
-        closest_gap=gaps[closest],
-        shortest=shortest[closest],
+        closest="/".join(nearest),
+        bunch=bunches[nearest],
     )
 
 
-def _usual_pairs(events: Sequence[Event], restarts: Sequence[Interval]) -> list[tuple[Event, Event]]:
-    """Give each two successive events with no restart in or between them."""
-    usual = [event for event in events if not any(begin <= event.received <= end for begin, end in restarts)]
-    return [(a, b) for a, b in pairwise(usual) if not any(a.received < begin < b.received for begin, _ in restarts)]
+def _usual_runs(events: Sequence[Event], restarts: Sequence[Interval]) -> Iterator[list[Event]]:
+    """Give the events outside of restarts; none lies between those of one run."""
+    run: list[Event] = []
+    for event in events:
+        if run and any(run[-1].received < begin < event.received for begin, _ in restarts):
+            yield run
+            run = []
+        if not any(begin <= event.received <= end for begin, end in restarts):
+            run.append(event)
+    yield run
+
+
+def _even(run: Sequence[Event]) -> Iterator[list[Event]]:
+    """Give successive events of the same quality: a change of it is sent at once, whatever the ICD says of the pace."""
+    for _, events in groupby(run, key=lambda event: event.quality):
+        yield list(events)
 
 
 def _spread(seconds: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Spread:

@@ -6,15 +6,14 @@ from devices.demo.options import (
     CONTROLLER_RECOVERY,
     DRAINS_WITHIN,
     INVALID_SLACK,
-    JITTER,
-    RATE_SLACK,
     SERVER_RECOVERY,
     WORKER_RECOVERY,
 )
 from devices.demo.report import DemoReport
 from devices.demo.stage import Stage
-from devices.demo.timing import LASTING, Interval, notification_latency, pace, window_latency, without_rereads
+from devices.demo.timing import Interval, notification_latency, pace, window_latency, without_rereads
 from devices.events import Event, Records
+from devices.pace import LASTING, RATE_SLACK
 from devices.scene import MASTER, NODE
 from facade.reading import Quality
 
@@ -73,10 +72,10 @@ def _pace_limits(report: DemoReport, patience: float) -> list[str]:
     if found is None:
         return []
     failures = []
-    if found.closest_gap < found.shortest * JITTER / patience:
+    if found.bunch.is_too_close(patience):
         failures.append(
-            f"two events of {found.closest}: expected about {found.shortest:g} s between them,"
-            f" got {found.closest_gap:.3f} s"
+            f"events of {found.closest}: expected at least {found.bunch.shortest:g} s from one to the next"
+            f" (one may be held up on its way), got {found.bunch}"
         )
     if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK:
         failures.append(

@@ -194,11 +194,12 @@ def test_a_value_that_is_read_again_is_no_event() -> None:
 KEY, OTHER = ("a/b/1", "heapRate"), ("a/b/2", "heapRate")
 
 
-def test_the_closest_pair_and_the_busiest_attribute_are_found() -> None:
+def test_the_closest_events_and_the_busiest_attribute_are_found() -> None:
     events = {KEY: [event(t, t) for t in (1.0, 2.0, 2.5, 3.5)], OTHER: [event(t, t) for t in (1.0, 1.7, 2.4, 3.1)]}
     found = pace(events, {KEY: 0.4, OTHER: 0.8}, [])
     assert found is not None
-    assert (found.closest, found.closest_gap, found.shortest) == ("a/b/2/heapRate", pytest.approx(0.7), 0.8)
+    assert (found.closest, found.bunch.events, found.bunch.shortest) == ("a/b/2/heapRate", 4, 0.8)
+    assert found.bunch.within == pytest.approx(2.1)
     assert (found.busiest, found.busiest_rate) == ("a/b/2/heapRate", pytest.approx(1 / 0.7))
     assert found.busiest_limit == pytest.approx(1.25)
     assert (found.events, found.attributes) == (8, 2)
@@ -215,7 +216,7 @@ def test_restarts_and_changes_of_quality_say_nothing_about_the_pace(unusual: Cal
     events = {KEY: sorted([event(1.0, 1), event(2.0, 2), *unusual()], key=lambda one: one.received)}
     found = pace(events, {KEY: 0.8}, [(4.0, 8.0)])
     assert found is not None
-    assert found.closest_gap == pytest.approx(1.0)
+    assert (found.bunch.events, found.bunch.within) == (2, pytest.approx(1.0))
 
 
 def test_a_few_quick_events_are_no_rate() -> None:

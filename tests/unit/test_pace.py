@@ -1,0 +1,68 @@
+"""Events by arrival: one that was held up is no fault of the device, and none that is too fast gets through."""
+
+import random
+
+import pytest
+
+from devices.pace import HELD_UP, LASTING, Bunch, closest
+
+SHORTEST = 0.5
+
+
+def arrivals(gap: float, count: int, **held_up: float) -> list[float]:
+    """Give when events come that leave so far apart; some come later, and none before the one ahead of it."""
+    times: list[float] = []
+    for number in range(count):
+        time = number * gap + held_up.get(f"number_{number}", 0.0)
+        times.append(max([time, *times[-1:]]))
+    return times
+
+
+def too_close(times: list[float], patience: float = 1.0) -> bool:
+    found = closest(times, SHORTEST)
+    return found is not None and found.is_too_close(patience)
+
+
+@pytest.mark.parametrize("late", [0.1, 0.34, 0.499])
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_one_that_was_held_up_for_less_than_a_gap_is_no_fault(number: int, late: float) -> None:
+    times = arrivals(SHORTEST, 10, **{f"number_{number}": late})
+    assert min(b - a for a, b in zip(times, times[1:], strict=False)) == pytest.approx(SHORTEST - late)
+    assert not too_close(times)
+
+
+def test_any_delays_of_less_than_a_gap_are_no_fault() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        late = {f"number_{number}": chance.uniform(0.0, 0.99 * HELD_UP * SHORTEST) for number in range(30)}
+        assert not too_close(arrivals(SHORTEST, 30, **late))
+
+
+@pytest.mark.parametrize("factor", [1.25, 1.5, 2.0, 3.0, 100.0])
+def test_events_that_leave_too_fast_are_found_whatever_they_meet_on_their_way(factor: float) -> None:
+    """Six gaps are enough for a quarter too many; the fewer, the faster."""
+    assert too_close(arrivals(SHORTEST / factor, LASTING + 1))
+    chance = random.Random(2)
+    for _ in range(200):
+        late = {f"number_{number}": chance.uniform(0.0, 0.1) for number in range(1, 30)}
+        assert too_close(arrivals(SHORTEST / factor, 30, **late))
+
+
+def test_a_short_rush_among_events_far_apart_is_found() -> None:
+    assert too_close([0.0, 10.0, 10.1, 10.2, 10.3, 20.0, 30.0])
+    assert not too_close([0.0, 10.0, 10.1, 20.0, 30.0])
+
+
+def test_a_slow_machine_may_hold_up_for_longer() -> None:
+    times = arrivals(SHORTEST, 10, number_3=0.8)
+    assert too_close(times)
+    assert not too_close(times, patience=1.7)
+    assert too_close(arrivals(SHORTEST / 2, 10), patience=1.7)
+
+
+def test_the_closest_ones_are_named() -> None:
+    found = closest([0.0, 1.0, 1.2, 1.5, 3.0], SHORTEST)
+    assert found == Bunch(events=3, within=pytest.approx(0.5), shortest=SHORTEST)
+    assert str(found) == "3 within 0.50 s"
+    assert found.ahead == pytest.approx(1.0)
+    assert closest([1.0], SHORTEST) is None
