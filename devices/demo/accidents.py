@@ -36,7 +36,7 @@ def kill_worker(stage: Stage, show: Show, report: DemoReport, clock: Clock) -> N
         f"data flow again after the restart of {victim}",
     )
     report.worker_recovery = clock.now() - started
-    report.restarts.append((began, clock.now() + WORKER_SETTLES))
+    report.restarts.append((began, clock.now() + WORKER_SETTLES * show.patience))
     show.step(f"all nodes show data from after that, {report.worker_recovery:.2f} s after the start")
 
 

@@ -7,6 +7,9 @@ from typing import Final
 from facade.infra import local
 from facade.simulate.faults import Faults
 
+YARDSTICK: Final = 1.5
+"""How long a device server with nothing in it takes to its first answer, in the middle of a demo, on the machine for
+which the limits of time below are set [s]; on a slower one they are longer in proportion."""
 SERVER_RECOVERY: Final = 5.0
 """Longest time from the new start of a killed device server until its values are back [s]."""
 WORKER_RECOVERY: Final = 15.0
@@ -53,7 +56,7 @@ class DemoOptions:
     """None: as the last time."""
     report: Path | None = None
     patience: float = 1.0
-    """Factor by which every limit of time may be passed: for machines that have other work."""
+    """Factor by which every limit of time may be passed, if the machine's own slowness does not allow more."""
 
     @property
     def folder(self) -> Path:

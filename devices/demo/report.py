@@ -11,6 +11,7 @@ from rich.text import Text
 
 from devices.demo.account import NODE_TOTALS, Line
 from devices.demo.command_account import CommandLine
+from devices.demo.options import YARDSTICK
 from devices.demo.timing import Interval, Pace, Spread
 from facade.simulate.report import Report
 
@@ -65,6 +66,10 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """Whether every figure agrees to the last record."""
     failures: list[str] = []
     """What does not balance, which limit was passed, what went wrong; empty: all is well."""
+    yardsticks: list[float] = []
+    """How long a device server with nothing in it took to its first answer, each time that it was started [s]."""
+    slowness: float = 1.0
+    """How many times as long as on the machine for which the limits of time were set; never less than 1."""
     restarts: list[Interval] = []
     """From each kill until all was back and quiet [Unix s]."""
     kills: list[Kill] = []
@@ -214,13 +219,28 @@ def print_figures(console: Console, report: DemoReport) -> None:
 
 
 def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
-    """Print whether all is well, and if not, what is not."""
+    """Print what is not well, where the report is, and last of all the verdict in one line."""
     for failure in report.failures:
         console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
-    if not report.failures:
-        text = "Everything balances to the last record, every command has one outcome, and every limit is kept."
-        console.print(f"[bold green]{text}[/bold green]")
-    console.print(f"report: {escape(str(file))}")
+    if report.slowness > 1:
+        console.print(
+            f"This machine takes {report.slowness:.1f} times as long as the one for which the limits of time were set:"
+            f" limits of time are taken {report.slowness:.1f} times.",
+            highlight=False,
+        )
+    console.print(f"report: {escape(str(file))}", highlight=False, soft_wrap=True)
+    colour = "red" if report.failures else "green"
+    console.print(f"[bold {colour}]{_in_one_line(report)}[/bold {colour}]", soft_wrap=True)
+
+
+def _in_one_line(report: DemoReport) -> str:
+    count = len(report.failures)
+    if not count:
+        return "Everything balances to the last record, every command has one outcome, and every limit is kept."
+    found = f"{count} failure{'s' if count > 1 else ''}, named above"
+    if report.balanced:
+        return f"Everything balances to the last record and every command has one outcome, but there is more: {found}."
+    return f"The demo has failed: {found}."
 
 
 def _figures(report: DemoReport) -> list[tuple[str, str]]:
@@ -238,6 +258,9 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("end of the window to its event", _spread(report.window_latency)),
         ("the same, away from restarts", _spread(report.window_latency_undisturbed)),
     ]
+    if report.yardsticks:
+        took = ", ".join(map(_seconds, report.yardsticks))
+        figures.append(("yardstick: a bare device server answers after", f"{took} (limits: for {YARDSTICK:g} s)"))
     if (pace := report.pace) is not None:
         figures += [
             ("events received", f"{pace.events:,}, of {pace.attributes:,} attributes"),

@@ -29,6 +29,8 @@ class Show:
         self._watch: Watch | None = None
         self.check: Callable[[], None] = _all_is_well
         """Called while waiting; raises if something is wrong."""
+        self.patience = 1.0
+        """Factor on the longest waits."""
 
     @property
     def elapsed(self) -> float:
@@ -54,20 +56,20 @@ class Show:
 
     def wait(self, seconds: float) -> None:
         """Wait [s]."""
-        self.wait_until(lambda: False, seconds)
+        self._wait(lambda: False, seconds)
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> float | None:
-        """Wait for a condition and give how long it took [s]; None: it did not come true in time."""
-        begin = self._clock.monotonic()
-        while True:
-            if condition():
-                return self._clock.monotonic() - begin
-            if self._clock.monotonic() - begin >= seconds:
-                return None
-            self._look_after()
+        """Wait for a condition and give how long it took [s]; None: it did not come true in time.
+
+        Parameters
+        ----------
+        seconds
+            Longest wait; on a slow machine it is longer.
+        """
+        return self._wait(condition, seconds * self.patience)
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> float:
-        """Wait for a condition and give how long it took [s].
+        """Wait for a condition as `wait_until` does and give how long it took [s].
 
         Raises
         ------
@@ -76,8 +78,17 @@ class Show:
         """
         took = self.wait_until(condition, seconds)
         if took is None:
-            raise InfraError(f"{what}: expected within {seconds:g} s, got nothing")
+            raise InfraError(f"{what}: expected within {seconds * self.patience:.3g} s, got nothing")
         return took
+
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> float | None:
+        begin = self._clock.monotonic()
+        while True:
+            if condition():
+                return self._clock.monotonic() - begin
+            if self._clock.monotonic() - begin >= seconds:
+                return None
+            self._look_after()
 
     def _look_after(self) -> None:
         self.check()

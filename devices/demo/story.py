@@ -9,7 +9,7 @@ import tango
 from rich.console import Console
 from rich.markup import escape
 
-from devices.demo import accidents, verdict
+from devices.demo import accidents, verdict, yardstick
 from devices.demo.account import compare, disagreements
 from devices.demo.alerting import AlertStory
 from devices.demo.calibrating import CalibrationStory
@@ -42,6 +42,7 @@ _INTERRUPTED = 130
 def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     """Play the whole demo and give the exit code."""
     show = Show(console, clock, live=options.live)
+    show.patience = options.patience
     report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
     stack, processes = ExitStack(), Processes(options.folder, clock)
     interrupted = False
@@ -65,9 +66,9 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
         return _INTERRUPTED
     report.elapsed = show.elapsed
     report.write(options.report_file)
-    print_verdict(console, report, options.report_file)
     if report.failures:
         console.print(f"logs: {options.folder}", highlight=False, soft_wrap=True)
+    print_verdict(console, report, options.report_file)
     return 1 if report.failures else 0
 
 
@@ -113,6 +114,7 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
 
     story, calibration = AlertStory(stage, show, clock), CalibrationStory(stage, show, clock)
     stack.callback(story.close)
+    yardstick.measure(stage, show, report, clock)
     stage.start_observation()
     show.step(f"TM begins to observe with {', '.join(stage.tango_side.subarrays)}")
 
@@ -122,6 +124,7 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
     if options.kills:
         accidents.kill_subarray_server(stage, show, report, recorder, clock)
         accidents.kill_controller(stage, show, report, clock)
+        yardstick.measure(stage, show, report, clock)
     story.play(report, recorder, kill=options.kills)
     calibration.begin()
     if options.kills:
@@ -129,6 +132,7 @@ def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, 
         wait_for(1 / 3)
         accidents.kill_worker(stage, show, report, clock)
         wait_for(2 / 3)
+        yardstick.measure(stage, show, report, clock)
         accidents.kill_server(stage, show, report, recorder, clock)
     wait_for(1.0)
     account_for_commands(stage, show, report, clock)

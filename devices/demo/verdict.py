@@ -41,7 +41,7 @@ def measure(stage: Stage, report: DemoReport, records: Records) -> None:
 
 def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
     """Say which limits were passed."""
-    patience = stage.options.patience
+    patience = max(stage.options.patience, report.slowness)
     stale_after = max(stage.icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
     if report.drained_after is not None:
         stale_after += max(report.drained_after - INVALID_SLACK, 0.0)  # until then the values were fresh
@@ -57,8 +57,9 @@ def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
             ("the killed alert server's alarms are back", report.alerts_recovery, SERVER_RECOVERY),
             ("the killed controller's command has an outcome", report.controller_recovery, CONTROLLER_RECOVERY),
         ]
+    times = f" ({patience:.2f} times the limit)" if patience > 1 else ""
     failures = [
-        f"{what}: expected within {limit * patience:.1f} s, got {'never' if value is None else f'{value:.2f} s'}"
+        f"{what}: expected within {limit * patience:.1f} s{times}, got {'never' if value is None else f'{value:.2f} s'}"
         for what, value, limit in limits
         if value is None or value > limit * patience
     ]
