@@ -1,16 +1,18 @@
 """The device of the alerts: its events come from the pump, its commands go to the desk."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devices.base import FacadeDevice
 from devices.queries import refusal, tango_query
-from facade.alerts.desk import Desk
-from facade.alerts.messages import ActionKind
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.icd.model import DeviceClass
 
-ACTIONS: dict[str, ActionKind] = {
+if TYPE_CHECKING:
+    from facade.alerts.desk import Desk
+    from facade.alerts.messages import ActionKind
+
+ACTIONS: dict[str, "ActionKind"] = {
     "Acknowledge": "ACKNOWLEDGE",
     "Comment": "COMMENT",
     "Shelve": "SHELVE",
@@ -40,13 +42,13 @@ class SdpAlerts(FacadeDevice):
 
     def query_GetAlarms(self) -> str:  # noqa: N802 - Tango's name
         """Give all alarms that are not at rest."""
-        return self.ask("GetAlarms", Desk.alarms)
+        return self.ask("GetAlarms", lambda desk: desk.alarms())
 
     def query_RefreshAlerts(self) -> str:  # noqa: N802 - Tango's name
         """Ask for an event for each alarm that is not at rest."""
-        return self.ask("RefreshAlerts", Desk.refresh)
+        return self.ask("RefreshAlerts", lambda desk: desk.refresh())
 
-    def ask(self, name: str, what: Callable[[Desk], str]) -> str:
+    def ask(self, name: str, what: Callable[["Desk"], str]) -> str:
         """Ask the desk; a refusal, and a bus that does not answer, become Tango's exception.
 
         Raises
@@ -67,7 +69,7 @@ class SdpAlerts(FacadeDevice):
             raise refusal(str(error), where, "API_CommandTimedOut") from error
 
 
-def _action(name: str, kind: ActionKind) -> Callable[[SdpAlerts, str], str]:
+def _action(name: str, kind: "ActionKind") -> Callable[[SdpAlerts, str], str]:
     def call(self: SdpAlerts, text: str) -> str:
         return self.ask(name, lambda desk: desk.act(name, kind, text))
 

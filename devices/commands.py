@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tango.server import command
 
@@ -10,7 +10,6 @@ from devices.base import FacadeDevice
 from devices.queries import refusal, tango_query
 from facade import admin_mode, tracing
 from facade.admin_mode import allowed
-from facade.commands.gateway import Gateway
 from facade.commands.outcomes import QUEUED
 from facade.commands.panel import as_dict
 from facade.commands.rules import OBS_STATE
@@ -18,6 +17,9 @@ from facade.device_state import StateMessage, state_record
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
 from facade.icd.model import Command, DeviceClass
 from facade.reading import Reading
+
+if TYPE_CHECKING:
+    from facade.commands.gateway import Gateway
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
@@ -81,7 +83,7 @@ class CommandedDevice(FacadeDevice):
         self._show_obs_state(gateway, device)
         return [QUEUED], [id]
 
-    def _show_obs_state(self, gateway: Gateway, device: str) -> None:
+    def _show_obs_state(self, gateway: "Gateway", device: str) -> None:
         """Let whoever reads after a call find the transitional state."""
         _, label = gateway.show(device)
         while label is not None:
@@ -107,7 +109,7 @@ class CommandedDevice(FacadeDevice):
         known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.issued)
         return json.dumps([as_dict(one) for one in reversed(known[-most:])])
 
-    def gateway(self, where: str) -> Gateway:
+    def gateway(self, where: str) -> "Gateway":
         """Give the command path; it is there once the server is up."""
         if self.service is None or self.service.gateway is None:
             raise refusal("the device server is still starting; try again", where)

@@ -1,63 +1,53 @@
-"""Puts together what a device server needs for the devices that the Tango database gives it."""
+"""Puts together what a device server needs for the devices that the Tango database gives it.
+
+Whatever only some device classes need is imported where it is put together: most of what a restart takes is the
+import of modules, and a server has the devices of one or two classes.
+"""
 
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from facade.alerts.desk import Desk
-from facade.alerts.flow import AlertsFlow
-from facade.alerts.messages import ALERTS as ALERTS_TOPIC
-from facade.alerts.own import Find, Mine, OwnAlerts, ToldBefore
-from facade.alerts.panel import AlertsPanel
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.commands.arguments import Arguments
-from facade.commands.flows import Components, flows
-from facade.commands.gateway import Gateway, Sender
-from facade.commands.lease import Lease
-from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
-from facade.commands.panel import CommandPanel, CommandSources, SubarrayPanel, silences
 from facade.commands.rules import OBS_STATE
-from facade.commands.tracker import Tracker
-from facade.commands.upkeep import Post
-from facade.commands.upkeep import Upkeep as CommandUpkeep
 from facade.config import Settings
-from facade.control.accounts import ReaderAccounts, WorkerAccounts
-from facade.control.faults import Faults, is_fault
-from facade.control.panels import BusPanel, MasterPanel, Sources
 from facade.device_state import TOPIC as STATES
 from facade.device_state import DeviceStates
 from facade.errors import ConfigError
 from facade.flow import Flow, Panel
 from facade.icd.model import Icd
-from facade.notifications.flow import AllNodesFlow, NodesFlow
 from facade.notifications.plan import plan
-from facade.quality.flow import CLASS as QUALITY
 from facade.racks import Racks
 from facade.service import pump as pumping
-from facade.service.calibration import CLASS as CALIBRATION
-from facade.service.calibration import calibration
 from facade.service.publisher import EventSink, Publisher
 from facade.service.pump import Pump, Rhythm, Upkeep
-from facade.service.quality import quality
-from facade.tables.contents import Contents
-from facade.tables.flow import TablesFlow
+
+if TYPE_CHECKING:
+    from facade.alerts.desk import Desk
+    from facade.alerts.flow import AlertsFlow
+    from facade.alerts.own import Find, Mine, OwnAlerts, ToldBefore
+    from facade.commands.flows import Components
+    from facade.commands.gateway import Gateway, Sender
+    from facade.commands.upkeep import Post
+    from facade.tables.contents import Contents
+    from facade.tables.flow import TablesFlow
+
+    class CommandSender(Sender, Post, Protocol):
+        """Puts commands on the bus."""
+
 
 INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
-ALERTS = "SdpAlerts"
+ALERTS, CALIBRATION, QUALITY = "SdpAlerts", "SdpCalibration", "SdpQuality"
 _DERIVED = frozenset({OBS_STATE})
 """Reported attributes that are shown together with what is under way."""
-
-
-class CommandSender(Sender, Post, Protocol):
-    """Puts commands on the bus."""
 
 
 class Bus(pumping.Bus, Protocol):
     """Opens the bus for one device server."""
 
-    def sender(self) -> CommandSender:
+    def sender(self) -> "CommandSender":
         """Open what puts commands on the bus, apart from all other traffic."""
 
 
@@ -69,13 +59,13 @@ class Service:
     publisher: Publisher
     bus: Bus
     states: DeviceStates
-    gateway: Gateway | None
+    gateway: "Gateway | None"
     """Present where a device has commands."""
-    desk: Desk | None
+    desk: "Desk | None"
     """Present where the alerts are."""
-    tables: TablesFlow | None
+    tables: "TablesFlow | None"
     """Present where tables are shown."""
-    contents: Contents | None
+    contents: "Contents | None"
     """Present with them; whoever starts the pump gives it a thread as well."""
 
     def send_durably(self, record: Record, timeout: float) -> None:
@@ -147,17 +137,15 @@ class _Parts:
         self.contents: Contents | None = None
         self.gateway: Gateway | None = None
         self._before: ToldBefore | None = None
+        self._components: Components | None = None
         self.pumps: list[Pump] = []
         """The one pump, once it is there: whoever asks what has been read asks later."""
         self.classes = {device: name for name, names in devices.items() for device in names}
         self._icd, self._bus, self._clock = icd, bus, clock
         self._heaps = plan(icd, "ingest.heaps")
         self.states = DeviceStates(icd, self.classes, derived=_DERIVED)
-        self._components = Components()
         if nodes := devices.get(INGEST_NODE):
-            by_number = {node_number(device, settings): device for device in nodes}
-            racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
-            self.flows.append(NodesFlow(icd.classes[INGEST_NODE], self._heaps, by_number, racks))
+            self._add_nodes(settings, nodes)
         if commanded := [device for device, name in self.classes.items() if icd.classes[name].commands]:
             self._add_commands(commanded, instance, versions.get("versionId", ""))
         for device in devices.get(ALERTS, ()):
@@ -172,20 +160,37 @@ class _Parts:
     def _has_read(self, *topics: str) -> bool:
         return bool(self.pumps) and all(self.pumps[0].has_read(topic) for topic in topics)
 
+    def _add_nodes(self, settings: Settings, devices: Sequence[str]) -> None:
+        from facade.notifications.flow import NodesFlow
+
+        by_number = {node_number(device, settings): device for device in devices}
+        racks = Racks(settings.rack_size, self._icd.topics["ingest.summary"].partitions)
+        self.flows.append(NodesFlow(self._icd.classes[INGEST_NODE], self._heaps, by_number, racks))
+
     def _add_commands(self, devices: Sequence[str], instance: str, version: str) -> None:
+        from facade.commands.arguments import Arguments
+        from facade.commands.flows import Components, flows
+        from facade.commands.gateway import Gateway
+        from facade.commands.lease import Lease
+        from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
+        from facade.commands.panel import CommandPanel, CommandSources, SubarrayPanel
+        from facade.commands.tracker import Tracker
+        from facade.commands.upkeep import Upkeep as CommandUpkeep
+
         icd, clock, sender = self._icd, self._clock, self._bus.sender()
+        self._components = components = Components()
         incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
         tracker, lease = Tracker(devices), Lease(instance, incarnation)
         sources = CommandSources(
             tracker=tracker,
             states=self.states,
-            components=self._components,
+            components=components,
             lease=lease,
             health=self._bus.health,
             known=lambda: self._has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
             clock=clock,
         )
-        self.flows += [self.states, *flows(icd, tracker, self.states, lease, self._components, clock)]
+        self.flows += [self.states, *flows(icd, tracker, self.states, lease, components, clock)]
         subarrays = {}
         for device in devices:
             device_class = icd.classes[self.classes[device]]
@@ -219,6 +224,11 @@ class _Parts:
         self.upkeep.append(upkeep)
 
     def _add_alerts(self, device: str, instance: str, version: str) -> None:
+        from facade.alerts.desk import Desk
+        from facade.alerts.flow import AlertsFlow
+        from facade.alerts.messages import ALERTS as ALERTS_TOPIC
+        from facade.alerts.panel import AlertsPanel
+
         self.alerts = flow = AlertsFlow(self._icd, device)
         self.flows.append(flow)
 
@@ -229,6 +239,8 @@ class _Parts:
         self.desk = Desk(flow, self._bus.sender(), ready=known, origin=instance, clock=self._clock)
 
     def _add_tables(self, settings: Settings, devices: Sequence[str], version: str) -> None:
+        from facade.service.calibration import calibration
+
         bus, clock = self._bus, self._clock
         made = calibration(self._icd, settings, devices, bus, self._has_read, self._tell, version=version, clock=clock)
         self.flows.append(made.tables)
@@ -236,12 +248,16 @@ class _Parts:
         self.tables, self.contents = made.tables, made.contents
 
     def _add_quality(self, devices: Sequence[str], version: str) -> None:
+        from facade.service.quality import quality
+
         flow, panels = quality(self._icd, devices, self._bus.health, self._has_read, self._tell, version=version)
         self.flows.append(flow)
         self.panels += panels
 
-    def _tell(self, find: Find, mine: Mine, *topics: str) -> OwnAlerts:
+    def _tell(self, find: "Find", mine: "Mine", *topics: str) -> "OwnAlerts":
         """Let what is found be told as alerts, once some topics have been read."""
+        from facade.alerts.own import OwnAlerts, ToldBefore
+
         if self._before is None:
             self._before = ToldBefore()
             self.flows.append(self._before)
@@ -260,7 +276,15 @@ class _Parts:
     def _add_control(
         self, settings: Settings, devices: Mapping[str, Sequence[str]], versions: Mapping[str, str]
     ) -> None:
+        from facade.commands.flows import Components
+        from facade.commands.panel import silences
+        from facade.control.accounts import ReaderAccounts, WorkerAccounts
+        from facade.control.faults import Faults, is_fault
+        from facade.control.panels import BusPanel, MasterPanel, Sources
+        from facade.notifications.flow import AllNodesFlow
+
         icd = self._icd
+        components = self._components or Components()
         workers, readers = WorkerAccounts(), ReaderAccounts()
         master = next(iter(devices.get(MASTER, ())), "")
         everything = AllNodesFlow(icd.classes[MASTER], self._heaps, range(settings.nodes), master)
@@ -270,7 +294,7 @@ class _Parts:
             readers=readers,
             states=self.states,
             states_known=lambda: self._has_read(STATES),
-            silences=lambda now: silences(self._components, now),
+            silences=lambda now: silences(components, now),
             expected=frozenset(range(settings.nodes)),
             reporting=lambda: everything.reporting,
         )

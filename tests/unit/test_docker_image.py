@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from facade import metrics
+from facade import metrics, prometheus
 from facade.exports.tango_db import SERVER
 from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse, read_by_the_code
 
@@ -125,7 +125,7 @@ def test_every_variable_that_the_image_sets_is_read(monkeypatch: pytest.MonkeyPa
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     where: list[tuple[int, str]] = []
-    monkeypatch.setattr(metrics, "start_http_server", lambda port, addr, registry: where.append((port, addr)))
+    monkeypatch.setattr(prometheus, "start_http_server", lambda port, addr, registry: where.append((port, addr)))
     metrics.serve_metrics({})
     assert where == [(9100, "0.0.0.0")], "Prometheus is in another container"
 

@@ -9,7 +9,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from facade import metrics
+from facade import metrics, prometheus
 from facade.counters import StreamAccount
 from tests.support.docker import DOCKER, ICD
 
@@ -45,7 +45,7 @@ def served() -> dict[str, set[str]]:
     registries: list[CollectorRegistry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(metrics.VARIABLE, "1")
-        patch.setattr(metrics, "start_http_server", lambda *_, registry, **__: registries.append(registry))
+        patch.setattr(prometheus, "start_http_server", lambda *_, registry, **__: registries.append(registry))
         metrics.serve_metrics(accounts)
     text = generate_latest(registries[0]).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
