@@ -213,6 +213,8 @@ def _equation(sent: Report) -> str:
 def print_figures(console: Console, report: DemoReport) -> None:
     """Print the times."""
     table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
     for text, value in _figures(report):
         table.add_row(Text(text), Text(value, style="bold"))
     console.print(table)
@@ -269,8 +271,8 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
                 f"{pace.busiest_rate:.2f}/s ({pace.busiest}; the ICD allows {pace.busiest_limit:g}/s)",
             ),
             (
-                "events of one attribute that came closest together",
-                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s from one to the next)",
+                "closest events of one attribute",
+                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s between two)",
             ),
         ]
     return figures

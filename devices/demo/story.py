@@ -32,9 +32,17 @@ from devices.scene import MASTER, NODE
 from devices.watch import Watch
 from facade.clock import Clock
 from facade.errors import FacadeError
-from facade.simulate.report import read_report
+from facade.simulate.report import Report, read_report
 
+_INTRODUCTION = {
+    kills: "Kafka, a Tango database, the device servers and a simulated SDP run on this machine;"
+    f"{' parts of them are killed;' if kills else ''} in the end"
+    " every record, command, alert and table that was sent is compared with what Tango clients were shown."
+    for kills in (False, True)
+}
 _EVENTS_KEPT = 10_000
+_NEARLY = 0.95
+"""Part of the rate asked for from which on it counts as reached."""
 _INTERRUPTED = 130
 """Exit code of a program that Ctrl-C has ended, as shells have it."""
 
@@ -43,6 +51,7 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     """Play the whole demo and give the exit code."""
     show = Show(console, clock, live=options.live)
     show.patience = options.patience
+    show.console.print(_INTRODUCTION[options.kills], highlight=False)
     report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
     stack, processes = ExitStack(), Processes(options.folder, clock)
     interrupted = False
@@ -156,7 +165,7 @@ def _stop(stage: Stage, show: Show, report: DemoReport, clock: Clock) -> None:
     ended = sent.began + sent.elapsed
     show.step(
         f"simulator stopped: {sent.sent:,} records sent in {sent.elapsed:.1f} s,"
-        f" {sent.heaps / sent.elapsed:,.0f} heaps/s of {sent.rate:,.0f}/s asked for"
+        f" {sent.heaps / sent.elapsed:,.0f} heaps/s of {sent.rate:,.0f}/s asked for{_short_of(sent)}"
     )
     side = stage.tango_side
     stale_after = max(stage.icd.classes[name].stale_after for name in (NODE, MASTER))
@@ -173,6 +182,11 @@ def _stop(stage: Stage, show: Show, report: DemoReport, clock: Clock) -> None:
     show.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK)
     if report.invalid_after is not None:
         show.step(f"all windowed attributes are ATTR_INVALID, {report.invalid_after:.1f} s after the last record")
+
+
+def _short_of(sent: Report) -> str:
+    less = sent.heaps < _NEARLY * sent.rate * sent.elapsed
+    return ": as many as this machine can, with all else that runs on it" if less else ""
 
 
 def _judge(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder) -> None:

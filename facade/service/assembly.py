@@ -4,7 +4,6 @@ Whatever only some device classes need is imported where it is put together: mos
 import of modules, and a server has the devices of one or two classes.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -29,14 +28,10 @@ if TYPE_CHECKING:
     from facade.alerts.flow import AlertsFlow
     from facade.alerts.own import Find, Mine, OwnAlerts, ToldBefore
     from facade.commands.flows import Components
-    from facade.commands.gateway import Gateway, Sender
-    from facade.commands.upkeep import Post
+    from facade.commands.gateway import Gateway
+    from facade.service.commands import CommandSender
     from facade.tables.contents import Contents
     from facade.tables.flow import TablesFlow
-
-    class CommandSender(Sender, Post, Protocol):
-        """Puts commands on the bus."""
-
 
 INGEST_NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
 ALERTS, CALIBRATION, QUALITY = "SdpAlerts", "SdpCalibration", "SdpQuality"
@@ -168,60 +163,24 @@ class _Parts:
         self.flows.append(NodesFlow(self._icd.classes[INGEST_NODE], self._heaps, by_number, racks))
 
     def _add_commands(self, devices: Sequence[str], instance: str, version: str) -> None:
-        from facade.commands.arguments import Arguments
-        from facade.commands.flows import Components, flows
-        from facade.commands.gateway import Gateway
-        from facade.commands.lease import Lease
-        from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
-        from facade.commands.panel import CommandPanel, CommandSources, SubarrayPanel
-        from facade.commands.tracker import Tracker
-        from facade.commands.upkeep import Upkeep as CommandUpkeep
+        from facade.service.commands import commands
 
-        icd, clock, sender = self._icd, self._clock, self._bus.sender()
-        self._components = components = Components()
-        incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
-        tracker, lease = Tracker(devices), Lease(instance, incarnation)
-        sources = CommandSources(
-            tracker=tracker,
-            states=self.states,
-            components=components,
-            lease=lease,
-            health=self._bus.health,
-            known=lambda: self._has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
-            clock=clock,
-        )
-        self.flows += [self.states, *flows(icd, tracker, self.states, lease, components, clock)]
-        subarrays = {}
-        for device in devices:
-            device_class = icd.classes[self.classes[device]]
-            self.panels.append(CommandPanel(device, device_class, tracker, sources.known))
-            if device_class.name == SUBARRAY:
-                subarrays[device] = SubarrayPanel(device, device_class, sources, version)
-                self.panels.append(subarrays[device])
-        self.gateway = Gateway(
-            classes={device: icd.classes[self.classes[device]] for device in devices},
-            arguments=Arguments(icd),
-            states=self.states,
-            device_state=lambda device: subarrays[device].state() if device in subarrays else self._master_state(),
-            tracker=tracker,
-            lease=lease,
-            sender=sender,
-            ready=sources.known,
-            origin=instance,
-            clock=clock,
-        )
-        upkeep = CommandUpkeep(
-            component=instance,
-            incarnation=incarnation,
-            devices=devices,
+        made = commands(
+            self._icd,
+            {device: self._icd.classes[self.classes[device]] for device in devices},
+            self.states,
+            self._bus.health,
+            self._bus.sender(),
+            self._has_read,
+            self._master_state,
+            instance=instance,
             version=version,
-            post=sender,
-            lease=lease,
-            tracker=tracker,
-            caught_up=sources.known,
-            clock=clock,
+            clock=self._clock,
         )
-        self.upkeep.append(upkeep)
+        self.flows += made.flows
+        self.panels += made.panels
+        self.upkeep.append(made.upkeep)
+        self.gateway, self._components = made.gateway, made.components
 
     def _add_alerts(self, device: str, instance: str, version: str) -> None:
         from facade.alerts.desk import Desk

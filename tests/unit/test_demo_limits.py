@@ -1,0 +1,135 @@
+"""Limits of time and a yardstick of the same run: a slow machine passes, a restart that has become slow does not."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from devices.demo.options import SERVER_RECOVERY, YARDSTICK, DemoOptions
+from devices.demo.report import DemoReport, print_figures, print_verdict
+from devices.demo.show import Show
+from devices.demo.timing import Spread, pace
+from devices.demo.verdict import passed_limits
+from devices.demo.yardstick import slowness
+from devices.events import Event
+from facade.clock import ManualClock
+from facade.errors import InfraError
+from facade.icd.load import load
+from facade.reading import Quality
+
+ICD = load()
+KEY = ("a/b/1", "heapRate")
+
+
+def stage(**options: Any) -> Any:
+    return SimpleNamespace(options=DemoOptions(**options), icd=ICD)
+
+
+def report(*yardsticks: float, recovery: float = 2.0, **changed: Any) -> DemoReport:
+    """Give the report of a run in which a device server with nothing in it took so long each time."""
+    values = {
+        "began": 0.0,
+        "nodes": 4,
+        "rate": 31_800.0,
+        "seconds": 30.0,
+        "balanced": True,
+        "yardsticks": list(yardsticks),
+        "slowness": slowness(yardsticks),
+        "drained_after": 1.0,
+        "invalid_after": 3.0,
+        "worker_recovery": 6.0,
+        "server_recovery": recovery,
+        "subarray_recovery": 2.0,
+        "alerts_recovery": 2.0,
+        "controller_recovery": 6.0,
+        "notification_latency": Spread(p50=1.0, p99=2.0, longest=3.0, count=1),
+    }
+    return DemoReport(**{**values, **changed})
+
+
+def test_a_machine_that_is_fast_enough_has_the_limits_as_they_are() -> None:
+    for yardsticks in ((), (0.1,), (YARDSTICK,)):
+        assert slowness(yardsticks) == 1.0
+        assert passed_limits(stage(), report(*yardsticks, recovery=SERVER_RECOVERY)) == []
+        assert passed_limits(stage(), report(*yardsticks, recovery=SERVER_RECOVERY + 0.1)) == [
+            "the killed device server's values are back: expected within 5.0 s, got 5.10 s"
+        ]
+
+
+def test_a_slow_machine_may_take_longer_in_proportion() -> None:
+    assert slowness([0.5 * YARDSTICK, 1.7 * YARDSTICK, YARDSTICK]) == pytest.approx(1.7)
+    slow = report(1.7 * YARDSTICK, recovery=1.69 * SERVER_RECOVERY)
+    assert passed_limits(stage(), slow) == []
+    assert passed_limits(stage(), report(1.7 * YARDSTICK, recovery=1.71 * SERVER_RECOVERY)) == [
+        "the killed device server's values are back: expected within 8.5 s (1.70 times the limit), got 8.55 s"
+    ]
+
+
+@pytest.mark.parametrize("slow", [0.5, 1.0, 1.7, 3.0, 10.0])
+def test_a_restart_that_has_become_slow_by_our_fault_is_found_on_any_machine(slow: float) -> None:
+    """Three times as long as the same machine's yardstick allows; and never without an end."""
+    yardstick = slow * YARDSTICK
+    allowed = max(1.0, slow) * SERVER_RECOVERY
+    (failure,) = passed_limits(stage(), report(yardstick, recovery=3 * allowed))
+    assert failure.startswith("the killed device server's values are back")
+    (failure,) = passed_limits(stage(), report(yardstick, server_recovery=None))
+    assert failure.endswith("got never")
+
+
+def test_patience_counts_where_it_is_more_than_the_slowness() -> None:
+    late = 2.5 * SERVER_RECOVERY
+    assert passed_limits(stage(patience=3.0), report(1.7 * YARDSTICK, recovery=late)) == []
+    assert passed_limits(stage(patience=1.2), report(3.0 * YARDSTICK, recovery=late)) == []
+    assert len(passed_limits(stage(patience=2.0), report(1.7 * YARDSTICK, recovery=late))) == 1
+
+
+def events(*received: float) -> list[Event]:
+    return [Event(value=time, quality=Quality.VALID, time=time, received=time) for time in received]
+
+
+def test_an_event_that_was_held_up_passes_and_an_attribute_that_is_too_fast_does_not() -> None:
+    held_up, too_fast = events(1.0, 1.84, 2.0, 2.5, 3.0), events(1.0, 1.2, 1.4, 1.6)
+    for found, failures in ((held_up, 0), (too_fast, 1)):
+        judged = report(pace=pace({KEY: found}, {KEY: 0.5}, []))
+        assert len(passed_limits(stage(), judged)) == failures
+    assert passed_limits(stage(), report(pace=pace({KEY: too_fast}, {KEY: 0.5}, []))) == [
+        "events of a/b/1/heapRate: expected at least 0.5 s from one to the next (one may be held up on its way),"
+        " got 4 within 0.60 s"
+    ]
+
+
+def printed(of: DemoReport) -> list[str]:
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_figures(console, of)
+    print_verdict(console, of, Path("report.json"))
+    return console.export_text().splitlines()
+
+
+def test_the_last_line_is_the_verdict_and_a_slow_machine_is_told() -> None:
+    lines = printed(report(1.7 * YARDSTICK))
+    assert lines[-1].startswith("Everything balances to the last record")
+    assert "every limit is kept" in lines[-1]
+    assert any("takes 1.7 times as long as the one for which the limits of time were set" in line for line in lines)
+    assert any(line.startswith("yardstick: ") and "2.55 s" in line for line in lines)
+    assert not any("times as long" in line for line in printed(report(0.5)))
+
+
+@pytest.mark.parametrize(
+    ("balanced", "says"), [(True, "Everything balances to the last record"), (False, "The demo has failed")]
+)
+def test_the_last_line_tells_limits_from_what_is_lost(balanced: bool, says: str) -> None:
+    lines = printed(report(balanced=balanced, failures=["a: expected 1, got 2", "b"]))
+    assert lines[-1].startswith(says)
+    assert "2 failures" in lines[-1]
+
+
+def test_waits_are_longer_on_a_slow_machine_and_have_an_end() -> None:
+    clock = ManualClock(0.0)
+    show = Show(Console(file=io.StringIO()), clock, live=False)
+    show.patience = 1.7
+    assert show.demand(lambda: clock.now() >= 15.0, 10.0, "values") == pytest.approx(15.0, abs=0.1)
+    with pytest.raises(InfraError, match=r"values: expected within 17 s, got nothing"):
+        show.demand(lambda: False, 10.0, "values")
