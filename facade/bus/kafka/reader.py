@@ -1,6 +1,7 @@
 """Reads whole topics from given places on; no group, no commits: the reader's own snapshot says how far it is."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -48,9 +49,7 @@ class KafkaReader:
         self._ended: set[tuple[str, int]] = set()
         self._consumer = Consumer(connection.config(health, _settings(connection.prefix, committed=committed)))
         try:
-            self._places = [
-                place for topic, chosen in topics.items() for place in self._partitions(topic, chosen, start)
-            ]
+            self._places = self._find(topics, start)
             self._consumer.assign(self._places)
             connection.answered(health)
         except (KafkaException, BusError) as error:
@@ -112,14 +111,25 @@ class KafkaReader:
         """Stop reading."""
         self._consumer.close()
 
-    def _partitions(self, topic: str, chosen: Sequence[int] | None, start: Start) -> list[TopicPartition]:
+    def _find(self, topics: Mapping[str, Sequence[int] | None], start: Start) -> list[TopicPartition]:
+        # One question for all of them: a busy broker takes its time for each, while nothing is shown yet.
+        only = [self._connection.topic(topic) for topic in topics if len(topics) == 1]
+        known = self._consumer.list_topics(*only, timeout=_BROKER_WAIT).topics
+        return [
+            place
+            for topic, chosen in topics.items()
+            for place in self._partitions(topic, chosen, start.get(topic, {}), known)
+        ]
+
+    def _partitions(
+        self, topic: str, chosen: Sequence[int] | None, at: Mapping[int, int], known: Mapping[str, Any]
+    ) -> list[TopicPartition]:
         name = self._connection.topic(topic)
-        found = self._consumer.list_topics(name, timeout=_BROKER_WAIT).topics.get(name)
+        found = known.get(name)
         if found is None or found.error is not None or not found.partitions:
             raise BusError(f"topic {name} does not exist; create it with `sdp-facade topics create`")
         if missing := set(chosen or ()) - set(found.partitions):
             raise BusError(f"topic {name} has no partition {sorted(missing)}, only {sorted(found.partitions)}")
-        at = start.get(topic, {})
         partitions = found.partitions if chosen is None else chosen
         return [TopicPartition(name, partition, at.get(partition, OFFSET_BEGINNING)) for partition in partitions]
 

@@ -1,0 +1,83 @@
+"""A reader asks a busy broker once for what it needs to know, however many topics it reads."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING
+
+from facade.bus.kafka import reader
+from facade.bus.kafka.connection import Connection
+from facade.bus.port import BusHealth
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.errors import BusError
+
+KNOWN = {"test.state": 1, "test.commands": 2, "test.heartbeats": 1}
+"""Topics on the broker, with their partitions."""
+
+
+class Broker:
+    """In the place of the client's consumer."""
+
+    def __init__(self) -> None:
+        self.asked: list[str | None] = []
+        self.assigned: list[tuple[str, int, int]] = []
+        self.closed = False
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        self.asked.append(topic)
+        found = {
+            name: SimpleNamespace(error=None, partitions=dict.fromkeys(range(count)))
+            for name, count in KNOWN.items()
+            if topic in (None, name)
+        }
+        return SimpleNamespace(topics=found)
+
+    def assign(self, places: Any) -> None:
+        self.assigned = [(place.topic, place.partition, place.offset) for place in places]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    made = Broker()
+    monkeypatch.setattr(reader, "Consumer", lambda _: made)
+    return made
+
+
+def opened(topics: dict[str, list[int] | None], **start: dict[int, int]) -> reader.KafkaReader:
+    connection = Connection(Settings(prefix="test."), clock=ManualClock())
+    return reader.KafkaReader(connection, topics, start=start, health=BusHealth())
+
+
+def test_many_topics_are_one_question(broker: Broker) -> None:
+    opened({"state": None, "commands": None, "heartbeats": [0]}, commands={1: 7})
+    assert broker.asked == [None]
+    assert broker.assigned == [
+        ("test.state", 0, OFFSET_BEGINNING),
+        ("test.commands", 0, OFFSET_BEGINNING),
+        ("test.commands", 1, 7),
+        ("test.heartbeats", 0, OFFSET_BEGINNING),
+    ]
+
+
+def test_one_topic_is_asked_for_by_its_name(broker: Broker) -> None:
+    opened({"state": None})
+    assert broker.asked == ["test.state"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        ({"absent": None}, "topic test.absent does not exist"),
+        ({"state": None, "absent": None}, "topic test.absent does not exist"),
+        ({"state": None, "commands": [2]}, "topic test.commands has no partition"),
+    ],
+)
+def test_what_is_missing_is_named(broker: Broker, topics: dict[str, list[int] | None], says: str) -> None:
+    with pytest.raises(BusError, match=says):
+        opened(topics)
+    assert broker.closed
