@@ -116,7 +116,7 @@ def demo(
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
     patience: Annotated[
-        float, typer.Option(min=1, help="Factor on every limit of time, for a machine that has other work to do.")
+        float, typer.Option(min=1, help="Factor on every limit of time; a slow machine has one anyway, by a yardstick.")
     ] = 1.0,
 ) -> None:
     """Run the whole system here with a simulated SDP, kill parts of it, and account for every record and command.

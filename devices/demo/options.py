@@ -11,7 +11,8 @@ YARDSTICK: Final = 1.5
 """How long a device server with nothing in it takes to its first answer, in the middle of a demo, on the machine for
 which the limits of time below are set [s]; on a slower one they are longer in proportion."""
 SERVER_RECOVERY: Final = 5.0
-"""Longest time from the new start of a killed device server until its values are back [s]."""
+"""Longest time from the new start of a killed device server until a client reads its values again [s]; up to one
+second of it is Tango's own: a client that could not connect waits before it tries again."""
 WORKER_RECOVERY: Final = 15.0
 """The same for an aggregate worker [s]."""
 CONTROLLER_RECOVERY: Final = 15.0
