@@ -98,7 +98,9 @@ def commands(
         caught_up=sources.known,
         clock=clock,
     )
-    return Commands([states, *flows(icd, tracker, states, lease, components, clock)], panels, gateway, upkeep, components)
+    return Commands(
+        [states, *flows(icd, tracker, states, lease, components, clock)], panels, gateway, upkeep, components
+    )
 
 
 def _panels(
