@@ -9,9 +9,10 @@ import tango
 from devices.demo.alerting import AlertStory
 
 
-def failed(reason: str) -> tango.DevFailed:
+def failed(answer: str) -> tango.DevFailed:
+    reason, _, text = answer.partition(": ")
     with pytest.raises(tango.DevFailed) as raised:
-        tango.Except.throw_exception(reason, "", "")
+        tango.Except.throw_exception(reason, text, "")
     return raised.value
 
 
@@ -35,6 +36,11 @@ def test_an_action_that_was_not_confirmed_is_tried_again() -> None:
     assert act("1") == ({"1"}, [])
     ids, steps = act("API_CommandTimedOut", "API_CommandTimedOut", "3")
     assert (ids, len(steps)) == ({"3"}, 2)
+
+
+def test_one_that_was_not_sent_is_tried_again() -> None:
+    ids, steps = act("API_CommandFailed: the record for alerts was not sent: no broker took it", "2")
+    assert (ids, len(steps)) == ({"2"}, 1)
 
 
 def test_one_that_had_been_done_all_the_same_is_no_failure() -> None:
