@@ -8,6 +8,11 @@ ASYNCAPI := .venv/asyncapi
 CLIENTS := .venv/clients-stamp
 DOCS := .venv/.docs
 ARGS ?=
+# Tests wait more than they work. Each process has a broker and a Tango database of its own.
+PROCESSES ?= 3
+
+# Tests start hundreds of our processes: our own code is compiled once, not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients conformance bench faults alert-faults table-faults lint docs clean
@@ -19,7 +24,7 @@ demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
 	$(BIN)/sdp-facade demo $(ARGS)
 
 test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup $(ARGS)
 
 clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
 	$(BIN)/pytest tests/clients $(ARGS)

@@ -23,7 +23,8 @@ from tests.support.processes import Running
 from tests.support.subarrays import Subarrays, standing_still
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+# In one group: they share a deployment.
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("commands")]
 
 ANSWER = 0.5
 """Longest a call may take [s]."""

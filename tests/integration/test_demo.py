@@ -18,7 +18,8 @@ from facade.infra import local
 from facade.infra.processes import ProcessRecord, is_alive, kill
 from tests.support.waiting import until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
+# In one group: of whole systems, a machine carries one at a time.
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
 PROGRAM = Path(sys.executable).with_name("sdp-facade")
 PLAN = [step.command for step in OBSERVATION]
