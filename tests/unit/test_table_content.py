@@ -99,6 +99,11 @@ def test_the_rows_may_be_spread_over_batches():
     assert same(decode(altered()), solution())
 
 
+def case(value):
+    """Name a case the same in each process: the text of an array has its address in it."""
+    return json.dumps(value, default=lambda array: str(array.type)) if isinstance(value, dict) else value
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -122,7 +127,7 @@ def test_the_rows_may_be_spread_over_batches():
         ({"names": ["antenna", "gains", "flag", "snr"]}, "expected the columns antenna, gain, flag, snr, got"),
         ({"compression": "zstd"}, "not compressed"),
     ],
-    ids=str,
+    ids=case,
 )
 def test_a_table_that_contradicts_itself_has_a_reason(changes, reason):
     assert reason in decode(altered(**changes))
