@@ -24,7 +24,7 @@ demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
 	$(BIN)/sdp-facade demo $(ARGS)
 
 test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
-	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup $(ARGS)
+	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
 	$(BIN)/pytest tests/clients $(ARGS)

@@ -13,7 +13,11 @@ from typing import Any
 import msgspec
 import tango
 
+from devices.registration import register
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.topics import create_topics
 from facade.clock import SystemClock
+from facade.config import load_settings
 from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
@@ -22,6 +26,7 @@ from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import until
 
+CLOCK = SystemClock()
 ICD = load()
 _SIMULATE = [sys.executable, "-c", "from facade.cli.simulate import app; app()"]
 SIMULATE = [*_SIMULATE, "ingest"]
@@ -137,9 +142,10 @@ class Deployment:
         self.command("register")
 
     def prepare(self) -> None:
-        """Make topics and devices."""
-        self.create_topics()
-        self.register()
+        """Make topics and devices, as the commands do, without a process for each."""
+        settings = load_settings(self.environment)
+        assert create_topics(Connection(settings, clock=CLOCK), ICD.topics) == []
+        register(ICD, settings, self.tango_host)
 
     def command(self, *arguments: str, **changes: str) -> str:
         """Run one command of sdp-facade to its end and give what it printed."""
@@ -380,6 +386,3 @@ def expected_totals(report: Report) -> dict[str, Any]:
 def reasons(lines: Mapping[str, int] | tuple[str, ...] | None) -> dict[str, int]:
     """Give SdpBus' deadLetterReasons as a dict by 'stream reason'."""
     return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines or ()}
-
-
-CLOCK = SystemClock()
