@@ -91,7 +91,7 @@ def test_topics_are_missing_at_the_start(deploy: Deploy) -> None:
     assert deployment.read_one(BUS, "connected") is True, "the broker itself is there"
     worker.says(f"{deployment.prefix}ingest.heaps", 15.0)
     reads_in_time(deployment, (MASTER, BUS, node_device(0)))
-    deployment.create_topics()
+    deployment.command("topics", "create")
     report = deployment.simulate("--rate", 500, "--seconds", 2).finish()
     until_equal(deployment.totals, expected_totals(report), 30.0, "totals are what was sent")
     assert worker.running

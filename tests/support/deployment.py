@@ -136,16 +136,17 @@ class Deployment:
         return self.prefix + name
 
     def create_topics(self) -> None:
-        self.command("topics", "create")
+        """Make the topics, as `sdp-facade topics create` does, without a process for it."""
+        assert create_topics(Connection(load_settings(self.environment), clock=CLOCK), ICD.topics) == []
 
     def register(self) -> None:
-        self.command("register")
+        """Make the devices, as `sdp-facade register` does, without a process for it."""
+        register(ICD, load_settings(self.environment), self.tango_host)
 
     def prepare(self) -> None:
-        """Make topics and devices, as the commands do, without a process for each."""
-        settings = load_settings(self.environment)
-        assert create_topics(Connection(settings, clock=CLOCK), ICD.topics) == []
-        register(ICD, settings, self.tango_host)
+        """Make topics and devices."""
+        self.create_topics()
+        self.register()
 
     def command(self, *arguments: str, **changes: str) -> str:
         """Run one command of sdp-facade to its end and give what it printed."""
