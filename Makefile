@@ -8,8 +8,8 @@ ASYNCAPI := .venv/asyncapi
 CLIENTS := .venv/clients-stamp
 DOCS := .venv/.docs
 ARGS ?=
-# Tests wait more than they work. Each process has a broker and a Tango database of its own.
-PROCESSES ?= 3
+# More than 0: so many test processes side by side, each with a broker and a Tango database of its own.
+PROCESSES ?= 0
 
 # Tests start hundreds of our processes: our own code is compiled once, not by each of them.
 unexport PYTHONDONTWRITEBYTECODE
