@@ -8,8 +8,8 @@ ASYNCAPI := .venv/asyncapi
 CLIENTS := .venv/clients-stamp
 DOCS := .venv/.docs
 ARGS ?=
-# More than 0: so many test processes side by side, each with a broker and a Tango database of its own.
-PROCESSES ?= 0
+# Test processes side by side, for the tests that stand company; each has a broker and a Tango database of its own.
+PROCESSES ?= 3
 
 # Tests start hundreds of our processes: our own code is compiled once, not by each of them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,7 +24,7 @@ demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
 	$(BIN)/sdp-facade demo $(ARGS)
 
 test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
-	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@BIN=$(BIN) PROCESSES=$(PROCESSES) scripts/test $(ARGS)
 
 clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
 	$(BIN)/pytest tests/clients $(ARGS)

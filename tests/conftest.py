@@ -28,6 +28,19 @@ Deploy = Callable[..., Deployment]
 _LONGEST_ID = 80
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Have `make test` run its tests in two phases."""
+    parser.addoption("--phase", choices=["company", "alone"], help="only tests that stand company, or only the others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the phase that was asked for."""
+    if phase := config.getoption("--phase"):
+        others = [item for item in items if (item.get_closest_marker("alone") is None) == (phase == "alone")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name long values by their size: a report of 100,000 brackets cannot be read."""
     too_long = isinstance(val, str | bytes) and len(val) > _LONGEST_ID

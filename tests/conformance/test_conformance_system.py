@@ -15,7 +15,7 @@ from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment, node_device, subarray_device
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
 
 ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp/quality/01"
 

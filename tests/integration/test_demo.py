@@ -18,8 +18,7 @@ from facade.infra import local
 from facade.infra.processes import ProcessRecord, is_alive, kill
 from tests.support.waiting import until_equal
 
-# In one group: of whole systems, a machine carries one at a time.
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.alone]
 
 PROGRAM = Path(sys.executable).with_name("sdp-facade")
 PLAN = [step.command for step in OBSERVATION]
@@ -28,6 +27,12 @@ SMALL = ("--nodes", "2", "--rate", "2000", "--no-live", "--patience", "5")
 
 
 Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(autouse=True)
+def _the_usual_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo's broker is under load for minutes, and runs as a user's does."""
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
 
 
 @pytest.fixture

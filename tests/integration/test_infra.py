@@ -19,6 +19,8 @@ from facade.infra import local
 from facade.infra.local import Options, ServiceName, TangoDb
 from facade.infra.state import load
 
+pytestmark = pytest.mark.alone
+
 REGISTER = """
 import sys, tango
 database = tango.Database(*sys.argv[1].split(":"))
