@@ -7,6 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.records import to_record
+from facade.bus.kafka.refusals import READ, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
@@ -31,7 +32,7 @@ class KafkaReader:
     Raises
     ------
     BusError
-        The broker does not answer, or a topic does not exist.
+        The broker does not answer, or a topic does not exist or may not be read.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class KafkaReader:
             connection.answered(health)
         except (KafkaException, BusError) as error:
             if isinstance(error, BusError):
-                connection.answered(health)  # that a topic is missing
+                connection.answered(health)  # what is wrong with a topic
             self._consumer.close()
             raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {error}") from error
 
@@ -70,6 +71,8 @@ class KafkaReader:
                 # Behind the last record there may be marks of transactions, which are never given out.
                 self._next[message.topic(), message.partition()] = message.offset()
                 self._ended.add((message.topic(), message.partition()))
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
+                self._connection.note(self._health, explain(error, message.topic(), READ))
             else:
                 self._connection.note(self._health, f"{error.name()}: {error.str()}")
         return records
@@ -126,8 +129,9 @@ class KafkaReader:
     ) -> list[TopicPartition]:
         name = self._connection.topic(topic)
         found = known.get(name)
-        if found is None or found.error is not None or not found.partitions:
-            raise BusError(f"topic {name} does not exist; create it with `sdp-facade topics create`")
+        if found is None:  # it may be there without a right to see it, which only the question for it alone tells
+            found = self._consumer.list_topics(name, timeout=_BROKER_WAIT).topics.get(name)
+        found = require_present(found, name, READ)
         if missing := set(chosen or ()) - set(found.partitions):
             raise BusError(f"topic {name} has no partition {sorted(missing)}, only {sorted(found.partitions)}")
         partitions = found.partitions if chosen is None else chosen

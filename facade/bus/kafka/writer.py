@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
@@ -124,7 +125,7 @@ class KafkaWriter:
             self.delivered += 1
         else:
             self._health.failed_writes += 1
-            self._connection.note(self._health, f"record was not delivered: {error.str()}")
+            self._connection.note(self._health, _undelivered(error, message))
 
 
 class KafkaReceipt:
@@ -211,7 +212,7 @@ class KafkaStreamWriter:
         Raises
         ------
         BusError
-            The brokers do not have it.
+            The brokers do not have it, or it may not be written.
         """
         name = self._connection.topic(topic)
         try:
@@ -219,8 +220,7 @@ class KafkaStreamWriter:
         except KafkaException as error:
             self._connection.note(self._health, f"no broker answers yet: {error.args[0].str()}")
             return False
-        if found is None or found.error is not None:
-            raise BusError(f"topic {name} does not exist; create it with `sdp-facade topics create`")
+        require_present(found, name, WRITE)
         return True
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
@@ -257,12 +257,19 @@ class KafkaStreamWriter:
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failed += 1
-            self._note(f"record was not delivered: {error.str()}")
+            self._note(_undelivered(error, message))
 
     def _note(self, text: str) -> None:
         self._health.failed_writes += 1
         if self._health.last_error != text:  # a whole backlog fails at once, for one reason
             self._connection.note(self._health, text)
+
+
+def _undelivered(error: KafkaError, message: Message) -> str:
+    said = error.str()
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
+        said = explain(error, str(message.topic()), WRITE)
+    return f"record was not delivered: {said}"
 
 
 def producer_settings(client: str, linger: float) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""What a broker says of a topic that cannot be used, in words that tell what to do."""
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import TopicMetadata
+
+from facade.errors import BusError
+
+READ = "Describe and Read"
+WRITE = "Describe and Write"
+_ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+
+
+def explain(error: KafkaError, topic: str, right: str) -> str:
+    """Say what is wrong with a topic, by its name on the brokers; `right`: what it takes to use it."""
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"no right to topic {topic}: this process's principal needs {right} on it ({error.name()})"
+    if error.code() in _ABSENT:
+        return f"topic {topic} does not exist; create it with `sdp-facade topics create`"
+    return f"topic {topic} cannot be used now: {error.name()}: {error.str()}"
+
+
+def require_present(found: TopicMetadata | None, topic: str, right: str) -> TopicMetadata:
+    """Give what is known of a topic that must be there.
+
+    Raises
+    ------
+    BusError
+        The brokers do not have it, do not show it, or cannot serve it now.
+    """
+    if found is None or found.error is not None or not found.partitions:
+        error = found.error if found is not None else None
+        raise BusError(explain(error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), topic, right))
+    return found
