@@ -16,6 +16,7 @@ from facade.errors import ConfigError
 ENVIRONMENT = {
     "KAFKA_BOOTSTRAP": "bootstrap",
     "SDP_TOPIC_PREFIX": "prefix",
+    "SDP_TOPIC_REPLICAS": "topic_replicas",
     "SDP_INGEST_NODES": "nodes",
     "SDP_RACK_SIZE": "rack_size",
     "SDP_SUBARRAYS": "subarrays",
@@ -40,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Kafka brokers, host:port with commas between."""
     prefix: str = "local."
     """Put before every topic, group and transactional id, so that deployments cannot meet."""
+    topic_replicas: int = 1
+    """Brokers that have each topic; all but one of them (with 1 or 2: one) must confirm a record."""
     nodes: int = 4
     """Ingest nodes of the deployment; they are numbered from 0."""
     rack_size: int = 50
@@ -110,6 +113,8 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings ({origin}): {error}") from error
+    if settings.topic_replicas < 1:
+        raise ConfigError(f"settings ({origin}): topic_replicas: expected at least 1, got {settings.topic_replicas}")
     if not 1 <= settings.nodes <= 10_000:
         raise ConfigError(f"settings ({origin}): nodes: expected 1 to 10000, got {settings.nodes}")
     if settings.rack_size < 1:

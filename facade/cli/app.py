@@ -52,6 +52,14 @@ app.add_typer(topics, name="topics")
 _out = Console()
 _err = Console(stderr=True)
 
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Brokers that have each topic; all but one of them must confirm a record."
+        " Default: the setting topic_replicas (SDP_TOPIC_REPLICAS).",
+    ),
+]
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
 
 
@@ -65,20 +73,23 @@ def version() -> None:
 
 
 @topics.command()
-def create() -> None:
-    """Create the topics that are missing, with one replica each, and say how the others differ from the ICD.
+def create(replicas: Replicas = None) -> None:
+    """Create the topics that are missing, and say how the others differ from the ICD and in their replicas.
 
-    What exists is never changed. Replicas are not compared. Exits with 1 if something differs.
+    What exists is never changed. Exits with 1 if something differs.
 
-    Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 SDP_TOPIC_PREFIX=test. sdp-facade topics create
+    Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 SDP_TOPIC_PREFIX=test. sdp-facade topics create --replicas 3
     """
     settings, icd = load_settings(), load()
-    differences = create_topics(Connection(settings), icd.topics)
+    wanted = settings.topic_replicas if replicas is None else replicas
+    differences = create_topics(Connection(settings), icd.topics, replicas=wanted)
     for difference in differences:
         _err.print(f"differs: {difference}")
     if differences:
         raise typer.Exit(1)
-    _out.print(f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says")
+    _out.print(
+        f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says, with replicas: {wanted}"
+    )
 
 
 @app.command()

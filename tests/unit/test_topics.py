@@ -1,11 +1,20 @@
 """How topics that exist differ from the ICD is said, one line each, and nothing is made anew."""
 
-import pytest
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
-from facade.bus.kafka import topics
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource, NewTopic
+from typer.testing import CliRunner
+
+from facade.bus.kafka import inspection, topics
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic
-from facade.config import Settings
+from facade.cli.app import app
+from facade.config import Settings, load_settings
+from facade.errors import BusError, ConfigError
 from facade.icd.load import load
 
 ICD = load()
@@ -13,15 +22,90 @@ ICD = load()
 
 def test_each_difference_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
-        name: FoundTopic(partitions=topic.partitions, settings=topics.broker_settings(topic))
+        name: FoundTopic(
+            partitions=topic.partitions,
+            replicas=3,
+            settings={**topics.broker_settings(topic), "min.insync.replicas": "2"},
+        )
         for name, topic in ICD.topics.items()
     }
     monkeypatch.setattr(topics, "inspect_topics", lambda connection, names: found)
     connection = Connection(Settings(prefix="t.", bootstrap="127.0.0.1:1"))
-    assert topics.create_topics(connection, ICD.topics) == []
+    assert topics.create_topics(connection, ICD.topics, replicas=3) == []
     wanted = topics.broker_settings(ICD.topics["state"])
-    found["state"] = FoundTopic(partitions=99, settings={**wanted, "cleanup.policy": "delete"})
-    assert topics.create_topics(connection, ICD.topics) == [
+    changed = {**wanted, "cleanup.policy": "delete", "min.insync.replicas": "1"}
+    found["state"] = FoundTopic(partitions=99, replicas=1, settings=changed)
+    assert topics.create_topics(connection, ICD.topics, replicas=3) == [
         f"t.state: partitions: ICD says {ICD.topics['state'].partitions}, broker has 99",
+        "t.state: replicas: deployment says 3, broker has 1",
+        "t.state: min.insync.replicas: deployment says 2, broker has 1",
         "t.state: cleanup.policy: ICD says compact, broker has delete",
     ]
+
+
+class Admin:
+    """Plays a cluster of one broker with the topic `alerts`, on which one partition has fewer replicas."""
+
+    made: ClassVar[list[NewTopic]] = []
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        pass
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        partitions = {number: SimpleNamespace(replicas=[1, 2, 3][: 3 - number]) for number in range(2)}
+        return SimpleNamespace(topics={"t.alerts": SimpleNamespace(partitions=partitions)})
+
+    def describe_configs(self, resources: list[ConfigResource]) -> dict[ConfigResource, Future[dict[str, Any]]]:
+        return {resource: done({}) for resource in resources}
+
+    def create_topics(self, wanted: list[NewTopic], operation_timeout: float) -> dict[str, Future[None]]:
+        self.made.extend(wanted)
+        few = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker(s) are registered.")
+        return {one.topic: done(KafkaException(few) if one.replication_factor > 1 else None) for one in wanted}
+
+
+def done(outcome: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+    return future
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Admin]:
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(inspection, "AdminClient", Admin)
+    monkeypatch.setattr(Admin, "made", [])
+    monkeypatch.setenv("SDP_TOPIC_PREFIX", "t.")
+    monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)
+    monkeypatch.delenv("SDP_TOPIC_REPLICAS", raising=False)
+    return Admin
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "replicas", "confirm"),
+    [([], "", 1, "1"), ([], "2", 2, "1"), ([], "3", 3, "2"), (["--replicas", "4"], "3", 4, "3")],
+)
+def test_replicas_are_the_options_or_the_settings_and_all_but_one_must_confirm(
+    cluster: type[Admin], given: list[str], setting: str, replicas: int, confirm: str
+) -> None:
+    CliRunner().invoke(app, ["topics", "create", *given], env={"SDP_TOPIC_REPLICAS": setting or None})
+    assert {one.topic for one in cluster.made} == {f"t.{name}" for name in ICD.topics} - {"t.alerts"}
+    assert {one.replication_factor for one in cluster.made} == {replicas}
+    assert {one.config["min.insync.replicas"] for one in cluster.made} == {confirm}
+
+
+def test_fewer_brokers_than_replicas_are_refused_in_words(cluster: type[Admin]) -> None:
+    with pytest.raises(BusError, match=r"expected 3 brokers.*only 1 broker.*--replicas or SDP_TOPIC_REPLICAS"):
+        topics.create_topics(Connection(Settings(prefix="t.")), ICD.topics, replicas=3)
+
+
+def test_a_topic_has_as_many_replicas_as_its_poorest_partition(cluster: type[Admin]) -> None:
+    assert inspection.inspect_topics(Connection(Settings(prefix="t.")), ["alerts"])["alerts"].replicas == 2
+
+
+def test_replicas_below_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"SDP_TOPIC_REPLICAS.*topic_replicas: expected at least 1, got 0"):
+        load_settings({"SDP_TOPIC_REPLICAS": "0"})

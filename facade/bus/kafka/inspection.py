@@ -22,6 +22,8 @@ class FoundTopic:
     """A topic as the brokers have it."""
 
     partitions: int
+    replicas: int
+    """Of the partition that has the fewest."""
     settings: dict[str, str]
     """By Kafka's names."""
 
@@ -43,8 +45,11 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
         found = {}
         for resource, future in futures.items():
             settings = {key: entry.value for key, entry in future.result(timeout=_BROKER_WAIT).items()}
-            partitions = len(existing[resource.name].partitions)
-            found[connection.name(resource.name)] = FoundTopic(partitions=partitions, settings=settings)
+            partitions = existing[resource.name].partitions
+            replicas = min((len(one.replicas) for one in partitions.values()), default=0)
+            found[connection.name(resource.name)] = FoundTopic(
+                partitions=len(partitions), replicas=replicas, settings=settings
+            )
         return found
     except KafkaException as error:
         raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {error.args[0]}") from error

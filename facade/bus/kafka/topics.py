@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.bus.kafka.connection import Connection
@@ -13,25 +13,31 @@ from facade.icd.model import Topic
 
 _BROKER_WAIT = 10.0
 """Longest wait for an answer of the broker [s]."""
+_MIN_INSYNC = "min.insync.replicas"
 
 
 def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas: int = 1) -> list[str]:
     """Create the topics that are missing.
 
+    Parameters
+    ----------
+    replicas
+        Brokers that are to have each topic; all but one of them must confirm a record, see `min.insync.replicas`.
+
     Returns
     -------
     list of str
-        How existing topics differ from the ICD, one line each; empty when all is well.
+        How existing topics differ from the ICD and from `replicas`, one line each; empty when all is well.
 
     Raises
     ------
     BusError
-        The broker does not answer or refuses.
+        The broker does not answer or refuses, or there are fewer brokers than replicas.
     """
     # Those that are made now are as the ICD says, and the broker may not know them everywhere yet.
     found = inspect_topics(connection, topics)
     missing = [
-        NewTopic(connection.topic(name), topic.partitions, replicas, config=broker_settings(topic))
+        NewTopic(connection.topic(name), topic.partitions, replicas, config=_all_settings(topic, replicas))
         for name, topic in topics.items()
         if name not in found
     ]
@@ -41,8 +47,14 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         for future in futures.values():
             future.result()
     except KafkaException as error:
-        raise BusError(f"topics cannot be created at {connection.bootstrap}: {error.args[0]}") from error
-    return [f"{connection.topic(name)}: {text}" for name in found for text in _differences(topics[name], found[name])]
+        raise BusError(
+            f"topics cannot be created at {connection.bootstrap}: {_why(error.args[0], replicas)}"
+        ) from error
+    return [
+        f"{connection.topic(name)}: {text}"
+        for name in found
+        for text in _differences(topics[name], found[name], replicas)
+    ]
 
 
 def delete_topics(connection: Connection) -> int:
@@ -80,9 +92,27 @@ def broker_settings(topic: Topic) -> dict[str, str]:
     return {**settings, **topic.config}
 
 
-def _differences(wanted: Topic, found: FoundTopic) -> Iterator[str]:
+def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
+    """Give what the ICD implies, and how many replicas must confirm: that is the deployment's to say."""
+    return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
+
+
+def _why(error: KafkaError, replicas: int) -> str:
+    if error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
+        return str(error)
+    return (
+        f"expected {replicas} brokers for {replicas} replicas of each topic, got fewer ({error.str()});"
+        " start more brokers, or ask for fewer replicas with --replicas or SDP_TOPIC_REPLICAS"
+    )
+
+
+def _differences(wanted: Topic, found: FoundTopic, replicas: int) -> Iterator[str]:
     if found.partitions != wanted.partitions:
         yield f"partitions: ICD says {wanted.partitions}, broker has {found.partitions}"
-    for key, value in broker_settings(wanted).items():
+    if found.replicas != replicas:
+        yield f"replicas: deployment says {replicas}, broker has {found.replicas}"
+    by_icd = broker_settings(wanted)
+    for key, value in _all_settings(wanted, replicas).items():
         if found.settings.get(key) != value:
-            yield f"{key}: ICD says {value}, broker has {found.settings.get(key)}"
+            who = "ICD" if key in by_icd else "deployment"
+            yield f"{key}: {who} says {value}, broker has {found.settings.get(key)}"
