@@ -47,6 +47,7 @@ class AccountTotals(msgspec.Struct):
     behind: Natural = 0
     reasons: dict[str, Positive] = {}
     last_error: str = ""
+    last_error_at: Natural = 0
 
 
 class StreamAccount:
@@ -59,6 +60,7 @@ class StreamAccount:
         "high_watermark",
         "in_flight",
         "last_error",
+        "last_error_at",
         "late",
         "offset_from",
         "offset_to",
@@ -76,6 +78,8 @@ class StreamAccount:
         self.in_flight = 0
         self.reasons: Counter[str] = Counter()
         self.last_error = ""
+        self.last_error_at = 0
+        """When that was [Unix us]; 0: not known."""
         self.behind = 0
         """Records on the topic that were not taken when this was last looked at."""
         self.offset_from = -1
@@ -100,11 +104,11 @@ class StreamAccount:
         self.suppressed += 1
         self.reasons[reason] += 1
 
-    def dead_letter(self, reason: str, detail: str) -> None:
-        """Count one record that could not be used."""
+    def dead_letter(self, reason: str, detail: str, at_us: int = 0) -> None:
+        """Count one record that could not be used; `at_us`: when that was found [Unix us]."""
         self.dead_lettered += 1
         self.reasons[reason] += 1
-        self.last_error = f"{reason}: {detail}"[:500]
+        self.last_error, self.last_error_at = f"{reason}: {detail}"[:500], at_us
 
     def add(self, other: "StreamAccount | AccountEntry") -> None:
         """Add what became of further records; what is in flight is not added up."""
@@ -114,7 +118,10 @@ class StreamAccount:
         self.suppressed += other.suppressed
         self.dead_lettered += other.dead_lettered
         self.reasons.update(other.reasons)
-        self.last_error = other.last_error or self.last_error
+        # An entry has no errors but those of the time at which it was written.
+        at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
+        if other.last_error and at_us >= self.last_error_at:
+            self.last_error, self.last_error_at = other.last_error, at_us
         if other.offset_to >= 0:
             self.offset_to = other.offset_to
         if other.high_watermark >= 0:

@@ -184,12 +184,17 @@ def _figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
 
 
 def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
-    """Give the newest error of the connection, else the newest of a stream."""
+    """Give the newest error of all, of the connection or of a stream: when, where, what."""
+    errors = [
+        (stream.account.last_error_at, name, stream.account.last_error)
+        for name, stream in streams.items()
+        if stream.account.last_error
+    ]
     if health.last_error:
-        at = datetime.fromtimestamp(health.last_error_at, UTC).isoformat(timespec="seconds")
-        return f"{at} bus: {health.last_error}"
-    for name, stream in streams.items():
-        if stream.account.last_error:
-            at = datetime.fromtimestamp(stream.heard, UTC).isoformat(timespec="seconds")
-            return f"{at} {name}: {stream.account.last_error}"
-    return ""
+        errors.append((round(health.last_error_at * 1e6), "bus", health.last_error))
+    if not errors:
+        return ""
+    at_us, where, what = max(errors, key=lambda error: error[0])
+    # A snapshot of an older release does not say when.
+    when = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else "(time not known)"
+    return f"{when} {where}: {what}"

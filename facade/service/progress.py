@@ -4,6 +4,7 @@ import logging
 from collections import deque
 
 from facade.bus.port import Record
+from facade.clock import Clock
 from facade.counters import StreamAccount
 from facade.flow import Flow, LastReadings
 from facade.service import snapshots
@@ -21,12 +22,13 @@ class Progress:
         How far back records are given again after a restart, to rebuild windows [s].
     """
 
-    def __init__(self, flow: Flow, *, keep: float) -> None:
+    def __init__(self, flow: Flow, *, keep: float, clock: Clock) -> None:
         self.flow = flow
         self.account = StreamAccount()
         self.next: dict[int, int] = {}
         """Next offset to count, by partition."""
         self._keep = keep
+        self._clock = clock
         self._past: deque[tuple[float, dict[int, int]]] = deque()
         """Earlier values of `next` with their time [monotonic s], oldest first."""
 
@@ -49,7 +51,9 @@ class Progress:
             self.account.suppress(why[1:])
         else:
             reason, _, detail = why.partition(": ")
-            self.account.dead_letter(reason, detail)
+            # The record's own time, as a topic that is read anew at each start brings old errors again.
+            at_us = min(max(record.timestamp_us, 0), round(self._clock.now() * 1e6))
+            self.account.dead_letter(reason, detail, at_us)
             return reason, detail
         return None
 

@@ -116,7 +116,7 @@ class Pump:
         self._settlement = Settlement(effects, bus.writer()) if effects is not None else None
         self._current = False
         """Whether the newest record of the topic of `effects` has been read."""
-        self._progress = {flow.topic: Progress(flow, keep=self._rhythm.rebuild) for flow in flows}
+        self._progress = {flow.topic: Progress(flow, keep=self._rhythm.rebuild, clock=clock) for flow in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
         """Topics of which not everything has been read that stood on them at the start."""

@@ -3,6 +3,7 @@
 import itertools
 import json
 import threading
+from datetime import UTC, datetime
 
 import jsonschema
 import pytest
@@ -205,6 +206,42 @@ def test_control_shows_health_accounts_and_their_balance(deployment):
     assert sink.shown[MASTER, "healthState"].value == "UNKNOWN"
     assert sink.shown[BUS, "State"].value == "ALARM"
     assert "no Kafka broker" in sink.shown[BUS, "Status"].value
+
+
+def test_the_last_error_is_the_newest_and_keeps_its_time(deployment):
+    """Neither a further account of its stream nor a restart of who shows it makes an old error a new one."""
+
+    def shown(seconds):
+        deployment.send(seconds=seconds, servers=servers)
+        return sink.shown[BUS, "lastError"].value
+
+    def at(time):
+        return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+
+    control, sink, bus = deployment.server(CONTROL, "control")
+    servers = [opened(control)]
+    deployment.clock.sleep(0.4)  # so that a worker's commit is within the second of its error
+    assert shown(2) == ""
+    summary_at = deployment.clock.now()
+    deployment.broker.append(Record(topic="ingest.summary", key=b"0", value=b"x", partition=0))
+    first = shown(4)
+    assert first.startswith(f"{at(summary_at)} ingest.summary: ")
+    heaps_at = deployment.clock.now()
+    deployment.broker.append(Record(topic="ingest.heaps", key=b"0", value=b"x", partition=0))
+    second = shown(4)
+    assert second.startswith(f"{at(heaps_at)} ingest.heaps: not-json")
+    assert shown(20) == second
+    bus.health.last_error, bus.health.last_error_at = "gone", summary_at
+    assert shown(1) == second
+    state_at = deployment.clock.now()
+    deployment.broker.append(Record(topic="state", key=b"k", value=b"x", partition=0))
+    third = shown(4)
+    assert third.startswith(f"{at(state_at)} state: ")
+    control, sink, bus = deployment.server(CONTROL, "control")
+    servers = [opened(control)]
+    assert shown(5) == third
+    bus.health.last_error, bus.health.last_error_at = "gone", deployment.clock.now()
+    assert shown(1).endswith("+00:00 bus: gone")
 
 
 def test_a_dead_worker_is_seen_within_the_staleness_limit(deployment):
