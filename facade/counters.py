@@ -66,6 +66,7 @@ class StreamAccount:
         "offset_to",
         "reasons",
         "suppressed",
+        "uncommitted",
         "used",
     )
 
@@ -76,6 +77,8 @@ class StreamAccount:
         self.suppressed = 0
         self.dead_lettered = 0
         self.in_flight = 0
+        self.uncommitted = 0
+        """Records taken that come again if their transaction is given up; not yet `consumed`, which never goes down."""
         self.reasons: Counter[str] = Counter()
         self.last_error = ""
         self.last_error_at = 0

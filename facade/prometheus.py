@@ -17,22 +17,26 @@ class _Accounts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give one sample per stream and outcome."""
-        consumed = CounterMetricFamily("sdp_stream_consumed_records", "Records taken.", labels=["stream"])
+        consumed = CounterMetricFamily("sdp_stream_consumed_records", "Records taken for good.", labels=["stream"])
         outcomes = CounterMetricFamily(
             "sdp_stream_outcome_records", "What became of the records taken.", labels=["stream", "outcome"]
         )
         in_flight = GaugeMetricFamily("sdp_stream_in_flight_records", "Not yet accounted for.", labels=["stream"])
+        uncommitted = GaugeMetricFamily(
+            "sdp_stream_uncommitted_records", "Taken, and not yet committed: may come again.", labels=["stream"]
+        )
         reasons = CounterMetricFamily(
             "sdp_stream_unused_records", "Dead-lettered and suppressed records.", labels=["stream", "reason"]
         )
         for stream, account in self._accounts.items():
             consumed.add_metric([stream], account.consumed)
             in_flight.add_metric([stream], account.in_flight)
+            uncommitted.add_metric([stream], account.uncommitted)
             for outcome in _OUTCOMES:
                 outcomes.add_metric([stream, outcome], getattr(account, outcome))
             for reason, count in dict(account.reasons).items():
                 reasons.add_metric([stream, reason], count)
-        yield from (consumed, outcomes, in_flight, reasons)
+        yield from (consumed, outcomes, in_flight, uncommitted, reasons)
 
 
 def serve(accounts: Mapping[str, StreamAccount], port: int, address: str) -> None:

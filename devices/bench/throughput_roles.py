@@ -164,7 +164,7 @@ def worker(desk: Desk, *, group: str, slot: str, records: int, broker_pid: int, 
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
     timed = _TimedLog(log, desk, meter, gated=gated)
     work = Worker(timed, icd, desk.settings, slot=slot, clock=desk.clock)
-    while work.account.consumed < records and not (gated and timed.is_exhausted):
+    while work.account.consumed + work.account.uncommitted < records and not (gated and timed.is_exhausted):
         work.step()
     work.finish()
     if work.account.used + work.account.late < work.account.consumed:

@@ -36,7 +36,7 @@ class TransactionalWorker(ABC):
         self._log, self._topic, self._name, self._clock, self._retry = log, topic, name, clock, retry
         self._encode = msgspec.json.Encoder().encode
         self.account = StreamAccount()
-        """What this process has taken since it started: committed, or in flight."""
+        """What this process has committed since it started, and how much it has taken beyond that."""
         self._start_over()
 
     def step(self) -> None:
@@ -86,8 +86,7 @@ class TransactionalWorker(ABC):
         account = self._accounts.setdefault(run.partition, StreamAccount())
         account.take(run.first_offset, run.last_offset + 1, count, run.high_watermark)
         self._taken += count
-        self.account.consumed += count
-        self.account.in_flight += count
+        self.account.uncommitted += count
         return account
 
     def _set_aside(self, record: Record, reason: str, path: str, detail: str) -> None:
@@ -122,7 +121,6 @@ class TransactionalWorker(ABC):
         """By partition."""
         self._dead_letters: list[Record] = []
         self._taken = self._dead_bytes = 0
-        self.account.consumed -= self.account.in_flight
-        self.account.in_flight = 0
+        self.account.uncommitted = 0
         self._began = self._clock.monotonic()
         self._forget()

@@ -173,8 +173,7 @@ class Assembler:
 
     def _drop(self, partition: int) -> None:
         records = sum(table.records for table in self._under_way(partition))
-        self.account.consumed -= records
-        self.account.in_flight -= records
+        self.account.uncommitted -= records
         self._assembly.drop(partition)
         del self._shares[partition]
 
@@ -191,8 +190,7 @@ class Assembler:
         header = None if record.value is None else self._headers.read(record)
         if share.is_done(record, header):
             return
-        self.account.consumed += 1
-        self.account.in_flight += 1
+        self.account.uncommitted += 1
         if header is None:
             self._decide(record, "tombstone")
         elif isinstance(header, Refused):
@@ -209,10 +207,10 @@ class Assembler:
     def _decide(self, record: Record, fate: Refused | str) -> None:
         """Count a record that is no part of a table; a text: why it is suppressed."""
         share = self._shares[record.partition]
-        self.account.in_flight -= 1
+        self.account.uncommitted -= 1
         if share.decided_before(record):
-            self.account.consumed -= 1
             return
+        self.account.consumed += 1
         share.decide(record, fate)
         if isinstance(fate, str):
             self.account.suppress(fate)
@@ -232,7 +230,8 @@ class Assembler:
         if isinstance(summary, str):
             refused = Refused("content", "", summary)
             self._assembly.end(table.key, table.header.said, refused)
-        self.account.in_flight -= table.records
+        self.account.uncommitted -= table.records
+        self.account.consumed += table.records
         if refused is None:
             self.account.used += table.records
         else:
@@ -263,7 +262,8 @@ class Assembler:
         if refused is not None:
             header = msgspec.structs.replace(header, url=without_secrets(str(header.url)))
         share.refer(record, header, self._now_us(), refused, summary)
-        self.account.in_flight -= 1
+        self.account.uncommitted -= 1
+        self.account.consumed += 1
         if refused is None:
             self.account.used += 1
         else:

@@ -1,5 +1,6 @@
 """The worker on a log in memory: every record in exactly one place, whatever goes wrong around it."""
 
+import itertools
 import json
 import random
 from collections import Counter, defaultdict
@@ -8,6 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from facade import metrics
 from facade.bus.dead_letters import dead_letter, original
 from facade.bus.memory import MemoryBroker, MemoryTransactionalLog
 from facade.bus.port import Aborted, Record
@@ -190,7 +192,41 @@ def test_the_account_of_the_process_balances_at_every_step(broker):
     for _ in range(30):
         one.step()
         assert one.account.balance == 0
-    assert one.account.consumed == 53
+    assert one.account.consumed + one.account.uncommitted == 53
+
+
+def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypatch):
+    """Prometheus would take it for a restart; what is not committed is a gauge of its own."""
+
+    def exported():
+        samples = [sample for metric in registries[0].collect() for sample in metric.samples]
+        counts = {(s.name, s.labels.get("outcome")): s.value for s in samples if s.name.endswith("_total")}
+        (open_now,) = (s.value for s in samples if s.name == "sdp_stream_uncommitted_records")
+        return counts, open_now
+
+    def fault():
+        if next(faults):
+            raise Aborted("played")
+
+    registries, faults = [], itertools.cycle([False, True])
+    one = worker(broker, fault, batch=5, retry=0.01)
+    monkeypatch.setenv(metrics.VARIABLE, "1")
+    monkeypatch.setattr(metrics, "start_http_server", lambda *_, registry, **__: registries.append(registry))
+    metrics.serve_metrics({"ingest.heaps": one.account})
+    before, most_open = exported()[0], 0
+    for i in range(200):
+        send(broker, *encoded(heap(seq=i)))
+        one.step()
+        counts, open_now = exported()
+        assert all(counts[name] >= before[name] for name in before)
+        assert one.account.balance == 0
+        before, most_open = counts, max(most_open, open_now)
+        broker.clock.sleep(0.03)
+    work(broker, one)
+    counts, open_now = exported()
+    assert most_open > 0 == open_now
+    assert counts["sdp_stream_consumed_records_total", None] == 200
+    assert counts["sdp_stream_outcome_records_total", "used"] == 200
 
 
 def test_dead_letters_in_memory_are_bounded(broker):
@@ -199,5 +235,5 @@ def test_dead_letters_in_memory_are_bounded(broker):
     one = worker(broker, batch=5, limit_bytes=10_000, interval=100.0)
     for _ in range(10):
         one.step()
-        assert one.account.in_flight <= 10
+        assert one.account.uncommitted <= 10
     assert one.account.dead_lettered == 50
