@@ -93,6 +93,24 @@ def test_a_straggler_corrects_a_window_that_is_kept():
     assert shown(ledger, BASE + 1.2)["heapRate"].value == 15.0
 
 
+@pytest.mark.parametrize("class_name", ["SdpIngestNode", "SdpMaster"])
+def test_the_description_of_late_records_names_every_other_value_that_they_change(class_name):
+    """A late record that fills a hole, and one that comes a second time."""
+    ledger, view = (
+        (node_ledger(), shown) if class_name == "SdpIngestNode" else (all_ledger([0]), lambda *args: over_all(*args))
+    )
+    for window, first in ((0, 4), (1, 14)):
+        ledger.fold(summary(0, window, first=first), BASE + window)
+    before = view(ledger, BASE + 2)
+    for _ in range(2):
+        ledger.fold(summary(0, 0, 2, first=0, late=True), BASE + 2)
+    after = view(ledger, BASE + 2)
+    changed = {name for name, reading in after.items() if reading.value != before[name].value} - {"heapsLate"}
+    (late,) = (one for one in ICD.classes[class_name].attributes if one.name == "heapsLate")
+    assert changed == {"heapsMissing", "heapsDuplicated"}
+    assert changed == {one.name for one in ICD.classes[class_name].attributes if one.name in late.description}
+
+
 def test_late_records_are_counted_and_in_no_value():
     ledger = node_ledger()
     ledger.fold(summary(0, 1), BASE + 1)
