@@ -20,6 +20,8 @@ class Condition:
     """Ingest nodes with heaps in the newest window."""
     silent_controllers: tuple[str, ...]
     """What is to be said of controllers that should not be silent."""
+    uncontrolled: tuple[str, ...]
+    """Devices that take commands and of which no controller was heard."""
     unbalanced: tuple[str, ...]
     """Streams whose account does not balance."""
     lagging: tuple[tuple[str, int], ...]
@@ -40,6 +42,9 @@ def judge_health(condition: Condition) -> tuple[str, tuple[str, ...]]:
     if silent:
         degraded.append(f"{len(silent)} of {len(condition.expected)} ingest nodes silent: {_in_words(silent)}")
     degraded += condition.silent_controllers
+    degraded += [
+        f"no controller of {device} was heard of: nobody executes its commands" for device in condition.uncontrolled
+    ]
     degraded += [f"{name} lags by {lag} records" for name, lag in condition.lagging]
     if failed:
         return FAILED, (*failed, *degraded)

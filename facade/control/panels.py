@@ -27,6 +27,8 @@ class Sources:
     """Whether the settings that were made before the start have been read."""
     silences: Callable[[float], list[str]]
     """Says which controllers are silent at a time [Unix s]."""
+    uncontrolled: Callable[[], tuple[str, ...]]
+    """Devices that take commands and of which no controller was heard, once that can be known."""
     expected: frozenset[int]
     """Ingest nodes of the deployment."""
     reporting: Callable[[], frozenset[int]]
@@ -103,6 +105,7 @@ class MasterPanel:
             expected=sources.expected,
             reporting=reporting,
             silent_controllers=tuple(sources.silences(now)),
+            uncontrolled=sources.uncontrolled(),
             unbalanced=tuple(name for name, stream in streams.items() if stream.account.balance),
             lagging=tuple(
                 (stream, streams[stream].lag)

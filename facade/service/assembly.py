@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.commands.messages import HEARTBEATS
 from facade.commands.rules import OBS_STATE
 from facade.config import Settings
 from facade.device_state import TOPIC as STATES
@@ -254,6 +255,7 @@ class _Parts:
             states=self.states,
             states_known=lambda: self._has_read(STATES),
             silences=lambda now: silences(components, now),
+            uncontrolled=lambda: self._uncontrolled(master, components),
             expected=frozenset(range(settings.nodes)),
             reporting=lambda: everything.reporting,
         )
@@ -265,6 +267,11 @@ class _Parts:
             self.panels.append(self._master)
             faults = Faults(lambda: self._master.condition, sources.streams)
             self._tell(faults.find, is_fault, STATES, workers.topic, readers.topic)
+
+    def _uncontrolled(self, master: str, components: "Components") -> tuple[str, ...]:
+        """Give the master if no controller of it is known; one that has fallen silent is, and is told of as such."""
+        heard = any(master in beat.devices for beat, _ in components.newest.values())
+        return () if heard or not self._has_read(HEARTBEATS) else (master,)
 
     def _master_state(self) -> str:
         return self._master.state

@@ -128,6 +128,7 @@ def test_health_does_not_flap_at_a_restart(deploy: Deploy) -> None:
     deployment = deploy(nodes=2)
     servers = deployment.serve()
     deployment.worker()
+    deployment.controller()
     simulation = deployment.simulate("--rate", 500)
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, 15.0, "all is well")
     until(lambda: str(deployment.proxy(BUS).state()) == "ON", 5.0, "all is well")

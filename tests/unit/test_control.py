@@ -21,6 +21,7 @@ GOOD = Condition(
     expected=frozenset(range(4)),
     reporting=frozenset(range(4)),
     silent_controllers=(),
+    uncontrolled=(),
     unbalanced=(),
     lagging=(),
 )
@@ -35,6 +36,7 @@ GOOD = Condition(
         ({"reporting": frozenset({0, 2, 3})}, "DEGRADED", "1 of 4 ingest nodes silent: 1"),
         ({"reporting": frozenset()}, "DEGRADED", "4 of 4 ingest nodes silent: 0, 1, 2, 3"),
         ({"silent_controllers": ("controller a is silent",)}, "DEGRADED", "controller a is silent"),
+        ({"uncontrolled": ("mid-sdp/control/0",)}, "DEGRADED", "no controller of mid-sdp/control/0 was heard of"),
         ({"unbalanced": ("ingest.heaps",)}, "FAILED", "account of ingest.heaps does not balance"),
         ({"lagging": (("ingest.heaps", 5),)}, "DEGRADED", "ingest.heaps lags by 5 records"),
         ({"workers_alive": 0, "reporting": frozenset()}, "FAILED", "no aggregate worker alive"),

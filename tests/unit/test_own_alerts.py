@@ -161,6 +161,7 @@ GOOD = {
     "expected": frozenset({0, 1}),
     "reporting": frozenset({0, 1}),
     "silent_controllers": (),
+    "uncontrolled": (),
     "unbalanced": (),
     "lagging": (),
 }
@@ -175,6 +176,7 @@ GOOD = {
         ({"reporting": frozenset({1})}, {("streamSilent", "ingest/0000")}),
         ({"reporting": frozenset()}, set()),
         ({"silent_controllers": ("controller a is silent",)}, {("controllerSilent", "sdp-facade")}),
+        ({"uncontrolled": ("mid-sdp/control/0",)}, set()),
         ({"unbalanced": ("ingest.heaps",)}, {("streamUnbalanced", "sdp-facade/ingest.heaps")}),
         ({"lagging": (("ingest.heaps", 5),)}, {("streamLagging", "sdp-facade/ingest.heaps")}),
     ],

@@ -11,6 +11,7 @@ import pytest
 from facade.bus.memory import MemoryBroker, MemoryBus, MemoryTransactionalLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
+from facade.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.config import Settings
 from facade.device_state import StateMessage, state_record
 from facade.errors import BusError, ConfigError
@@ -75,6 +76,12 @@ class Deployment:
                 value = encoded(heap(node=node, seq=seq, at=at))[0]
                 self.broker.append(Record(topic="ingest.heaps", key=b"%d" % node, value=value, partition=node))
             self.idle(1 / rate, servers)
+
+    def beat(self):
+        """Let a controller of the master say that it lives."""
+        time = round(self.clock.now() * 1e6)
+        beat = HeartbeatMessage(component="c", incarnation="1", devices=(MASTER,), time=time, interval=1.0)
+        self.broker.append(heartbeat_record(beat))
 
     def idle(self, seconds, servers=()):
         until = self.clock.now() + seconds - 1e-6
@@ -192,7 +199,12 @@ def test_control_shows_health_accounts_and_their_balance(deployment):
     ingest, _, _ = deployment.server(NODES, "ingest-00")
     control, sink, bus = deployment.server(CONTROL, "control")
     servers = [opened(ingest), opened(control)]
-    deployment.send(seconds=6, servers=servers)
+    deployment.send(seconds=3, servers=servers)
+    assert sink.shown[MASTER, "healthState"].value == "DEGRADED"
+    assert sink.shown[MASTER, "healthInfo"].value[-1].startswith(f"no controller of {MASTER} was heard of")
+    for _ in range(3):
+        deployment.beat()
+        deployment.send(seconds=1, servers=servers)
     assert sink.shown[MASTER, "healthState"].value == "OK"
     assert sink.shown[MASTER, "nodesReporting"].value == 2
     assert sink.shown[MASTER, "heapRate"].value == 20.0
