@@ -1,9 +1,12 @@
 """Health, modes, accounts and settings: small pure rules, by tables."""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
+import facade
 from facade.admin_mode import allowed
 from facade.config import Settings, load_settings
 from facade.control.accounts import RateMeter
@@ -133,3 +136,12 @@ def test_secrets_are_in_no_text():
     """Design rule 14."""
     settings = Settings(kafka={"sasl.password": "hunter2"})
     assert "hunter2" not in f"{settings!r} {settings}"
+
+
+def test_the_description_of_the_reasons_says_which_are_those_of_suppressed_records():
+    """Those by which the flows of device servers and the workers suppress, as they stand in the code."""
+    sources = [file.read_text() for file in Path(facade.__file__).parent.rglob("*.py")]
+    used = {reason for text in sources for reason in re.findall(r'return "-([a-z-]+)"', text)}
+    (attribute,) = (one for one in load().classes["SdpBus"].attributes if one.name == "deadLetterReasons")
+    (listed,) = re.findall(r"Suppressed are those with the reasons ([a-z, -]+);", attribute.description)
+    assert set(re.split(", | and ", listed)) == used | {"tombstone", "duplicate"}, "the last two are the workers'"
