@@ -17,6 +17,7 @@ from facade.icd.model import Icd
 
 _DERIVATION = "how a value is made of records; whether it is right only the account of the demo shows, record by record"
 _IN_WORDS = "for people; neither Tango nor Kafka has a place for it"
+_ROLE = "who may is for the broker's access rules to say; who did does not stand in a record"
 _WINDOW = "a rule of the aggregate workers; the demo's account shows it"
 _DELAY = "shown by the tests of the alarms only: the test alert takes a condition without"
 
@@ -40,6 +41,11 @@ UNCHECKED: Mapping[str, str] = {
     "Query.description": _IN_WORDS,
     "DeviceClass.description": _IN_WORDS,
     "Topic.description": _IN_WORDS,
+    "Topic.writers": _ROLE,
+    "Topic.readers": _ROLE,
+    "Icd.roles": _ROLE,
+    "Role.description": _IN_WORDS,
+    "Role.side": _IN_WORDS,
     "Topic.qos": "how flows are kept apart inside the facade; a topic does not show it",
     "Topic.window": "see its fields",
     "Condition.response": _IN_WORDS,

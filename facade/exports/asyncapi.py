@@ -12,14 +12,13 @@ import yaml
 
 from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
-from facade.errors import IcdError
 from facade.exports.asyncapi_messages import BINDING, JSON, message_names, messages, schema_of, traced
 from facade.exports.asyncapi_parts import (
     INTRODUCTION,
-    PARTS,
     QUALITY_OF_SERVICE,
-    ROLES,
     Part,
+    Side,
+    part_of,
 )
 from facade.icd.model import Icd, Topic, Window
 
@@ -35,7 +34,7 @@ def export(icd: Icd) -> Mapping[str, str]:
     Raises
     ------
     IcdError
-        A topic that nobody is known to write, or a schema that AsyncAPI cannot express.
+        A role that nothing is said of at a topic, or a schema that AsyncAPI cannot express.
     """
     head = "# Derived from schemas/icd and schemas/messages by `sdp-facade icd export`. Do not edit.\n"
     return {_FILE: head + _as_yaml(document(icd))}
@@ -43,7 +42,6 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 def document(icd: Icd) -> Node:
     """Give the document as AsyncAPI 3.0 has it, before it is written as YAML."""
-    _require_senders(icd)
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -57,7 +55,11 @@ def document(icd: Icd) -> Node:
         "defaultContentType": JSON,
         "servers": {"kafka": _server()},
         "channels": {name: _channel(name, topic) for name, topic in icd.topics.items()},
-        "operations": {operation_id(part): _operation(icd, part) for part in PARTS if part.topic in icd.topics},
+        "operations": {
+            operation_id(role, action, name): _operation(icd, role, part_of(role, action, name))
+            for name, topic in icd.topics.items()
+            for role, action in ends(topic)
+        },
         "components": {
             "schemas": {name: schema_of(name, schema) for name, schema in icd.messages.items()},
             "messages": dict(messages(icd)),
@@ -78,17 +80,20 @@ def document(icd: Icd) -> Node:
     }
 
 
-def operation_id(part: Part) -> str:
+def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
+    """Give who takes part in a topic, and on which side of it."""
+    yield from ((role, "send") for role in topic.writers)
+    yield from ((role, "receive") for role in topic.readers)
+
+
+def operation_id(role: str, action: Side, topic: str) -> str:
     """Give the id of an operation, such as ``controllerReceivesCommandAcks``."""
-    topic = "".join(word.capitalize() for word in part.topic.replace(".", "-").split("-"))
-    return f"{part.who}{part.action.capitalize()}s{topic}"
+    first, rest = role[0], _joined(role)[1:]
+    return f"{first}{rest}{action.capitalize()}s{_joined(topic)}"
 
 
-def _require_senders(icd: Icd) -> None:
-    sent = {part.topic for part in PARTS if part.action == "send"}
-    if orphans := [name for name in icd.topics if name not in sent]:
-        what = f"topics: expected of each one who sends to it, got none for {', '.join(orphans)}"
-        raise IcdError(f"{what}; add them to facade.exports.asyncapi_parts")
+def _joined(name: str) -> str:
+    return "".join(word.capitalize() for word in name.replace(".", "-").split("-"))
 
 
 def _server() -> Node:
@@ -163,14 +168,14 @@ def _setting(key: str, text: str) -> Any:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _operation(icd: Icd, part: Part) -> Node:
-    side, about = ROLES[part.who]
+def _operation(icd: Icd, name: str, part: Part) -> Node:
+    role = icd.roles[name]
     names = part.messages or message_names(part.topic, icd.topics[part.topic])
     found: Node = {
         "action": part.action,
         "channel": {"$ref": f"#/channels/{part.topic}"},
         "summary": part.what,
-        "tags": [{"name": side}, {"name": part.who, "description": about}],
+        "tags": [{"name": role.side}, {"name": name, "description": role.description}],
         "messages": [{"$ref": f"#/channels/{part.topic}/messages/{name}"} for name in names],
     }
     if part.reply:

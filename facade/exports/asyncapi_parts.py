@@ -1,17 +1,21 @@
-"""Who takes part in the bus, and what they are told: the words of the AsyncAPI document that are not in the ICD."""
+"""What those who take part in the bus are told: the words of the AsyncAPI document that are not in the ICD."""
 
 from typing import Any, Literal, NamedTuple
 
+from facade.errors import IcdError
+
+Side = Literal["send", "receive"]
+
 
 class Part(NamedTuple):
-    """One operation: what somebody sends to a topic, or receives from it."""
+    """What it means to send to a topic, or to receive from it; who does so says the ICD."""
 
-    who: str
-    """Role, in lower camel case."""
-    action: Literal["send", "receive"]
+    action: Side
     topic: str
     what: str
     """What it is for, in one sentence or two."""
+    who: tuple[str, ...] = ()
+    """Roles of which it is said; none: all that no other entry names."""
     messages: tuple[str, ...] = ()
     """Those of the topic that are meant; none: all."""
     group: str = ""
@@ -20,72 +24,106 @@ class Part(NamedTuple):
     """Topic on which the answer to what is sent comes."""
 
 
-ROLES: dict[str, tuple[str, str]] = {
-    "ingestNode": ("SDP", "A process that receives visibilities from the correlator."),
-    "controller": ("SDP", "A process that executes the commands of some Tango devices and reports their state."),
-    "alertSource": ("SDP", "Anything that has to tell an operator something."),
-    "calibrationPipeline": ("SDP", "A process that makes calibration tables."),
-    "qualityPipeline": ("SDP", "A process that computes quality metrics."),
-    "aggregateWorker": ("facade", "Reduces heap notifications to one record per node and second."),
-    "alertIntake": ("facade", "Takes alert packets apart: the alert goes on, the attachments stay."),
-    "tableAssembler": ("facade", "Puts tables together and announces each once it is whole."),
-    "deviceServer": ("facade", "Tango device server: shows to Tango what is on the bus, and takes commands from TM."),
-}
-"""By role: on which side it is, and what it does."""
-
 PARTS: tuple[Part, ...] = (
-    Part("ingestNode", "send", "ingest.heaps", "Tell what became of each heap."),
-    Part("aggregateWorker", "receive", "ingest.heaps", "Take heap notifications to reduce them.", group="aggregate"),
-    Part("aggregateWorker", "send", "ingest.summary", "Write the partial aggregates of a transaction."),
-    Part("deviceServer", "receive", "ingest.summary", "Merge the partial aggregates (read committed)."),
-    Part("aggregateWorker", "send", "accounts", "Account for the records of a transaction."),
-    Part("alertIntake", "send", "accounts", "Account for the packets of a transaction."),
-    Part("tableAssembler", "send", "accounts", "Account for the segments of a transaction."),
-    Part("deviceServer", "receive", "accounts", "Show what became of the records of each stream (read committed)."),
-    Part("deviceServer", "send", "snapshots", "Write down what is merged, for the next start."),
-    Part("deviceServer", "receive", "snapshots", "Begin where the last life ended."),
-    Part("controller", "send", "state", "Report each change of a device's state, and the state after each command."),
-    Part("controller", "receive", "state", "Know what was last reported: after a restart it is the only memory of it."),
-    Part("deviceServer", "send", "state", "Keep what operators set on devices (adminMode)."),
-    Part("deviceServer", "receive", "state", "Show the state of the devices."),
-    Part("deviceServer", "send", "commands", "Hand a command of TM over.", reply="command-acks"),
+    Part("send", "ingest.heaps", "Tell what became of each heap."),
+    Part("receive", "ingest.heaps", "Take heap notifications to reduce them.", group="aggregate"),
+    Part("send", "ingest.summary", "Write the partial aggregates of a transaction."),
+    Part("receive", "ingest.summary", "Merge the partial aggregates (read committed)."),
+    Part("send", "accounts", "Account for the records that were taken, in the same transaction where there is one."),
+    Part("receive", "accounts", "Show what became of the records of each stream (read committed)."),
+    Part("send", "snapshots", "Write down what is merged, for the next start."),
+    Part("receive", "snapshots", "Begin where the last life ended."),
     Part(
-        "controller",
+        "receive",
+        "snapshots",
+        "Begin where the last life ended, and show what became of the records that each device server reads.",
+        who=("control",),
+    ),
+    Part(
+        "send",
+        "state",
+        "Report each change of a device's state, and the state after each command.",
+        who=("controller",),
+    ),
+    Part(
+        "receive",
+        "state",
+        "Know what was last reported: after a restart it is the only memory of it.",
+        who=("controller",),
+    ),
+    Part("send", "state", "Keep what operators set on devices (adminMode)."),
+    Part("receive", "state", "Show the state of the devices."),
+    Part("send", "commands", "Hand a command of TM over.", reply="command-acks"),
+    Part(
         "receive",
         "commands",
         "Execute the commands of your devices; leave those of other devices alone. Commits are made by hand, after the "
         "acknowledgement. The group is your own to name, with the deployment's prefix before it.",
+        who=("controller",),
         reply="command-acks",
     ),
-    Part("deviceServer", "receive", "commands", "Answer GetCommand and GetCommandHistory, also after a restart."),
-    Part("controller", "send", "command-acks", "Say what becomes of each command: ACCEPTED first, the outcome last."),
-    Part("controller", "receive", "command-acks", "Know what has been executed already; read to its end at the start."),
-    Part("deviceServer", "send", "command-acks", "Give a command up: TIMED_OUT, UNDELIVERED."),
-    Part("deviceServer", "receive", "command-acks", "Show how each command goes and ends."),
-    Part("controller", "send", "heartbeats", "Say each second that you live."),
-    Part("deviceServer", "send", "heartbeats", "Say that commands are taken here."),
-    Part("deviceServer", "receive", "heartbeats", "See controllers come and go, and other servers of the same name."),
-    Part("alertSource", "send", "alerts", "Raise and clear alerts.", messages=("alert",)),
-    Part("alertIntake", "send", "alerts", "Raise the alert of a packet.", messages=("alert",)),
-    Part("deviceServer", "send", "alerts", "Write down what operators do, and raise the facade's own alerts."),
-    Part("deviceServer", "receive", "alerts", "Send each alert as an event, and keep the state of the alarms."),
-    Part("alertSource", "send", "alert-packets", "Raise and clear alerts that have attachments."),
-    Part("alertIntake", "receive", "alert-packets", "Take packets apart.", group="alerts-intake"),
-    Part("deviceServer", "send", "alert-state", "Keep the state of each alarm for the next start."),
-    Part("deviceServer", "receive", "alert-state", "Know all alarms after a restart."),
-    Part("calibrationPipeline", "send", "calibration", "Send a table in segments, or a reference to it."),
-    Part("tableAssembler", "receive", "calibration", "Put tables together.", group="tables-assemble"),
-    Part("tableAssembler", "send", "tables", "Announce what is complete, under way or has failed."),
-    Part("deviceServer", "receive", "tables", "Show the newest table of each product."),
-    Part("qualityPipeline", "send", "quality", "Send the newest array of each metric."),
-    Part("deviceServer", "receive", "quality", "Show the metrics of each subarray."),
-    Part("aggregateWorker", "send", "dead-letters", "Set aside what cannot be used."),
-    Part("alertIntake", "send", "dead-letters", "Set aside what cannot be used."),
-    Part("tableAssembler", "send", "dead-letters", "Set aside what cannot be used."),
-    Part("controller", "send", "dead-letters", "Set aside what cannot be used, and go on."),
-    Part("deviceServer", "send", "dead-letters", "Set aside what cannot be used."),
+    Part("receive", "commands", "Answer GetCommand and GetCommandHistory, also after a restart."),
+    Part(
+        "send",
+        "command-acks",
+        "Say what becomes of each command: ACCEPTED first, the outcome last.",
+        who=("controller",),
+    ),
+    Part(
+        "receive",
+        "command-acks",
+        "Know what has been executed already; read to its end at the start.",
+        who=("controller",),
+    ),
+    Part("send", "command-acks", "Give a command up: TIMED_OUT, UNDELIVERED."),
+    Part("receive", "command-acks", "Show how each command goes and ends."),
+    Part("send", "heartbeats", "Say each second that you live.", who=("controller",)),
+    Part("send", "heartbeats", "Say that commands are taken here."),
+    Part("receive", "heartbeats", "See controllers come and go, and other servers of the same name."),
+    Part("send", "alerts", "Raise and clear alerts.", who=("alert-source",), messages=("alert",)),
+    Part("send", "alerts", "Raise the alert of a packet.", who=("alerts-intake",), messages=("alert",)),
+    Part("send", "alerts", "Write down what operators do about alerts.", who=("alerts",), messages=("alert-action",)),
+    Part("send", "alerts", "Raise and clear the facade's own alerts.", messages=("alert",)),
+    Part("receive", "alerts", "Send each alert as an event, and keep the state of the alarms."),
+    Part("send", "alert-packets", "Raise and clear alerts that have attachments."),
+    Part("receive", "alert-packets", "Take packets apart.", who=("alerts-intake",), group="alerts-intake"),
+    Part("receive", "alert-packets", "Fetch the attachments of an alert."),
+    Part("send", "alert-state", "Keep the state of each alarm for the next start."),
+    Part("receive", "alert-state", "Know all alarms after a restart.", who=("alerts",)),
+    Part("receive", "alert-state", "Know after a restart which alerts of your own are raised."),
+    Part("send", "calibration", "Send a table in segments, or a reference to it."),
+    Part("receive", "calibration", "Put tables together.", who=("tables-assemble",), group="tables-assemble"),
+    Part("receive", "calibration", "Give the bytes of a table that is announced as complete."),
+    Part("send", "tables", "Announce what is complete, under way or has failed."),
+    Part("receive", "tables", "Know after a restart what has been announced.", who=("tables-assemble",)),
+    Part("receive", "tables", "Learn what became of your tables.", who=("calibration-pipeline",)),
+    Part("receive", "tables", "Show the newest table of each product."),
+    Part("send", "quality", "Send the newest array of each metric."),
+    Part("receive", "quality", "Show the metrics of each subarray."),
+    Part("send", "dead-letters", "Set aside what cannot be used, and go on."),
+    Part("receive", "dead-letters", "Look up what could not be used, and why."),
 )
-"""Who sends what and who receives it. Each topic of the ICD has somebody who sends."""
+"""What is said of each end of each topic of the ICD."""
+
+
+def part_of(role: str, action: Side, topic: str) -> Part:
+    """Give what is said of a role at a topic.
+
+    Raises
+    ------
+    IcdError
+        Nothing is.
+    """
+    found = [part for part in PARTS if (part.action, part.topic) == (action, topic)]
+    for part in found:
+        if role in part.who:
+            return part
+    for part in found:
+        if not part.who:
+            return part
+    what = f"expected what it means for {role} to {action}, got nothing"
+    raise IcdError(f"topics[{topic}]: {what}; add it to facade.exports.asyncapi_parts")
+
 
 QUALITY_OF_SERVICE: dict[str, str] = {
     "bulk": "Bulk: many or large records. It may wait while others of its kind pass; it never delays another class.",
@@ -121,8 +159,9 @@ and reads them takes part, in any language.
 - Everything else is the facade's own. You may read it, and should not write it.
 - Your records that could not be used are on `dead-letters`, whole, with the reason in headers. Look there first.
 
-The operations say it for each part: their tags name the side (SDP or facade) and the role. For how to do it well, such
-as what a controller owes after a crash, see docs/how-to.
+The operations say it for each role: their tags name the side (SDP or facade) and the role, and whoever gives rights can
+give each role those of its operations. For how to do it well, such as what a controller owes after a crash, see
+docs/how-to.
 
 **Rules that hold for all topics**
 

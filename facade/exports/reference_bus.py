@@ -11,6 +11,10 @@ from facade.icd.words import duration_in_words
 _TOPICS = (
     "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use."
 )
+_ROLES = (
+    "Who writes and who reads each topic is said by role. How to give each role its rights, and no others, says "
+    "[Secure the bus](../how-to/secure-the-bus.md)."
+)
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
     "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Keys that are not listed are refused."
@@ -20,7 +24,7 @@ _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 def topics_page(icd: Icd) -> str:
     """Give the page of all topics."""
-    blocks = []
+    blocks = ["## Roles", paragraph(_ROLES), items(_roles(icd))]
     for name, topic in icd.topics.items():
         blocks += [f"## {code(name)}", paragraph(escaped(topic.description)), items(_topic_facts(topic))]
     return page("Topics", paragraph(_TOPICS), *blocks)
@@ -41,10 +45,21 @@ def _of(topic: Topic) -> tuple[str, ...]:
     return ((topic.message,) if topic.message else ()) + topic.also
 
 
+def _roles(icd: Icd) -> Iterator[str]:
+    for name, role in icd.roles.items():
+        whose = "of the facade" if role.side == "facade" else "of SDP"
+        yield f"{code(name)} ({whose}): {escaped(role.description)}"
+
+
+def _names(roles: tuple[str, ...]) -> str:
+    return ", ".join(map(code, roles))
+
+
 def _topic_facts(topic: Topic) -> Iterator[str]:
     messages = ", ".join(link(code(name), "messages.md", name) for name in _of(topic))
     yield f"Messages: {messages}" if messages else "Messages: bytes as they came"
     yield f"Key: {escaped(topic.key)}"
+    yield f"Written by: {_names(topic.writers)}; read by: {_names(topic.readers)}"
     kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
     kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
     yield f"Keeps: {kept} (cleanup policy {topic.cleanup})"

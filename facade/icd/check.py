@@ -14,6 +14,7 @@ from facade.icd import (
     check_conditions,
     check_messages,
     check_reported,
+    check_roles,
     check_sources,
     check_topics,
 )
@@ -29,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     *check_reported.CHECKS,
     *check_commands.CHECKS,
     *check_topics.CHECKS,
+    *check_roles.CHECKS,
     *check_messages.CHECKS,
     *check_arguments.CHECKS,
     *check_conditions.CHECKS,

@@ -12,6 +12,7 @@ from facade.icd.diff_rules import (
     CLIENTS,
     CONSUMERS,
     CONTROLLERS,
+    ENGINEERS,
     OPERATORS,
     PRODUCERS,
     Difference,
@@ -24,7 +25,7 @@ from facade.icd.diff_rules import (
     fields,
 )
 from facade.icd.diff_schema import Sides, schema_differences
-from facade.icd.diff_tables import ATTRIBUTE, CLASS, COMMAND, CONDITION, QUERY, TOPIC, enum_labels
+from facade.icd.diff_tables import ATTRIBUTE, CLASS, COMMAND, CONDITION, QUERY, ROLE, TOPIC, enum_labels
 from facade.icd.fields import Schema
 from facade.icd.model import Attribute, Command, DeviceClass, Icd, Query
 from facade.icd.units import unit_of
@@ -138,6 +139,10 @@ def _topics(old: Icd, new: Icd) -> Iterator[Difference]:
         yield from about(name, entries("topics", before, after, _by(TOPIC), removed=gone, added=more))
 
 
+def _roles(old: Icd, new: Icd) -> Iterator[Difference]:
+    yield from entries("roles", old.roles, new.roles, _by(ROLE), removed=breaks(ENGINEERS), added=adds(ENGINEERS))
+
+
 def _messages(old: Icd, new: Icd) -> Iterator[Difference]:
     sides = Sides((PRODUCERS,), (CONSUMERS,))
     for name in {**old.messages, **new.messages}:
@@ -178,6 +183,7 @@ _PARTS: tuple[Callable[[Icd, Icd], Iterator[Difference]], ...] = (
     _enums,
     _conditions,
     _topics,
+    _roles,
     _messages,
     _arguments,
 )

@@ -126,11 +126,18 @@ def _window(old: Window | None, new: Window | None) -> Iterator[Change]:
             yield replace(change, what=f"{name}: {change.what}")
 
 
+ROLE: Mapping[str, Rule] = {
+    "description": text,
+    "side": changed(adds(ENGINEERS)),
+}
+
 TOPIC: Mapping[str, Rule] = {
     "description": text,
     "message": changed(breaks(PRODUCERS, CONSUMERS)),
     "also": members(removed=breaks(PRODUCERS, CONSUMERS), added=adds(CONSUMERS)),
     "key": changed(breaks(PRODUCERS, CONSUMERS)),
+    "writers": members(removed=breaks(PRODUCERS), added=adds(PRODUCERS, ENGINEERS)),
+    "readers": members(removed=breaks(CONSUMERS), added=adds(CONSUMERS, ENGINEERS)),
     "partitions": changed(breaks(PRODUCERS, CONSUMERS), note=", so keys move and lose their order"),
     "cleanup": changed(breaks(PRODUCERS, CONSUMERS)),
     "retention": measured(less=breaks(CONSUMERS), more=adds(CONSUMERS)),

@@ -227,6 +227,14 @@ class Window(_Table, frozen=True, kw_only=True):
     """Bound of the relative error of quantiles."""
 
 
+class Role(_Table, frozen=True, kw_only=True):
+    """One kind of process that takes part in the bus; whoever gives rights gives them to roles."""
+
+    description: str
+    side: Literal["SDP", "facade"]
+    """Whose it is."""
+
+
 class Topic(_Table, frozen=True, kw_only=True):
     """One Kafka topic."""
 
@@ -237,6 +245,10 @@ class Topic(_Table, frozen=True, kw_only=True):
     """Further messages of the topic, told apart by their field ``schema``."""
     key: str
     """What the record key is, in words."""
+    writers: tuple[str, ...] = ()
+    """Roles that write to it."""
+    readers: tuple[str, ...] = ()
+    """Roles that read from it."""
     partitions: int
     cleanup: Literal["delete", "compact"]
     retention: float | None = None
@@ -256,6 +268,8 @@ class Icd(_Table, frozen=True, kw_only=True):
     version: str
     classes: dict[str, DeviceClass]
     topics: dict[str, Topic]
+    roles: dict[str, Role] = msgspec.field(default_factory=dict)
+    """Roles by name."""
     messages: dict[str, dict[str, Any]]
     """JSON Schemas by message name."""
     enums: dict[str, tuple[str, ...]]

@@ -14,7 +14,7 @@ import msgspec
 
 from facade.icd.explain import explain
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, Condition, DeviceClass, Icd, Topic
+from facade.icd.model import Attribute, Condition, DeviceClass, Icd, Role, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
@@ -32,6 +32,7 @@ class _EnumsFile(msgspec.Struct, forbid_unknown_fields=True):
 
 class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
     topics: dict[str, Topic]
+    roles: dict[str, Role] = msgspec.field(default_factory=dict)
 
 
 class _ConditionsFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,6 +71,7 @@ def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
         classes={name: _with_conditions(_with_each(one), conditions.conditions) for name, one in classes.items()},
         conditions=conditions.conditions,
         topics=topics.topics,
+        roles=topics.roles,
         messages=messages,
         enums=enums.enums,
         arguments=arguments,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from facade.errors import IcdError
-from facade.exports.asyncapi import document, export, operation_id
-from facade.exports.asyncapi_parts import EXAMPLES, HEADER_EXAMPLES, PARTS, ROLES
+from facade.exports.asyncapi import document, ends, export, operation_id
+from facade.exports.asyncapi_parts import EXAMPLES, HEADER_EXAMPLES, PARTS, part_of
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.resources import resource
@@ -112,11 +112,15 @@ def test_schemas_mean_the_same_in_draft_07() -> None:
 
 
 def test_who_takes_part_is_named_once_and_sends_what_is_on_the_topic() -> None:
-    ids = [operation_id(part) for part in PARTS]
-    assert len(set(ids)) == len(ids) == len(DOCUMENT["operations"])
-    assert {part.who for part in PARTS} == set(ROLES)
-    received = {part.topic for part in PARTS if part.action == "receive"}
-    assert received | {"dead-letters"} == set(ICD.topics)
+    all_ends = [(role, action, name) for name, topic in ICD.topics.items() for role, action in ends(topic)]
+    ids = [operation_id(*end) for end in all_ends]
+    assert len(set(ids)) == len(ids)
+    assert ids == list(DOCUMENT["operations"])
+    assert {part_of(*end) for end in all_ends} == set(PARTS), "nothing is said of what nobody does"
+    for (role, action, name), operation in zip(all_ends, DOCUMENT["operations"].values(), strict=True):
+        assert (operation["action"], operation["channel"]) == (action, {"$ref": f"#/channels/{name}"})
+        assert operation["tags"][0] == {"name": ICD.roles[role].side}
+        assert operation["tags"][1] == {"name": role, "description": ICD.roles[role].description}
     controller = DOCUMENT["operations"]["controllerReceivesCommands"]
     assert controller["action"] == "receive"
     assert controller["reply"]["channel"] == {"$ref": "#/channels/command-acks"}
@@ -135,8 +139,8 @@ def changed(**changes: Any) -> Icd:
     return msgspec.structs.replace(ICD, **changes)
 
 
-def test_a_topic_that_nobody_writes_is_refused() -> None:
-    with pytest.raises(IcdError, match=r"who sends to it.*got none for lost"):
+def test_a_role_of_which_nothing_is_said_is_refused() -> None:
+    with pytest.raises(IcdError, match=r"topics\[lost\]: expected what it means for controller to send, got nothing"):
         document(changed(topics={**ICD.topics, "lost": ICD.topics["state"]}))
 
 

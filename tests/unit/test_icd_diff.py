@@ -18,7 +18,7 @@ from facade.icd.diff import compare, verdict
 from facade.icd.diff_rules import Change, Difference, Step
 from facade.icd.diff_schema import Sides, schema_differences
 from facade.icd.load import load
-from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query, Topic, Window
+from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query, Role, Topic, Window
 from facade.resources import resource
 
 ICD = load()
@@ -177,6 +177,25 @@ CASES: dict[str, tuple[Edit, Step, str, str]] = {
     ),
     "topic text": (topic("state", description="Other."), PATCH, "", "topics.state.description"),
     "partitions": (topic("commands", partitions=8), MAJOR, "producers of commands", "4 -> 8, so keys move"),
+    "role added": (
+        lambda icd: replace(icd, roles={**icd.roles, "new": icd.roles["control"]}),
+        MINOR,
+        "site engineers",
+        "roles.new: added",
+    ),
+    "role removed": (
+        lambda icd: replace(icd, roles=without(icd.roles, "control")),
+        MAJOR,
+        "site engineers",
+        "roles.control: removed",
+    ),
+    "writer": (topic("tables", writers=("controller",)), MAJOR, "producers of tables", "without tables-assemble"),
+    "reader": (
+        topic("dead-letters", readers=("operator-tool", "controller")),
+        MINOR,
+        "site engineers",
+        "topics.dead-letters.readers: also controller",
+    ),
     "key": (topic("commands", key="command"), MAJOR, "consumers of commands", "key: device -> command"),
     "cleanup": (topic("state", cleanup="delete"), MAJOR, "consumers of state", "cleanup: compact -> delete"),
     "retention shorter": (topic("commands", retention=60.0), MAJOR, "consumers of commands", "retention: "),
@@ -263,6 +282,7 @@ def test_the_same_interface_does_not_differ() -> None:
         (Command, diff_tables.COMMAND),
         (Query, diff_tables.QUERY),
         (Condition, diff_tables.CONDITION),
+        (Role, diff_tables.ROLE),
         (Topic, diff_tables.TOPIC),
         (Window, diff_tables.WINDOW),
     ],

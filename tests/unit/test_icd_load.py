@@ -22,10 +22,20 @@ response = "Open a window."
 priority = "HIGH"
 """,
     "icd/topics.toml": """
+[roles.ingest]
+side = "facade"
+description = "Device server."
+
+[roles.subarray]
+side = "facade"
+description = "Device server."
+
 [topics."heaps"]
 description = "Heaps."
 message = "heap"
 key = "node"
+writers = ["subarray"]
+readers = ["ingest"]
 partitions = 2
 cleanup = "delete"
 retention = 3600.0
@@ -47,6 +57,8 @@ epoch = "scan_id"
 description = "Of the command path."
 message = "{message}"
 key = "device"
+writers = ["subarray"]
+readers = ["ingest"]
 partitions = 1
 cleanup = "delete"
 retention = 60.0
@@ -60,6 +72,8 @@ qos = "command"
 description = "States."
 message = "state"
 key = "device/attribute"
+writers = ["subarray"]
+readers = ["ingest"]
 partitions = 1
 cleanup = "compact"
 qos = "state"

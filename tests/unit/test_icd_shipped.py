@@ -13,7 +13,7 @@ from facade.cli.icd import app
 from facade.codec.json_schema import compile_message
 from facade.icd.check import CHECKS, THOROUGH_CHECKS, check
 from facade.icd.load import inspect, load
-from facade.icd.model import AccountSource, Attribute, Icd, Limits, Sampling
+from facade.icd.model import AccountSource, Attribute, Icd, Limits, Role, Sampling
 from facade.icd.units import UNITS, unit_of
 
 Edit = Callable[[Icd], Icd]
@@ -88,6 +88,12 @@ def topic(name: str, /, **changes: Any) -> Edit:
         return msgspec.structs.replace(icd, topics={**icd.topics, name: msgspec.structs.replace(was, **plain)})
 
     return edit
+
+
+def role(name: str, /, **changes: Any) -> Edit:
+    """Add a role."""
+    one = Role(**{"description": "It works.", "side": "facade", **changes})
+    return lambda icd: msgspec.structs.replace(icd, roles={**icd.roles, name: one})
 
 
 def message(path: str, value: Any, name: str = "heap") -> Edit:
@@ -335,6 +341,14 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("retention_fits_cleanup", topic("state", retention=1.0), "topics.toml: topics[state].retention"),
     ("retention_fits_cleanup", topic("ingest.heaps", retention=None), "topics.toml: topics[ingest.heaps].retention"),
     ("dead_letters_take_anything", topic("state", max_bytes=16_777_216), "topics.toml: topics[state].max_bytes"),
+    ("role_texts_are_complete", role("Worker"), "topics.toml: roles[Worker]"),
+    ("role_texts_are_complete", role("worker", description="No stop"), "topics.toml: roles[worker].description"),
+    ("topic_roles_exist", topic("state", writers=("nobody",)), "topics.toml: topics[state].writers"),
+    ("topic_roles_exist", topic("state", readers=("control", "control")), "topics.toml: topics[state].readers"),
+    ("topics_have_two_ends", topic("state", writers=()), "topics.toml: topics[state].writers"),
+    ("topics_have_two_ends", topic("state", readers=()), "topics.toml: topics[state].readers"),
+    ("roles_take_part", role("worker"), "topics.toml: roles[worker]"),
+    ("device_servers_are_roles", device_class(instance="nodes-{rack:02d}"), f"{NODE}.toml: instance"),
     ("topic_sizes_are_positive", topic("state", partitions=0), "topics.toml: topics[state].partitions"),
     ("topic_sizes_are_positive", topic("state", max_bytes=0), "topics.toml: topics[state].max_bytes"),
     (

@@ -1,0 +1,142 @@
+"""Who writes and who reads each topic: the ICD's lists are those of the processes, and of the page about rights."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from facade.alerts.messages import ALERTS, PACKETS
+from facade.alerts.messages import STATES as ALARMS
+from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.bus.memory import MemoryBroker, MemoryBus, MemoryReader
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
+from facade.config import Settings
+from facade.counters import ACCOUNTS
+from facade.device_state import TOPIC as STATE
+from facade.icd.check_roles import instance_role
+from facade.icd.load import load
+from facade.notifications.worker import SOURCE, SUMMARY
+from facade.quality.messages import QUALITY
+from facade.resources import resource
+from facade.service.assembly import assemble
+from facade.simulate.ingest import TOPIC as HEAPS
+from facade.tables.messages import CALIBRATION, TABLES
+
+ICD = load()
+WRITTEN = {role: {name for name, topic in ICD.topics.items() if role in topic.writers} for role in ICD.roles}
+READ = {role: {name for name, topic in ICD.topics.items() if role in topic.readers} for role in ICD.roles}
+INSTANCES = sorted({instance_role(one.instance) for one in ICD.classes.values()})
+NUMBERS = {"node": 0, "subarray": 1}
+
+
+class Sink:
+    """Takes what is shown."""
+
+    def show(self, *args: object) -> None:
+        pass
+
+    def push(self, *args: object) -> bool:
+        return True
+
+
+class SeenBus(MemoryBus):
+    """Keeps which topics are read."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker)
+        self.seen: set[str] = set()
+
+    def open_reader(
+        self,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Mapping[str, Mapping[int, int]],
+        *,
+        committed: bool = True,
+    ) -> MemoryReader:
+        self.seen |= set(topics)
+        return super().open_reader(topics, start, committed=committed)
+
+    def read_all(self, topic: str) -> list[Record]:
+        self.seen.add(topic)
+        return super().read_all(topic)
+
+
+@pytest.mark.parametrize("role", INSTANCES)
+def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: str) -> None:
+    """For half a minute, in which no worker and no controller is there, and a record on each topic is broken."""
+    classes = {name: one for name, one in ICD.classes.items() if instance_role(one.instance) == role}
+    clock = ManualClock(1_795_276_800.0)
+    broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+    bus = SeenBus(broker)
+    devices = {name: [one.device.format(**NUMBERS)] for name, one in classes.items()}
+    service = assemble(
+        ICD, Settings(nodes=1), devices, Sink(), bus, instance=role, clock=clock, versions={"versionId": "1"}
+    )
+    for topic in READ[role]:
+        broker.append(Record(topic=topic, key=b"k", value=b"junk", partition=0))
+    reader = service.pump._open()
+    for _ in range(60):
+        service.pump.cycle(reader)
+        clock.sleep(0.5)
+    # The bytes of a table are read when somebody asks for them.
+    assert bus.seen | ({CALIBRATION} if service.contents else set()) == READ[role]
+    logs = {topic: broker.read(topic) for topic in ICD.topics}
+    written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
+    assert {DEAD_LETTERS, "snapshots"} <= written <= WRITTEN[role]
+
+
+PROCESSES = {
+    # by role: what it reads, what it writes
+    "aggregate": ({SOURCE}, {SUMMARY, ACCOUNTS, DEAD_LETTERS}),
+    "alerts-intake": ({PACKETS}, {ALERTS, ACCOUNTS, DEAD_LETTERS}),
+    "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, DEAD_LETTERS}),
+    "controller": ({COMMANDS, ACKS, STATE}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
+    "ingest-node": (set(), {HEAPS}),
+    "alert-source": (set(), {ALERTS, PACKETS}),
+    "calibration-pipeline": ({TABLES}, {CALIBRATION}),
+    "quality-pipeline": (set(), {QUALITY}),
+    "operator-tool": ({CALIBRATION, TABLES, PACKETS, DEAD_LETTERS}, {CALIBRATION}),
+}
+
+
+def test_each_other_process_has_its_topics() -> None:
+    """By the constants of their modules."""
+    assert {*PROCESSES, *INSTANCES} == set(ICD.roles)
+    for role, (read, written) in PROCESSES.items():
+        assert (READ[role], WRITTEN[role]) == (read, written), role
+    assert {role for role in INSTANCES if ALARMS in WRITTEN[role]} == {"alerts"}, "one writer keeps the alarms"
+
+
+PAGE = {
+    "`sdp-facade aggregate`": "aggregate",
+    "`sdp-facade alerts intake`": "alerts-intake",
+    "`sdp-facade tables assemble`": "tables-assemble",
+    "`SdpFacade ingest-NN`": "ingest",
+    **{f"`SdpFacade {name}`": name for name in INSTANCES if name != "ingest"},
+    "a controller": "controller",
+    "an ingest node": "ingest-node",
+    "a source of alerts": "alert-source",
+    "a calibration pipeline": "calibration-pipeline",
+    "a quality pipeline": "quality-pipeline",
+    "a person's tools": "operator-tool",
+}
+
+
+def rows() -> Iterator[list[str]]:
+    text = resource("docs", "how-to", "secure-the-bus.md").read_text()
+    section = text.partition("## Who needs which rights")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        if line.startswith("| ") and not line.startswith(("| ---", "| process")):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_page_about_rights_has_the_roles_of_the_icd() -> None:
+    """Its table was tried with a broker that asks for them."""
+    found = {}
+    for process, reads, writes, *_ in rows():
+        if process not in ("`sdp-facade topics create`", "`sdp-facade conformance`"):
+            read, written = (set(re.findall(r"`([a-z.-]+)`", cell)) for cell in (reads, writes))
+            found[PAGE[process]] = (read, written | (read if "the same" in writes else set()))
+    assert found == {role: (READ[role], WRITTEN[role]) for role in ICD.roles}
