@@ -134,6 +134,8 @@ def _about(topic: Topic) -> Iterator[str]:
     yield topic.description
     yield f"Key: {topic.key}."
     yield QUALITY_OF_SERVICE[topic.qos]
+    if topic.partitions_may_grow:
+        yield "A deployment may have more partitions than are given here."
     if topic.cleanup == "compact":
         yield "Compacted: the newest record of each key is kept for ever, so whoever starts late has it."
     elif topic.retention is not None:

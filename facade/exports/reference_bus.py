@@ -63,7 +63,8 @@ def _topic_facts(topic: Topic) -> Iterator[str]:
     kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
     kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
     yield f"Keeps: {kept} (cleanup policy {topic.cleanup})"
-    yield f"Partitions: {topic.partitions}; largest record batch: {_size(topic.max_bytes)}"
+    partitions = f"{topic.partitions}, or more" if topic.partitions_may_grow else str(topic.partitions)
+    yield f"Partitions: {partitions}; largest record batch: {_size(topic.max_bytes)}"
     yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s ({topic.timestamp})"
     yield f"Quality of service: {topic.qos}"
     if topic.window is not None:

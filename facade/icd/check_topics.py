@@ -54,6 +54,17 @@ def topic_sizes_are_positive(icd: Icd) -> Iterator[Finding]:
                 yield _at(name, key, f"expected integer >= 1, got {value}")
 
 
+def growing_topics_have_no_one_order(icd: Icd) -> Iterator[Finding]:
+    """Refuse more partitions where one is one order for all, and on compacted topics.
+
+    There, the old record of a key that moves would stay on its old partition for ever.
+    """
+    for name, topic in icd.topics.items():
+        if topic.partitions_may_grow and (topic.partitions == 1 or topic.cleanup == "compact"):
+            what = "expected false for one partition and for a compacted topic, got true"
+            yield _at(name, "partitions_may_grow", what)
+
+
 def dead_letters_take_anything(icd: Icd) -> Iterator[Finding]:
     """Require room on the dead-letter topic for the largest record of any other, with the headers added to it.
 
@@ -124,6 +135,7 @@ CHECKS = (
     topic_messages_exist,
     retention_fits_cleanup,
     topic_sizes_are_positive,
+    growing_topics_have_no_one_order,
     dead_letters_take_anything,
     topic_config_does_not_overrule,
     window_numbers_are_possible,

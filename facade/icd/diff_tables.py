@@ -139,6 +139,7 @@ TOPIC: Mapping[str, Rule] = {
     "writers": members(removed=breaks(PRODUCERS), added=adds(PRODUCERS, ENGINEERS)),
     "readers": members(removed=breaks(CONSUMERS), added=adds(CONSUMERS, ENGINEERS)),
     "partitions": changed(breaks(PRODUCERS, CONSUMERS), note=", so keys move and lose their order"),
+    "partitions_may_grow": switched(on=adds(CONSUMERS, ENGINEERS), off=breaks(ENGINEERS)),
     "cleanup": changed(breaks(PRODUCERS, CONSUMERS)),
     "retention": measured(less=breaks(CONSUMERS), more=adds(CONSUMERS)),
     "timestamp": changed(breaks(CONSUMERS)),

@@ -250,6 +250,8 @@ class Topic(_Table, frozen=True, kw_only=True):
     readers: tuple[str, ...] = ()
     """Roles that read from it."""
     partitions: int
+    partitions_may_grow: bool = False
+    """Whether a deployment may have more of them: no reader minds that a key has moved to another partition."""
     cleanup: Literal["delete", "compact"]
     retention: float | None = None
     """How long records are kept [s]; for ``delete`` only."""
@@ -260,6 +262,10 @@ class Topic(_Table, frozen=True, kw_only=True):
     window: Window | None = None
     config: dict[str, str] = msgspec.field(default_factory=dict)
     """Further Kafka topic settings, by Kafka's own names."""
+
+    def allows(self, partitions: int) -> bool:
+        """Tell whether a deployment may have this many partitions."""
+        return partitions == self.partitions or (self.partitions_may_grow and partitions > self.partitions)
 
 
 class Icd(_Table, frozen=True, kw_only=True):

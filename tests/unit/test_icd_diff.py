@@ -196,6 +196,12 @@ CASES: dict[str, tuple[Edit, Step, str, str]] = {
         "site engineers",
         "topics.dead-letters.readers: also controller",
     ),
+    "partitions fixed": (
+        topic("commands", partitions_may_grow=False),
+        MAJOR,
+        "site engineers",
+        "partitions_may_grow: True -> False",
+    ),
     "key": (topic("commands", key="command"), MAJOR, "consumers of commands", "key: device -> command"),
     "cleanup": (topic("state", cleanup="delete"), MAJOR, "consumers of state", "cleanup: compact -> delete"),
     "retention shorter": (topic("commands", retention=60.0), MAJOR, "consumers of commands", "retention: "),

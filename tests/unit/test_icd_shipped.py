@@ -349,6 +349,16 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("topics_have_two_ends", topic("state", readers=()), "topics.toml: topics[state].readers"),
     ("roles_take_part", role("worker"), "topics.toml: roles[worker]"),
     ("device_servers_are_roles", device_class(instance="nodes-{rack:02d}"), f"{NODE}.toml: instance"),
+    (
+        "growing_topics_have_no_one_order",
+        topic("alerts", partitions_may_grow=True),
+        "topics.toml: topics[alerts].partitions_may_grow",
+    ),
+    (
+        "growing_topics_have_no_one_order",
+        topic("quality", partitions_may_grow=True),
+        "topics.toml: topics[quality].partitions_may_grow",
+    ),
     ("topic_sizes_are_positive", topic("state", partitions=0), "topics.toml: topics[state].partitions"),
     ("topic_sizes_are_positive", topic("state", max_bytes=0), "topics.toml: topics[state].max_bytes"),
     (

@@ -9,6 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
+from devices.conformance.case import TopicOf
+from devices.conformance.topics import topic_checks
+from devices.conformance.verdicts import Mismatch
 from facade.bus.kafka import inspection, topics
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic
@@ -109,3 +112,38 @@ def test_a_topic_has_as_many_replicas_as_its_poorest_partition(cluster: type[Adm
 def test_replicas_below_one_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"SDP_TOPIC_REPLICAS.*topic_replicas: expected at least 1, got 0"):
         load_settings({"SDP_TOPIC_REPLICAS": "0"})
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("ingest.heaps", 6, False),  # more workers
+        ("alert-packets", 2, False),
+        ("calibration", 2, False),
+        ("commands", 4, False),
+        ("command-acks", 4, False),
+        ("ingest.heaps", -1, True),
+        ("ingest.summary", 4, True),  # workers choose the partition by the rack
+        ("alerts", 1, True),  # its one order gives the numbers
+        ("heartbeats", 1, True),
+        ("state", 1, True),  # compacted: the old record of a key would stay behind
+        ("quality", 2, True),
+    ],
+)
+def test_more_partitions_are_fine_where_no_reader_minds(
+    monkeypatch: pytest.MonkeyPatch, name: str, more: int, said: bool
+) -> None:
+    topic = ICD.topics[name]
+    settings = {**topics.broker_settings(topic), "min.insync.replicas": "1"}
+    found = {name: FoundTopic(partitions=topic.partitions + more, replicas=1, settings=settings)}
+    monkeypatch.setattr(topics, "inspect_topics", lambda connection, names: found)
+    differences = topics.create_topics(Connection(Settings(prefix="t.", bootstrap="127.0.0.1:1")), {name: topic})
+    line = f"t.{name}: partitions: ICD says {topic.partitions}, broker has {topic.partitions + more}"
+    assert differences == ([line] if said else [])
+    system: Any = SimpleNamespace(topics=found)
+    (check,) = (one for one in topic_checks(topic) if one.aspect == "partitions")
+    if said:
+        with pytest.raises(Mismatch):
+            check.judge(system, TopicOf(name=name, id=f"topics/{name}", entry=topic))
+    else:
+        assert check.judge(system, TopicOf(name=name, id=f"topics/{name}", entry=topic)) == str(topic.partitions + more)

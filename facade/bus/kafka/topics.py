@@ -107,7 +107,7 @@ def _why(error: KafkaError, replicas: int) -> str:
 
 
 def _differences(wanted: Topic, found: FoundTopic, replicas: int) -> Iterator[str]:
-    if found.partitions != wanted.partitions:
+    if not wanted.allows(found.partitions):
         yield f"partitions: ICD says {wanted.partitions}, broker has {found.partitions}"
     if found.replicas != replicas:
         yield f"replicas: deployment says {replicas}, broker has {found.replicas}"
