@@ -49,6 +49,8 @@ class FacadeDevice(Device):
         if not hasattr(self, "_shown"):
             now = self.clock.now()
             self._shown: dict[str, TangoReading] = {name: unknown(entry, now) for name, entry in self.entries.items()}
+            self._made: dict[str, tuple[Reading, TangoReading]] = {}
+            """What was last shown or pushed, and its form in Tango."""
             self.set_state(tango.DevState.UNKNOWN)
             self.set_status("Nothing was heard from the bus yet.")
             self._ready = 0
@@ -82,7 +84,7 @@ class FacadeDevice(Device):
         elif name == "Status":
             self.set_status(str(reading.value))
         else:
-            self._shown[name] = to_tango(self.icd, self.entries[name], reading)
+            self._shown[name] = self._in_tango(name, reading)
 
     def push(self, name: str, reading: Reading) -> None:
         """Send a reading as change and archive event; of an image, that it can be read."""
@@ -94,9 +96,16 @@ class FacadeDevice(Device):
             self._ready += 1
             self.push_data_ready_event(name, self._ready)
             return
-        event = to_tango(self.icd, self.entries[name], reading)
+        event = self._in_tango(name, reading)
         self.push_change_event(name, *event)
         self.push_archive_event(name, *event)
+
+    def _in_tango(self, name: str, reading: Reading) -> TangoReading:
+        """Give a reading in Tango's form, made once for those who read and those who get the event."""
+        made = self._made.get(name)
+        if made is None or made[0] is not reading:
+            made = self._made[name] = (reading, to_tango(self.icd, self.entries[name], reading))
+        return made[1]
 
     def withdraw(self, name: str) -> None:
         """Show an attribute as unknown: its value cannot be shown."""

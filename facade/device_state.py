@@ -84,6 +84,8 @@ class DeviceStates:
         """Time of the newest record of each attribute that this server has written [Unix us]."""
         self._acknowledged: dict[tuple[str, str], StateMessage] = {}
         """What came with an outcome, while no record of its own was seen."""
+        self._readings: dict[tuple[str, str], tuple[Told, Reading]] = {}
+        """What was last given of each attribute, and what it was made of."""
         self._started = 0.0
         for device, known in self._known.items():
             for name, entry in known.items():
@@ -165,9 +167,14 @@ class DeviceStates:
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
         """Give all that nobody else shows; a value that was never told is as old as this server."""
         self._started = self._started or now
-        for (device, name), told in self._told.items():
-            if name not in self._derived and name != STATE:
-                yield device, name, Reading(told.value, told.time or self._started)
+        for key, told in self._told.items():
+            device, name = key
+            if name in self._derived or name == STATE:
+                continue
+            given = self._readings.get(key)
+            if given is None or given[0] is not told:
+                given = self._readings[key] = (told, Reading(told.value, told.time or self._started))
+            yield device, name, given[1]
 
     def as_dict(self) -> dict[str, Any]:
         """Give nothing: the topic itself is compacted."""

@@ -139,6 +139,8 @@ class ReaderAccounts:
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], _SnapshotAccount] = {}
         self._rates: dict[str, RateMeter] = {}
+        self._streams: dict[str, StreamTotals] | None = None
+        """The sum as it was last made, while it holds."""
 
     def fold(self, record: Record, *, count: bool) -> str | None:
         """Keep the newest account of an instance and topic; see `facade.flow.Flow`."""
@@ -154,11 +156,17 @@ class ReaderAccounts:
             meter = self._rates.setdefault(snapshot.topic, RateMeter())
             meter.add(snapshot.time, max(snapshot.account.consumed - before.account.consumed, 0))
         self._newest[key] = snapshot
+        self._streams = None
         return None
 
     @property
     def streams(self) -> dict[str, StreamTotals]:
         """Give the sum over the instances, by stream."""
+        if self._streams is None:
+            self._streams = self._sum()
+        return self._streams
+
+    def _sum(self) -> dict[str, StreamTotals]:
         streams: dict[str, StreamTotals] = {}
         for (instance, topic), snapshot in self._newest.items():
             stream = streams.setdefault(topic, StreamTotals())

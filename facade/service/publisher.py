@@ -74,7 +74,8 @@ class Publisher:
     def offer(self, device: str, attribute: str, reading: Reading) -> None:
         """Take a reading; reading clients see it at once, subscribers when its rule allows."""
         shown = self.last.setdefault(device, {})
-        if shown.get(attribute) == reading:
+        before = shown.get(attribute)
+        if before is reading or before == reading:  # mostly the former, many thousand times a second
             return
         shown[attribute] = reading
         self._sink.show(device, attribute, reading)
