@@ -84,7 +84,8 @@ class Device:
         """Report attributes of the device: ``call.report(obsState="READY", scanID=0)``.
 
         Texts and labels are given as they are; numbers, None, lists and dicts as well, and travel as JSON.
-        Nobody sees the command's outcome before all that was reported is on the bus.
+        It returns when all in-sync replicas have it, so that what a handler does next is never ahead of what is known
+        of it. The state that the command leads to is an exception: it goes with the outcome, and is not waited for.
 
         Raises
         ------
@@ -93,6 +94,10 @@ class Device:
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         self._desk.report(self, texts)
+
+    def reaches(self, values: Mapping[str, str]) -> bool:
+        """Tell whether values have the state that a command leads to; what is no command leads to none."""
+        return False
 
 
 class Call(Device):
@@ -112,6 +117,8 @@ class Call(Device):
         """Whether its partition is another member's now."""
         self.overtook = False
         """Whether it has cut another one short, or ended it before it had begun."""
+        self.goal: tuple[str, tuple[str, ...]] = ("", ())
+        """What the ICD says that it leads to: the attribute, and the labels that it may have then."""
         self.assigned = 0
         """The number with which its partition was assigned."""
         self.ours = False
@@ -138,6 +145,11 @@ class Call(Device):
     def cancelled(self) -> str:
         """Say why the command must end now; an empty text while it may go on."""
         return self._reason
+
+    def reaches(self, values: Mapping[str, str]) -> bool:
+        """Tell whether values have the state that the command leads to."""
+        attribute, labels = self.goal
+        return values.get(attribute) in labels
 
     def cancel(self, reason: str) -> None:
         """Ask the handler to end; it hears of it in its next `wait`."""

@@ -237,6 +237,7 @@ class Execution:
         if self._endings.settle(call) or self._endings.expire(call):
             return
         command = self._commands[call.device][call.command]
+        call.goal = (command.reports, command.targets)
         # TM was shown the transitional state of what was overtaken, and no controller has reported that.
         if not (call.again or call.overtook) and (why := self._beginnings.refusal(call, command)):
             self._endings.refuse(call, why)

@@ -1,7 +1,7 @@
 """What a controller writes: acknowledgements and states, each sent until the bus has it.
 
-What a command writes is posted, so that its handler goes on meanwhile, and confirmed in the end, with the outcome. That
-one is on another partition than the states: those of them that are not confirmed yet travel with it as well.
+What a handler reports is on the bus before it goes on. Only the state that its command leads to is posted together with
+the outcome, and waited for with it; that one is on another partition than the states, so they travel with it as well.
 """
 
 import logging
@@ -107,7 +107,8 @@ class Outbox:
         finally:
             # What came before a value that is wrong is known here already, so it is sent all the same.
             records = [replace(state_record(message), headers=device.headers) for message in kept]
-            if not self.post(device, records, kept):
+            taken = self.post(device, records, kept) and (device.reaches(values) or self.confirm(device))
+            if not taken:
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
     def post(self, device: Device, records: Sequence[Record], states: Sequence[StateMessage] = ()) -> bool:

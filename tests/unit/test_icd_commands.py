@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.commands.messages import AckMessage, CommandMessage, HeartbeatMessage
+from facade.commands.messages import AckMessage, CommandMessage, HeartbeatMessage, ReportedState
 from facade.config import Settings, load_settings
 from facade.device_state import StateMessage
 from facade.errors import ConfigError
@@ -133,6 +133,7 @@ MESSAGES = {
         progress=50,
         text="half of it",
         result=[0, "fine"],
+        states={"obsState": ReportedState("READY", 1)},
     ),
     "heartbeat": HeartbeatMessage(
         component="controller",

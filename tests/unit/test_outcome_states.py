@@ -53,6 +53,26 @@ def test_what_is_not_confirmed_travels_with_the_outcome(site: Site) -> None:
     assert site.acks(message)[0].states == {}
 
 
+def test_what_comes_before_the_effect_is_on_the_bus_before_it(site: Site) -> None:
+    """Killed right after it, the next life must find that the command may have begun to take effect."""
+    message = site.send()
+    site.late = True
+    life = Life(site)
+    seen = []
+
+    def handle(call: Call) -> None:
+        call.report(obsState="CONFIGURING")
+        seen.append(site.reported("obsState")[-1])
+        call.report(scanType="a", obsState="READY")
+        seen.append(site.reported("obsState")[-1])
+
+    life.handle = handle
+    life.work()
+    assert seen == ["CONFIGURING", "CONFIGURING"]
+    assert site.reported("obsState")[-1] == "READY"
+    assert set(site.acks(message)[-1].states) == {"scanType", "obsState"}
+
+
 def test_what_is_confirmed_does_not(site: Site) -> None:
     message = executed(site, late=False)
     assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]

@@ -9,7 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade import metrics
+from facade import metrics, prometheus
 from facade.bus.dead_letters import dead_letter, original
 from facade.bus.memory import MemoryBroker, MemoryTransactionalLog
 from facade.bus.port import Aborted, Record
@@ -211,7 +211,7 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
     registries, faults = [], itertools.cycle([False, True])
     one = worker(broker, fault, batch=5, retry=0.01)
     monkeypatch.setenv(metrics.VARIABLE, "1")
-    monkeypatch.setattr(metrics, "start_http_server", lambda *_, registry, **__: registries.append(registry))
+    monkeypatch.setattr(prometheus, "start_http_server", lambda *_, registry, **__: registries.append(registry))
     metrics.serve_metrics({"ingest.heaps": one.account})
     before, most_open = exported()[0], 0
     for i in range(200):
