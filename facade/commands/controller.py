@@ -44,6 +44,9 @@ class Desk(Protocol):
     def report(self, device: "Device", values: Mapping[str, str]) -> None:
         """Have values written to the ``state`` topic."""
 
+    def confirm(self, device: "Device") -> bool:
+        """Wait until everything that was reported of a device is on the bus; False: the end came first."""
+
     def progress(self, call: "Call", percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge that a command is being executed."""
 
@@ -94,6 +97,17 @@ class Device:
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         self._desk.report(self, texts)
+
+    def confirm(self) -> None:
+        """Wait until all in-sync replicas have everything that was reported, for a handler that must know.
+
+        Raises
+        ------
+        Cancelled
+            The controller ends, and the bus takes nothing.
+        """
+        if not self._desk.confirm(self):
+            raise Cancelled("the controller ends, and the bus takes nothing")
 
     def reaches(self, values: Mapping[str, str]) -> bool:
         """Tell whether values have the state that a command leads to; what is no command leads to none."""

@@ -171,6 +171,7 @@ class SimulatedController:
             self._fail(call)
         call.report(**changes)
         if "crash-after" in faults and not call.again:
+            call.confirm()
             self._crash(call)
         if "late-acks" in faults:
             call.wait(max(call.message.deadline / 1e6 + _LATE - self._clock.now(), 0.0))

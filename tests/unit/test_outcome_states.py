@@ -79,6 +79,22 @@ def test_what_is_confirmed_does_not(site: Site) -> None:
     assert site.acks(message)[-1].states == {}
 
 
+def test_a_handler_may_wait_for_it(site: Site) -> None:
+    message = site.send()
+    site.late = True
+    life = Life(site)
+    seen = []
+
+    def handle(call: Call) -> None:
+        configure(call)
+        call.confirm()
+        seen.append(site.reported("obsState")[-1])
+
+    life.handle = handle
+    life.work()
+    assert (seen, site.acks(message)[-1].states) == (["READY"], {})
+
+
 def test_long_values_are_waited_for(site: Site) -> None:
     """An acknowledgement stays small enough for its topic: the state is there before the outcome is written."""
     message = site.send()
