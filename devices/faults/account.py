@@ -93,7 +93,9 @@ def _twice(written: Mapping[str, CommandMessage], acks: Sequence[AckMessage]) ->
         ids[command.device, command.command, command.transaction_id].append(id)
     controllers: defaultdict[str, set[str]] = defaultdict(set)
     for ack in acks:
-        if ack.status in FINAL and ack.status not in (TIMED_OUT, UNDELIVERED):
+        # Of ids that nobody has sent: a controller that is made to write wrong ones cannot find its own word again
+        # after a crash. What it executes is judged all the same, by the command's own id.
+        if ack.id in written and ack.status in FINAL and ack.status not in (TIMED_OUT, UNDELIVERED):
             controllers[ack.id].add(ack.status)
     return [
         f"{device}: transaction_id {transaction} is that of {len(found)} commands: {', '.join(found)}"

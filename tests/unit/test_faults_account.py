@@ -108,6 +108,13 @@ def test_what_is_not_wrong_is_no_finding():
     assert account(Found(**GOOD | changes)).wrong == []
 
 
+def test_what_is_said_of_an_id_that_nobody_sent_is_no_contradiction():
+    """A controller with the simulated fault `wrong-ids` has no memory of what it said before a crash."""
+    wrong = f"{ID}-wrong"
+    changes = {"acks": [ack(), ack(id=wrong), ack("REJECTED", id=wrong)]}
+    assert account(Found(**GOOD | changes)).wrong == []
+
+
 def test_the_first_outcome_is_that_of_the_table():
     assert first_outcomes([ack("REJECTED"), ack()]) == {ID: "REJECTED"}
     assert first_outcomes([ack("IN_PROGRESS"), ack("REJECTED"), ack()]) == {ID: "COMPLETED"}
