@@ -94,9 +94,8 @@ def flows(
         message = decode_ack(record.value or b"")
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
             # Before the outcome, so that nobody sees that without what it has brought about.
-            if message.states and (wrong := states.acknowledge(reported(message), record.timestamp_us)) is not None:
-                return wrong
-            return tracker.fold_ack(message, clock.monotonic())
+            unusable = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
+            return unusable or tracker.fold_ack(message, clock.monotonic())
 
     def heartbeat(record: Record) -> str | None:
         beat = decode_heartbeat(record.value or b"")

@@ -138,16 +138,23 @@ class Tracker:
     def fold_ack(self, ack: AckMessage, monotonic: float) -> str | None:
         """Take an acknowledgement from the log; see `facade.flow.Flow.fold`."""
         with self._lock:
-            if ack.device not in self._devices:
-                return "-other-device"
+            if (why := self.objection(ack)) is not None:
+                return why
             tracked = self._by_id.get(ack.id)
-            if tracked is not None and tracked.device != ack.device:
-                return f"device: {ack.id}: expected {tracked.device}, got {ack.device}"
             if tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
                 self._keep_orphan(ack, monotonic)
             else:
                 self._apply(tracked, ack)
             return None
+
+    def objection(self, ack: AckMessage) -> str | None:
+        """Say why an acknowledgement is not to be taken; see `facade.flow.Flow.fold`."""
+        if ack.device not in self._devices:
+            return "-other-device"
+        tracked = self._by_id.get(ack.id)
+        if tracked is not None and tracked.device != ack.device:
+            return f"device: {ack.id}: expected {tracked.device}, got {ack.device}"
+        return None
 
     def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:
         waiting = self._orphans.setdefault(ack.id, [])

@@ -1,5 +1,7 @@
 """What a command reports and its outcome are on two partitions: whoever sees the outcome sees the reports too."""
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -19,7 +21,7 @@ from facade.commands.messages import (
 )
 from facade.commands.tracker import Tracker
 from facade.device_state import DeviceStates, StateMessage, state_record
-from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, Life, Site, live
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
 
 @pytest.fixture
@@ -206,9 +208,9 @@ def test_a_command_that_must_not_be_repeated_is_committed_while_it_runs(site: Si
 class Server:
     """The command path's flows of a device server."""
 
-    def __init__(self, site: Site) -> None:
-        self.states = DeviceStates(ICD, DEVICES)
-        self.tracker = Tracker(DEVICES)
+    def __init__(self, site: Site, devices: Mapping[str, str] = DEVICES) -> None:
+        self.states = DeviceStates(ICD, devices)
+        self.tracker = Tracker(devices)
         made = flows(ICD, self.tracker, self.states, Lease("control", "1"), Components(), site.clock)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
@@ -277,6 +279,21 @@ def test_an_outcome_that_comes_late_undoes_nothing(site: Site, server: Server) -
     server.fold(outcome(message, "READY", now))
     assert server.tracker.find(message.id).final
     assert server.obs_state == "FAULT"
+
+
+def test_the_outcomes_of_other_devices_are_no_matter(site: Site) -> None:
+    """The server of SdpMaster reads those of the subarrays too; they are nothing to be set aside."""
+    other = Server(site, {"mid-sdp/control/0": "SdpMaster"})
+    assert other.fold(outcome(site.send(), "READY", site.now_us)) == "-other-device"
+
+
+def test_what_is_set_aside_has_no_effect(site: Site, server: Server) -> None:
+    """An outcome that names another device than its command."""
+    message = site.send(device=SECOND)
+    server.fold(command_record(message))
+    wrong = outcome(msgspec.structs.replace(message, device=FIRST), "READY", site.now_us)
+    assert (server.fold(wrong) or "").startswith("device: ")
+    assert server.obs_state == "IDLE"
 
 
 @pytest.mark.parametrize(
