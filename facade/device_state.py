@@ -23,6 +23,10 @@ STATE = "State"
 """Tango's own attribute; controllers report it where commands of the class lead to it."""
 
 
+_APART_US = 1_000_000
+"""Records of two partitions that were taken so far apart are in that order, whatever their brokers' clocks [us]."""
+
+
 class StateMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema", tag="state/1", kw_only=True):
     """A setting or state of a device; the wire form is ``state.schema.json``."""
 
@@ -130,7 +134,7 @@ class DeviceStates:
         if message.origin == message.device and message.time < self._set_here.get(key, 0):
             return None  # our own, and we have set another one since
         if (acknowledged := self._acknowledged.get(key)) is not None:
-            if message.time < acknowledged.time:
+            if message.time < acknowledged.time and record.timestamp_us <= self._told[key].appended_us + _APART_US:
                 return None  # it was before what an outcome has told, whose record is still to come
             del self._acknowledged[key]
         self._told[key] = Told(value, message.time / 1e6, record.timestamp_us, message.command)
@@ -140,7 +144,8 @@ class DeviceStates:
         """Take over values that came with the outcome of a command; see `fold` for what is given back.
 
         The same values are on their way on ``state``, another partition, perhaps behind older ones: the time at which
-        the controller has set them tells which are newer. All are taken or none.
+        the controller has set them tells which are newer; but nothing is newer that the bus took long before, whatever
+        a controller's clock says. All are taken or none.
         """
         taken = []
         for message in messages:
@@ -154,7 +159,7 @@ class DeviceStates:
                 return f"states: {message.attribute}: {error}"
         for message, value in taken:
             key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
-            if told is None or message.time / 1e6 > told.time:
+            if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):
                 self._told[key] = Told(value, message.time / 1e6, appended_us, message.command)
                 self._acknowledged[key] = message
         return None

@@ -1,6 +1,7 @@
 """What a command reports and its outcome are on two partitions: whoever sees the outcome sees the reports too."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -242,10 +243,23 @@ def outcome(message: CommandMessage, value: str, time: int, attribute: str = "ob
     return Record(topic=ACKS, key=message.device.encode(), value=msgspec.json.encode(ack), timestamp_us=time)
 
 
-def report(message: CommandMessage | None, value: str, time: int) -> Record:
+def report(message: CommandMessage | None, value: str, time: int, appended: int = 0) -> Record:
     command = "" if message is None else message.id
     state = StateMessage(device=FIRST, attribute="obsState", value=value, time=time, origin=COMPONENT, command=command)
-    return state_record(state)
+    return replace(state_record(state), timestamp_us=appended or time)
+
+
+@pytest.mark.parametrize("outcome_first", [True, False])
+def test_a_clock_that_was_set_back_hides_no_later_report(site: Site, server: Server, outcome_first: bool) -> None:
+    """The two topics are read in any order at a start; what the bus took long after the outcome is newer."""
+    message, now = site.send(), site.now_us
+    server.fold(command_record(message))
+    later = report(None, "FAULT", now - 10_000_000, appended=now + 5_000_000)
+    records = [outcome(message, "READY", now), later]
+    for record in records if outcome_first else reversed(records):
+        assert server.fold(record) is None
+    assert server.obs_state == "FAULT"
+    assert server.states.unrecorded() == []
 
 
 def test_the_outcome_is_never_seen_without_its_state(site: Site, server: Server) -> None:
