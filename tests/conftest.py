@@ -26,19 +26,24 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 Deploy = Callable[..., Deployment]
 
 _LONGEST_ID = 80
+_PHASES = ["company", "pairs", "alone"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Have `make test` run its tests in two phases."""
-    parser.addoption("--phase", choices=["company", "alone"], help="only tests that stand company, or only the others")
+    """Have `make test` run its tests in phases."""
+    parser.addoption("--phase", choices=_PHASES, help="only tests that need the machine for themselves to this degree")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the phase that was asked for."""
     if phase := config.getoption("--phase"):
-        others = [item for item in items if (item.get_closest_marker("alone") is None) == (phase == "alone")]
+        others = [item for item in items if _phase(item) != phase]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
+
+
+def _phase(item: pytest.Item) -> str:
+    return next((phase for phase in ("alone", "pairs") if item.get_closest_marker(phase)), "company")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -79,7 +79,7 @@ class Execution:
         self.account = StreamAccount()
         """What became of the records on ``commands``."""
         self._intake = Intake(icd, list(devices), bus.writer(), self.account, by=self._name)
-        self._offsets = Offsets(member)
+        self._offsets = Offsets(member, clock=clock)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
         """Records taken before the past was known."""
@@ -88,7 +88,7 @@ class Execution:
         self._recovered = False
         self._queues = Queues(devices)
         self._endings = Endings(controller, self._past, self._outbox, self._offsets, self._queues, self.account)
-        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member, clock=clock)
+        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member)
 
     # What one thread does all the time.
 
@@ -111,7 +111,8 @@ class Execution:
         self._memory.follow(0.0)
         for record in records:
             self._take(record)
-        self._offsets.commit_or_later()
+        self._offsets.commit_or_later(busy=bool(records))
+        self._outbox.post_left()
 
     def stop(self) -> None:
         """Begin no further command; what is queued is left to the next start."""

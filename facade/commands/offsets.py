@@ -9,27 +9,42 @@ import threading
 from collections import defaultdict
 
 from facade.bus.port import GroupMember
+from facade.clock import Clock
 from facade.commands.controller import Call
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
 
+PROVEN = 3.0
+"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
+group gives away what a member has."""
+_PROVE_AGAIN = 1.0
+"""While commands come, time from one proof to the next [s]; so a command seldom waits for one of its own."""
+
 
 class Offsets:
     """The offsets of one member; may be used from several threads."""
 
-    def __init__(self, member: GroupMember) -> None:
+    def __init__(self, member: GroupMember, *, clock: Clock) -> None:
         self._member = member
+        self._clock = clock
         self._unfinished: dict[int, set[int]] = defaultdict(set)
         self._after: dict[int, int] = {}
         """By partition: the offset behind the newest record taken."""
         self._committed: dict[int, int] = {}
+        self._proven: dict[int, float] = {}
+        """By partition: when the newest commit was asked for that the group has taken [monotonic s]."""
+        self._tried = float("-inf")
+        """When the newest commit was asked for [monotonic s]."""
+        self._losses = 0
         self._lock = threading.Lock()
         self._committing = threading.Lock()
 
     def take(self, partition: int, offset: int) -> None:
         """Note that a record was taken, perhaps not for the first time."""
         with self._lock:
+            if partition not in self._after:
+                self._committed[partition] = offset  # it begins where the group has committed
             self._unfinished[partition].add(offset)
             self._after[partition] = max(self._after.get(partition, 0), offset + 1)
 
@@ -41,9 +56,16 @@ class Offsets:
     def lose(self, partition: int) -> None:
         """Forget a partition that is another's."""
         with self._lock:
+            self._losses += 1
+            self._proven.pop(partition, None)
             self._unfinished.pop(partition, None)
             self._after.pop(partition, None)
             self._committed.pop(partition, None)
+
+    def proven(self, partition: int) -> bool:
+        """Tell whether nobody else can have a partition yet: it was proven to be ours a moment ago, and not lost."""
+        with self._lock:
+            return self._clock.monotonic() - self._proven.get(partition, float("-inf")) < PROVEN
 
     def prove(self, call: Call) -> None:
         """Find out that a command's partition is still ours, by a commit that leaves the command to be taken again.
@@ -64,13 +86,22 @@ class Offsets:
                 due = {**self._due(), partition: self._reached(partition)}
             self._commit(due)
 
-    def commit_or_later(self) -> None:
-        """Commit what is finished; what fails is tried again the next time. Never waits for another thread."""
+    def commit_or_later(self, *, busy: bool = False) -> None:
+        """Commit what is finished; what fails is tried again the next time. Never waits for another thread.
+
+        Parameters
+        ----------
+        busy
+            A command has just come, and must not wait for that: it is done only from time to time.
+        """
+        if busy and self._clock.monotonic() - self._tried < _PROVE_AGAIN:
+            return
         if not self._committing.acquire(blocking=False):
             return  # a command is about to begin, and its thread waits for this one
         try:
             with self._lock:
-                due = self._due()
+                # With what is new, all the rest: it proves that those partitions are ours as well.
+                due = self._all() if self._due() else {}
             if due:
                 self._commit(due)
         except BusError as error:
@@ -79,13 +110,19 @@ class Offsets:
             self._committing.release()
 
     def _commit(self, offsets: dict[int, int]) -> None:
+        asked = self._tried = self._clock.monotonic()
+        losses = self._losses
         self._member.commit(offsets)
         with self._lock:
-            self._committed.update(offsets)
+            if losses == self._losses:
+                self._committed.update(offsets)
+                self._proven.update(dict.fromkeys(offsets, asked))
 
     def _reached(self, partition: int) -> int:
         return min(self._unfinished[partition], default=self._after[partition])
 
+    def _all(self) -> dict[int, int]:
+        return {partition: self._reached(partition) for partition in self._after}
+
     def _due(self) -> dict[int, int]:
-        reached = {partition: self._reached(partition) for partition in self._after}
-        return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}
+        return {partition: at for partition, at in self._all().items() if at != self._committed.get(partition)}

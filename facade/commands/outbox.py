@@ -1,7 +1,8 @@
 """What a controller writes: acknowledgements and states, each sent until the bus has it.
 
-What a handler reports is on the bus before it goes on. Only the state that its command leads to is posted together with
-the outcome, and waited for with it; that one is on another partition than the states, so they travel with it as well.
+What a handler reports is on the bus before it goes on. Only the state that its command leads to is left to the outcome,
+and posted right behind it: that one is what everybody waits for. They are on two partitions, so the outcome carries the
+state as well.
 """
 
 import logging
@@ -48,6 +49,9 @@ class Outbox:
         self._writer = writer
         self._clock = clock
         self._wait = wait
+        self._left: list[Device] = []
+        """Those with states that were left to an outcome since `post_left` was called last."""
+        self._posting = threading.RLock()  # a bus in memory may call back
         self.closed = False
         """Set when the process is about to end: nothing is tried again then."""
 
@@ -107,21 +111,30 @@ class Outbox:
         finally:
             # What came before a value that is wrong is known here already, so it is sent all the same.
             records = [replace(state_record(message), headers=device.headers) for message in kept]
-            taken = self.post(device, records, kept) and (device.reaches(values) or self.confirm(device))
-            if not taken:
+            device.posted.append(Posted(records, None, kept))
+            if device.reaches(values):
+                with self._posting:
+                    self._left.append(device)
+            elif not self.confirm(device):
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
-    def post(self, device: Device, records: Sequence[Record], states: Sequence[StateMessage] = ()) -> bool:
-        """Have records written behind those that were posted for a device before; False at the end.
+    def post(self, device: Device, record: Record) -> bool:
+        """Have a record written behind those that were posted for a device before; False at the end.
 
-        They are `Device.posted` until `confirm` has found them on the bus.
+        It is in `Device.posted` until `confirm` has found it on the bus.
         """
-        device.posted = [posted for posted in device.posted if posted.receipt is None or not posted.receipt.confirmed]
-        # Not in front of what has failed: `confirm` posts everything from there on again, in order.
-        waits = any(posted.receipt is None for posted in device.posted)
-        posted = Posted(records, None, states)
-        device.posted.append(posted)
-        return waits or self.insist(lambda: self._post(posted))
+        device.posted.append(Posted([record], None))
+        return self.insist(lambda: self._post(device))
+
+    def post_left(self) -> None:
+        """Post what was left to an outcome that has not come yet: its handler goes on, and others look at the state."""
+        with self._posting:
+            left, self._left = self._left, []
+        for device in left:
+            try:
+                self._post(device)
+            except BusError as error:
+                _log.warning("will be tried again with the outcome: %s", error)
 
     def confirm(self, device: Device, until_us: float = float("inf")) -> bool:
         """Wait until everything that was posted for a device is on the bus; see `insist`."""
@@ -129,35 +142,39 @@ class Outbox:
 
     def _confirm(self, device: Device) -> None:
         while device.posted:
-            first = device.posted[0]
-            if first.receipt is None:
-                self._post(first)
-            assert first.receipt is not None
+            self._post(device)
+            receipt = device.posted[0].receipt
+            assert receipt is not None
             try:
-                first.receipt.wait(_CONFIRM)
+                receipt.wait(_CONFIRM)
             except BusError:
                 for posted in device.posted:
                     posted.receipt = None  # what came behind it must come behind it once more
                 raise
             del device.posted[0]
 
-    def _post(self, posted: Posted) -> None:
-        posted.receipt = self._writer.post(posted.records)
+    def _post(self, device: Device) -> None:
+        """Post what waits for it, in order."""
+        with self._posting:
+            for posted in device.posted:
+                if posted.receipt is None:
+                    posted.receipt = self._writer.post(posted.records)
 
     def conclude(self, call: Call, ack: AckMessage) -> bool:
         """Write an outcome, and wait until the bus has it with all that was reported; False at the end."""
+        open_ = [posted for posted in call.posted if posted.receipt is None or not posted.receipt.confirmed]
         states = {
             message.attribute: ReportedState(message.value, message.time)
-            for posted in call.posted
-            if posted.receipt is None or not posted.receipt.confirmed
+            for posted in open_
             for message in posted.states
         }
         if sum(len(state.value) for state in states.values()) > _LONGEST_STATES:
             if not self.confirm(call):
                 return False
-            states = {}
+            open_, states = [], {}
         ack = msgspec.structs.replace(ack, states=states)
-        return self.post(call, [ack_record(ack, call.headers)]) and self.confirm(call)
+        call.posted = [Posted([ack_record(ack, call.headers)], None), *open_]
+        return self.confirm(call)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
         """Write states of which only an outcome tells: whoever ended that command was killed in between."""
@@ -167,6 +184,7 @@ class Outbox:
 
     def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
+        self.post_left()
         call.in_progress = True
         ack = msgspec.structs.replace(
             self.ack(call.message, "IN_PROGRESS", text),
@@ -177,6 +195,7 @@ class Outbox:
 
     def wait(self, event: threading.Event, seconds: float) -> None:
         """Wait for an event, at most so long [s]."""
+        self.post_left()
         self._wait(event, seconds)
 
     def now_us(self) -> int:

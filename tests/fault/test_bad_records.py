@@ -16,7 +16,7 @@ from tests.support.waiting import until, until_equal
 KEY = b"SdpFacade-ingest-00/ingest.summary"
 """Of the snapshots of the rack's device server."""
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
 
 
 def heap(seq: int, **changes: Any) -> bytes:

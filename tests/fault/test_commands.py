@@ -24,7 +24,7 @@ from tests.support.subarrays import Subarrays, standing_still
 from tests.support.waiting import until
 
 # In one group: they share a deployment.
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
 
 ANSWER = 0.5
 """Longest a call may take [s]."""

@@ -21,7 +21,7 @@ from tests.support.processes import Running
 from tests.support.topics import Member, members, read_all
 from tests.support.waiting import until, until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
 
 TIME_OUT = 6.0
 """Session time-out of a worker [s]."""

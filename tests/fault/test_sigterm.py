@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Deploy
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.pairs]
 
 WITHIN = 25.0
 """Five times what supervisors may count on, see packaging/systemd: a test machine may have other work [s]."""

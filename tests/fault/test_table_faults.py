@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.processes import Running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.pairs]
 
 
 @pytest.mark.timeout(400)

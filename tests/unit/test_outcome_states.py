@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
-from facade.commands.beginnings import PROVEN
 from facade.commands.controller import Call
 from facade.commands.flows import Components, flows
 from facade.commands.lease import Lease
@@ -20,6 +19,7 @@ from facade.commands.messages import (
     command_record,
     decode_ack,
 )
+from facade.commands.offsets import PROVEN
 from facade.commands.tracker import Tracker
 from facade.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
@@ -76,10 +76,33 @@ def test_what_comes_before_the_effect_is_on_the_bus_before_it(site: Site) -> Non
     assert set(site.acks(message)[-1].states) == {"scanType", "obsState"}
 
 
-def test_what_is_confirmed_does_not(site: Site) -> None:
-    message = executed(site, late=False)
-    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
-    assert site.acks(message)[-1].states == {}
+def test_the_outcome_is_first(site: Site) -> None:
+    """It is what everybody waits for, and it carries the states."""
+    executed(site, late=False)
+    ends = [step for step in site.passed if step.startswith("after ") and not step.endswith("commit")]
+    assert ends == ["after ACCEPTED", "after COMPLETED", "after state", "after state"]
+
+
+@pytest.mark.parametrize("how", ["waits", "computes", "says how far it is"])
+def test_a_handler_that_goes_on_does_not_hold_its_state_back(site: Site, how: str) -> None:
+    message = site.send()
+    life = Life(site)
+    seen = []
+
+    def handle(call: Call) -> None:
+        configure(call)
+        match how:
+            case "waits":
+                call.wait(1.0)
+            case "computes":  # while the other thread goes on
+                life.step()
+            case _:
+                call.progress(50)
+        seen.append(site.reported("obsState")[-1])
+
+    life.handle = handle
+    life.work()
+    assert (seen, site.acks(message)[-1].states) == (["READY"], {})
 
 
 def test_a_handler_may_wait_for_it(site: Site) -> None:
@@ -159,10 +182,41 @@ def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(si
 
     site.late = True
     site.when["after ACCEPTED"] = stand_still
+    site.passed.clear()
     life.execution.execute_next(FIRST)
     assert site.passed.count("before early commit") == 2
     assert len(site.begun) == (0 if gone else 1)
     assert site.statuses(message) == (["ACCEPTED"] if gone else ["ACCEPTED", "COMPLETED"])
+
+
+def test_a_proof_holds_for_the_commands_of_a_moment(site: Site) -> None:
+    """The next command does not wait for one of its own; after the time that the group grants, it does."""
+    life = Life(site).start()
+    passed = []
+    for pause in (PROVEN + 0.1, PROVEN / 2, PROVEN + 0.1):
+        site.clock.sleep(pause)
+        site.send(repeatable=False)
+        life.step()
+        site.passed.clear()
+        life.execution.execute_next(FIRST)
+        passed.append(site.passed.count("before early commit"))
+        life.step()
+    assert len(site.begun) == 3
+    assert passed == [1, 0, 1]
+
+
+def test_a_proof_is_gone_with_its_partition(site: Site) -> None:
+    """It comes back a moment later, but in between it was another member's."""
+    life = Life(site).start()
+    site.send(repeatable=False)
+    life.step()
+    life.execution.execute_next(FIRST)
+    partition = site.broker.read(COMMANDS)[-1].partition
+    life.member.assign([])
+    life.step()
+    life.member.assign(range(ICD.topics[COMMANDS].partitions))
+    life.start()
+    assert not life.execution._offsets.proven(partition)
 
 
 def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) -> None:
