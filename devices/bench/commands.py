@@ -40,7 +40,8 @@ def commands(stage: Stage, *, quick: bool) -> Outcome:
         how=(
             f"{count} Configure commands, one after the other, to a controller that only reports the new state; between"
             " them, in the same process, the bare hops: a durable Kafka record to another process and one back, and a"
-            " Tango call to another process until the event that it sets off",
+            " Tango call to another process until the event that it sets off; before, 20,000 records there and back, as a"
+            " broker that has just been started spends a core on compiling itself",
         ),
         verdicts=tuple(verdict for name, samples in parts.items() for verdict in _verdicts(name, samples)),
         notes=tuple(_in_words(name, samples) for name, samples in parts.items()),
@@ -56,7 +57,7 @@ def _run(running: Deployment, count: int, address: str, echo_prefix: str, what: 
         running.settings,
         name=f"caller-{what.replace(' ', '-')}",
         commands=count,
-        warm_up=20,
+        warm_up=200,
         bare_device=address,
         echo_prefix=echo_prefix,
     )

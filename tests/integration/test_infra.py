@@ -19,7 +19,7 @@ from facade.infra import local
 from facade.infra.local import Options, ServiceName, TangoDb
 from facade.infra.state import load
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pairs
 
 REGISTER = """
 import sys, tango

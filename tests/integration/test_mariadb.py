@@ -11,7 +11,7 @@ from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, n
 from tests.support.events import Subscriber
 from tests.support.waiting import until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
 
 
 @pytest.mark.slow
