@@ -28,8 +28,8 @@ ARGUMENTS = {
     "AssignResources": {"resources": {"receptors": ["SKA001"]}},
     "Configure": {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "bench"},
 }
-_WARM_UP = 20_000
-"""Records there and back before the first command."""
+_NOT_COUNTED = 20
+"""Commands before those that count."""
 _PATIENCE = 20.0
 """Longest wait for anything [s]."""
 
@@ -122,14 +122,14 @@ def call_commands(desk: Desk, *, commands: int, warm_up: int, bare_device: str, 
         for name in ("On", "AssignResources"):
             caller.command(proxy, name)
     desk.announce()
-    for number in range(_WARM_UP):  # a broker that has just been started spends its time compiling
+    for number in range(warm_up):  # a broker that has just been started spends its time compiling
         kafka.round_trip(f"warm-up {number}")
     samples = []
-    for number in range(warm_up + commands):
+    for number in range(_NOT_COUNTED + commands):
         called, whole = caller.command(proxy, "Configure")
         hop = caller.poke(bare, str(number))
         samples.append(Sample(called, whole, kafka.round_trip(str(number)), hop))
-    return samples[warm_up:]
+    return samples[_NOT_COUNTED:]
 
 
 class _Caller:

@@ -10,7 +10,8 @@ from devices.bench.stage import Stage
 
 BAR = 1.5
 """Times the sum of the bare hops, at p99."""
-_ECHO = "bench-echo."
+_WARM_UP = 20_000
+"""Records there and back before the first command."""
 
 
 def commands(stage: Stage, *, quick: bool) -> Outcome:
@@ -25,7 +26,7 @@ def commands(stage: Stage, *, quick: bool) -> Outcome:
             if role != "controller":
                 stage.until_ready(made)
         address = running.processes["bare-device"].result.with_suffix(".address").read_text()
-        quiet = _run(running, count, address, echo_settings.prefix, "quiet")
+        quiet = _run(running, count, address, echo_settings.prefix, "quiet", warm_up=_WARM_UP)
         running.stream(RATE)
         stage.watch(4.0, "warm-up")
         loaded = _run(running, count, address, echo_settings.prefix, "under load")
@@ -40,8 +41,8 @@ def commands(stage: Stage, *, quick: bool) -> Outcome:
         how=(
             f"{count} Configure commands, one after the other, to a controller that only reports the new state; between"
             " them, in the same process, the bare hops: a durable Kafka record to another process and one back, and a"
-            " Tango call to another process until the event that it sets off; before, 20,000 records there and back, as a"
-            " broker that has just been started spends a core on compiling itself",
+            f" Tango call to another process until the event that it sets off. Before all that, {_WARM_UP:,} records"
+            " there and back: a broker that has just been started spends a core on compiling itself",
         ),
         verdicts=tuple(verdict for name, samples in parts.items() for verdict in _verdicts(name, samples)),
         notes=tuple(_in_words(name, samples) for name, samples in parts.items()),
@@ -49,7 +50,9 @@ def commands(stage: Stage, *, quick: bool) -> Outcome:
     )
 
 
-def _run(running: Deployment, count: int, address: str, echo_prefix: str, what: str) -> list[Sample]:
+def _run(
+    running: Deployment, count: int, address: str, echo_prefix: str, what: str, *, warm_up: int = 0
+) -> list[Sample]:
     stage = running.stage
     stage.say(f"  {count} commands, {what}")
     client = stage.play(
@@ -57,7 +60,7 @@ def _run(running: Deployment, count: int, address: str, echo_prefix: str, what: 
         running.settings,
         name=f"caller-{what.replace(' ', '-')}",
         commands=count,
-        warm_up=200,
+        warm_up=warm_up,
         bare_device=address,
         echo_prefix=echo_prefix,
     )
