@@ -1,6 +1,7 @@
 """How a controller's commands begin: allowed, accepted, and proven to be ours where they must not be repeated."""
 
 from facade.bus.port import GroupMember
+from facade.clock import Clock
 from facade.commands.controller import Call
 from facade.commands.endings import Endings
 from facade.commands.messages import ack_record
@@ -11,16 +12,23 @@ from facade.commands.rules import OBS_STATE, refusal
 from facade.device_state import STATE
 from facade.icd.model import Command
 
+PROVEN = 3.0
+"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
+group gives away what a member has."""
+
 
 class Beginnings:
     """Begins commands, for the threads of the devices."""
 
-    def __init__(self, past: Past, outbox: Outbox, offsets: Offsets, endings: Endings, member: GroupMember) -> None:
+    def __init__(
+        self, past: Past, outbox: Outbox, offsets: Offsets, endings: Endings, member: GroupMember, *, clock: Clock
+    ) -> None:
         self._past = past
         self._outbox = outbox
         self._offsets = offsets
         self._endings = endings
         self._member = member
+        self._clock = clock
 
     def refusal(self, call: Call, command: Command) -> str:
         """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
@@ -47,25 +55,21 @@ class Beginnings:
         return True
 
     def _accept(self, call: Call) -> bool:
-        """Write ACCEPTED; if the command must not be repeated, its partition must be proven to be ours until then.
+        """Write ACCEPTED and, if the command must not be repeated, prove at the same time that its partition is ours.
 
-        Another member that gets the partition later reads that it was accepted, and leaves it to us. None can have
-        got it before, unknown to us who stood still, while the proof holds. It is asked for at the same time if there
-        is none, and once more if writing took too long.
+        Another member that gets the partition later reads that it was accepted, and leaves it to us. That one had got
+        it before, unknown to us who stood still, would show in the time that this has taken: then it is asked anew.
         """
         not_after = call.message.not_after
 
         def prove() -> bool:
-            return (
-                call.message.repeatable
-                or self._offsets.proven(call.place[0])
-                or self._outbox.insist(lambda: self._offsets.prove(call), not_after)
-            )
+            return call.message.repeatable or self._outbox.insist(lambda: self._offsets.prove(call), not_after)
 
         ack = self._outbox.ack(call.message, "ACCEPTED")
+        asked = self._clock.monotonic()
         if not (self._outbox.post(call, ack_record(ack, call.headers)) and prove()):
             return False
         if not self._outbox.confirm(call, not_after):
             return False
         self._past.note(ack)
-        return prove()
+        return self._clock.monotonic() - asked < PROVEN or prove()

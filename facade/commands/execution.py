@@ -88,7 +88,7 @@ class Execution:
         self._recovered = False
         self._queues = Queues(devices)
         self._endings = Endings(controller, self._past, self._outbox, self._offsets, self._queues, self.account)
-        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member)
+        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member, clock=clock)
 
     # What one thread does all the time.
 

@@ -15,11 +15,8 @@ from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
 
-PROVEN = 3.0
-"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
-group gives away what a member has."""
-_PROVE_AGAIN = 1.0
-"""While commands come, time from one proof to the next [s]; so a command seldom waits for one of its own."""
+_LATEST = 1.0
+"""While commands come, longest time until what is finished is committed [s]."""
 
 
 class Offsets:
@@ -32,11 +29,8 @@ class Offsets:
         self._after: dict[int, int] = {}
         """By partition: the offset behind the newest record taken."""
         self._committed: dict[int, int] = {}
-        self._proven: dict[int, float] = {}
-        """By partition: when the newest commit was asked for that the group has taken [monotonic s]."""
-        self._tried = float("-inf")
+        self._asked = float("-inf")
         """When the newest commit was asked for [monotonic s]."""
-        self._losses = 0
         self._lock = threading.Lock()
         self._committing = threading.Lock()
 
@@ -56,16 +50,9 @@ class Offsets:
     def lose(self, partition: int) -> None:
         """Forget a partition that is another's."""
         with self._lock:
-            self._losses += 1
-            self._proven.pop(partition, None)
             self._unfinished.pop(partition, None)
             self._after.pop(partition, None)
             self._committed.pop(partition, None)
-
-    def proven(self, partition: int) -> bool:
-        """Tell whether nobody else can have a partition yet: it was proven to be ours a moment ago, and not lost."""
-        with self._lock:
-            return self._clock.monotonic() - self._proven.get(partition, float("-inf")) < PROVEN
 
     def prove(self, call: Call) -> None:
         """Find out that a command's partition is still ours, by a commit that leaves the command to be taken again.
@@ -92,16 +79,15 @@ class Offsets:
         Parameters
         ----------
         busy
-            A command has just come, and must not wait for that: it is done only from time to time.
+            A command has just come: its own proof, which commits the rest as well, must not wait behind this.
         """
-        if busy and self._clock.monotonic() - self._tried < _PROVE_AGAIN:
+        if busy and self._clock.monotonic() - self._asked < _LATEST:
             return
         if not self._committing.acquire(blocking=False):
             return  # a command is about to begin, and its thread waits for this one
         try:
             with self._lock:
-                # With what is new, all the rest: it proves that those partitions are ours as well.
-                due = self._all() if self._due() else {}
+                due = self._due()
             if due:
                 self._commit(due)
         except BusError as error:
@@ -110,19 +96,14 @@ class Offsets:
             self._committing.release()
 
     def _commit(self, offsets: dict[int, int]) -> None:
-        asked = self._tried = self._clock.monotonic()
-        losses = self._losses
+        self._asked = self._clock.monotonic()
         self._member.commit(offsets)
         with self._lock:
-            if losses == self._losses:
-                self._committed.update(offsets)
-                self._proven.update(dict.fromkeys(offsets, asked))
+            self._committed.update(offsets)
 
     def _reached(self, partition: int) -> int:
         return min(self._unfinished[partition], default=self._after[partition])
 
-    def _all(self) -> dict[int, int]:
-        return {partition: self._reached(partition) for partition in self._after}
-
     def _due(self) -> dict[int, int]:
-        return {partition: at for partition, at in self._all().items() if at != self._committed.get(partition)}
+        reached = {partition: self._reached(partition) for partition in self._after}
+        return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
+from facade.commands.beginnings import PROVEN
 from facade.commands.controller import Call
 from facade.commands.flows import Components, flows
 from facade.commands.lease import Lease
@@ -19,7 +20,6 @@ from facade.commands.messages import (
     command_record,
     decode_ack,
 )
-from facade.commands.offsets import PROVEN
 from facade.commands.tracker import Tracker
 from facade.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
@@ -189,34 +189,27 @@ def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(si
     assert site.statuses(message) == (["ACCEPTED"] if gone else ["ACCEPTED", "COMPLETED"])
 
 
-def test_a_proof_holds_for_the_commands_of_a_moment(site: Site) -> None:
-    """The next command does not wait for one of its own; after the time that the group grants, it does."""
+def test_the_proof_of_a_command_is_its_only_commit(site: Site) -> None:
+    """The one before is committed with it: a commit of its own would have the command wait for two."""
     life = Life(site).start()
-    passed = []
-    for pause in (PROVEN + 0.1, PROVEN / 2, PROVEN + 0.1):
-        site.clock.sleep(pause)
+    for _ in range(3):
         site.send(repeatable=False)
         life.step()
-        site.passed.clear()
         life.execution.execute_next(FIRST)
-        passed.append(site.passed.count("before early commit"))
-        life.step()
     assert len(site.begun) == 3
-    assert passed == [1, 0, 1]
+    assert len([step for step in site.passed if step.startswith("before ") and step.endswith("commit")]) == 3
 
 
-def test_a_proof_is_gone_with_its_partition(site: Site) -> None:
-    """It comes back a moment later, but in between it was another member's."""
+def test_what_is_finished_is_committed_while_commands_come(site: Site) -> None:
     life = Life(site).start()
-    site.send(repeatable=False)
-    life.step()
-    life.execution.execute_next(FIRST)
-    partition = site.broker.read(COMMANDS)[-1].partition
-    life.member.assign([])
-    life.step()
-    life.member.assign(range(ICD.topics[COMMANDS].partitions))
-    life.start()
-    assert not life.execution._offsets.proven(partition)
+    committed = []
+    for _ in range(4):
+        site.send()
+        site.clock.sleep(0.6)
+        life.step()
+        committed.append(site.committed(site.broker.read(COMMANDS)[-1].partition))
+        life.execution.execute_next(FIRST)
+    assert committed == [0, 1, 1, 3]
 
 
 def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) -> None:

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _SLICE = 0.002
 """Longest single wait of the client [s]: a commit that another thread asks for must not wait for long."""
+_SOON = 0.03
+"""For so long after a record its commit is what is likely to come next [s]."""
 _PATIENCE = 5.0
 """Longest wait for such a commit [s]."""
 _OUTAGE = 30.0
@@ -43,6 +45,7 @@ class KafkaGroupMember:
         """The thread that uses the client: a second one would wait until its `poll` ends, or for ever."""
         self._asked: SimpleQueue[tuple[Mapping[int, int], Future[None]]] = SimpleQueue()
         """What other threads want to have committed."""
+        self._taken_at = float("-inf")
         self._joined_at = 0.0
         self._consumer = self._join()
 
@@ -52,12 +55,19 @@ class KafkaGroupMember:
         clock = self._connection.clock
         deadline = clock.monotonic() + timeout
         while True:
-            self._serve_commits()
-            left = deadline - clock.monotonic()
+            now = clock.monotonic()
+            left = deadline - now
+            soon = now - self._taken_at < _SOON
+            self._serve_commits(0.0)
             # The client's `consume` would wait for the whole number; a command must not wait for a second one.
-            first = self._consumer.poll(max(min(left, _SLICE), 0.0))
+            first = self._consumer.poll(0.0 if soon else max(min(left, _SLICE), 0.0))
             if first is not None or left <= _SLICE or self._partitions != self.assignment:
                 break
+            if soon:
+                # The client cannot be woken, so whatever it is not waiting for is found at the end of a slice only.
+                self._serve_commits(_SLICE)
+        if first is not None:
+            self._taken_at = clock.monotonic()
         messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0.0)]
         records = [to_record(self._connection, message) for message in messages if self._is_record(message)]
         self.assignment = dict(self._partitions)
@@ -79,10 +89,16 @@ class KafkaGroupMember:
         except TimeoutError as error:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not known to be committed") from error
 
-    def _serve_commits(self) -> None:
-        """Commit what other threads ask for."""
-        while not self._asked.empty():
-            offsets, answer = self._asked.get()
+    def _serve_commits(self, timeout: float) -> None:
+        """Commit what other threads ask for, waiting at most so long [s] for the first of them."""
+        wait = timeout > 0.0
+        while wait or not self._asked.empty():
+            try:
+                offsets, answer = self._asked.get(wait, timeout)
+            except Empty:
+                return
+            wait = False
+            self._taken_at = float("-inf")  # it has come: from now on the next record is what to wait for
             try:
                 self._commit(offsets)
                 answer.set_result(None)
