@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
 """Time between two heartbeats [s]."""
-_WAIT = 0.1
+_WAIT = 0.02
 """Longest wait for a command before looking at what else there is to do [s]."""
 _GRACE = 3.0
 """Time that running commands have to end when the process is told to end [s]; supervisors kill after about ten."""

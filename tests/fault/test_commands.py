@@ -24,7 +24,7 @@ from tests.support.subarrays import Subarrays, standing_still
 from tests.support.waiting import until
 
 # In one group: they share a deployment.
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
 
 ANSWER = 0.5
 """Longest a call may take [s]."""
@@ -87,16 +87,14 @@ def test_a_controller_that_hangs(subarrays: Subarrays) -> None:
 
 def test_acknowledgements_that_come_twice(subarrays: Subarrays) -> None:
     """A repeated acknowledgement changes nothing and is counted as late where it can mean nothing any more."""
-    device = subarrays.devices[0]
-    late, finished = subarrays.read(device, "acksLate"), subarrays.read(device, "commandsFinished")
+    device = subarrays.take()  # of commands that ended just before a kill, the next controller repeats the outcome
     subarrays.controller("duplicate-acks:Scan")
     id = subarrays.does(device, "Scan")
     until(lambda: len(subarrays.statuses(device, id)) == 4, 5.0, "all four acknowledgements")
     assert subarrays.statuses(device, id) == ["ACCEPTED", "ACCEPTED", "COMPLETED", "COMPLETED"]
-    until(lambda: subarrays.read(device, "acksLate") == late + 2, 5.0, "the two that were repeated are counted")
-    assert subarrays.read(device, "commandsFinished") == finished + 1
+    until(lambda: subarrays.read(device, "acksLate") == 2, 5.0, "the two that were repeated are counted")
+    assert subarrays.read(device, "commandsFinished") == 1
     assert subarrays.executions(id) == 1
-    subarrays.does(device, "EndScan")
 
 
 @pytest.fixture(scope="module")

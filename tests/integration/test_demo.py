@@ -18,7 +18,7 @@ from facade.infra import local
 from facade.infra.processes import ProcessRecord, is_alive, kill
 from tests.support.waiting import until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.alone]
 
 PROGRAM = Path(sys.executable).with_name("sdp-facade")
 PLAN = [step.command for step in OBSERVATION]
@@ -107,7 +107,6 @@ def report_of(state_dir: Path) -> DemoReport:
     return msgspec.json.decode((state_dir / "demo-report.json").read_bytes(), type=DemoReport)
 
 
-@pytest.mark.alone  # the pace of its observation is judged
 @pytest.mark.timeout(500)
 def test_two_demos_balance_and_leave_nothing(start: Start, tmp_path: Path) -> None:
     """The second one finds the data of the first, has another size, and starts from zero all the same."""
