@@ -124,6 +124,7 @@ class Execution:
 
     def close(self) -> None:
         """Commit what is done and leave."""
+        self._outbox.post_left()  # of commands that go on at the next start
         self._outbox.closed = True
         self._offsets.commit_or_later()
         self._memory.close()

@@ -189,6 +189,25 @@ def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(si
     assert site.statuses(message) == (["ACCEPTED"] if gone else ["ACCEPTED", "COMPLETED"])
 
 
+def test_what_a_stopped_handler_has_reported_is_on_the_bus(site: Site) -> None:
+    """It goes on at the next start; its state must not wait for an outcome until then."""
+    message = site.send()
+    life = Life(site).start()
+
+    def handle(call: Call) -> None:
+        configure(call)
+        life.execution.stop()
+        life.execution.interrupt()
+        call.check()
+
+    life.handle = handle
+    life.step()
+    life.execution.execute_next(FIRST)
+    life.execution.close()
+    assert site.statuses(message) == ["ACCEPTED"]
+    assert site.reported("obsState")[-1] == "READY"
+
+
 def test_the_proof_of_a_command_is_its_only_commit(site: Site) -> None:
     """The one before is committed with it: a commit of its own would have the command wait for two."""
     life = Life(site).start()
