@@ -100,6 +100,7 @@ class Execution:
         Fenced
             Another process has taken this controller's name.
         """
+        self._outbox.post_left()
         if not self.ready:
             self._catch_up(timeout)
             return
@@ -112,7 +113,6 @@ class Execution:
         for record in records:
             self._take(record)
         self._offsets.commit_or_later(busy=bool(records))
-        self._outbox.post_left()
 
     def stop(self) -> None:
         """Begin no further command; what is queued is left to the next start."""

@@ -102,7 +102,7 @@ class Outbox:
                     device=device.device,
                     attribute=name,
                     value=value,
-                    time=self.now_us(),
+                    time=self._after_all_before(device.device, name),
                     origin=self._component,
                     command=device.cause,
                 )
@@ -111,7 +111,10 @@ class Outbox:
         finally:
             # What came before a value that is wrong is known here already, so it is sent all the same.
             records = [replace(state_record(message), headers=device.headers) for message in kept]
-            device.posted.append(Posted(records, None, kept))
+            with self._posting:
+                while device.posted and device.posted[0].receipt is not None and device.posted[0].receipt.confirmed:
+                    del device.posted[0]
+                device.posted.append(Posted(records, None, kept))
             if device.reaches(values):
                 with self._posting:
                     self._left.append(device)
@@ -133,8 +136,9 @@ class Outbox:
         for device in left:
             try:
                 self._post(device)
-            except BusError as error:
-                _log.warning("will be tried again with the outcome: %s", error)
+            except BusError:
+                with self._posting:
+                    self._left.append(device)  # the next time, or with the outcome
 
     def confirm(self, device: Device, until_us: float = float("inf")) -> bool:
         """Wait until everything that was posted for a device is on the bus; see `insist`."""
@@ -148,8 +152,9 @@ class Outbox:
             try:
                 receipt.wait(_CONFIRM)
             except BusError:
-                for posted in device.posted:
-                    posted.receipt = None  # what came behind it must come behind it once more
+                with self._posting:
+                    for posted in device.posted:
+                        posted.receipt = None  # what came behind it must come behind it once more
                 raise
             del device.posted[0]
 
@@ -173,7 +178,12 @@ class Outbox:
                 return False
             open_, states = [], {}
         ack = msgspec.structs.replace(ack, states=states)
-        call.posted = [Posted([ack_record(ack, call.headers)], None), *open_]
+        call.posted = [
+            # ACCEPTED, after an outage: never behind an outcome
+            *(posted for posted in open_ if not posted.states),
+            Posted([ack_record(ack, call.headers)], None),
+            *(posted for posted in open_ if posted.states),
+        ]
         return self.confirm(call)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
@@ -201,6 +211,14 @@ class Outbox:
     def now_us(self) -> int:
         """Give the time [Unix us]."""
         return round(self._clock.now() * 1e6)
+
+    def _after_all_before(self, device: str, attribute: str) -> int:
+        """Give the time of a new value [Unix us]: after that of the one before, also when the clock was set back.
+
+        By these times it is told whether a state that came with an outcome is newer than another one.
+        """
+        told = self.states.get(device, attribute)
+        return max(self.now_us(), 0 if told is None else round(told.time * 1e6) + 1)
 
     def _keep(self, message: StateMessage) -> None:
         """Take a value over into the known states."""

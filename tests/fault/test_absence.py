@@ -18,7 +18,7 @@ from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_tota
 from tests.support.events import Subscriber
 from tests.support.waiting import until, until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
 
 ANSWER = 0.5
 """Longest a Tango call may take [s]."""

@@ -14,7 +14,7 @@ from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 from tests.support.windows import heaps_by_window
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
 
 BACK = 5.0
 """Within so long after the start everything is shown again [s]."""

@@ -14,7 +14,7 @@ from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 from tests.support.windows import ROUGH, all_nodes_values, heaps_by_window, node_values
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
 
 JITTER = 0.15
 """How much nearer than `shortest` two events may arrive, as the network and the client allow [s]."""

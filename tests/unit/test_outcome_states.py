@@ -208,6 +208,31 @@ def test_what_a_stopped_handler_has_reported_is_on_the_bus(site: Site) -> None:
     assert site.reported("obsState")[-1] == "READY"
 
 
+def test_an_acceptance_that_failed_is_not_sent_again_behind_the_outcome(site: Site) -> None:
+    """The bus confirmed nothing until it was too late to begin."""
+    message = site.send(repeatable=False, within=5.0)
+    life = Life(site).start()
+    life.step()
+
+    def refuse(record: Record) -> bool:
+        site.clock.sleep(1.0)
+        return site.now_us <= message.not_after + 1_000_000
+
+    life.bus.refuse = refuse
+    life.execution.execute_next(FIRST)
+    assert site.begun == []
+    assert site.statuses(message)[-1] == "REJECTED"
+
+
+def test_a_state_is_newer_than_the_one_before_whatever_the_clock_says(site: Site) -> None:
+    """The clock was set back since: by its time the new state would be older, and nobody would take it."""
+    ahead = site.now_us + 20_000_000
+    before = StateMessage(device=FIRST, attribute="obsState", value="IDLE", time=ahead, origin="earlier")
+    site.broker.append(state_record(before))
+    message = executed(site, late=True)
+    assert site.outcomes(message)[0].states["obsState"].time > ahead
+
+
 def test_the_proof_of_a_command_is_its_only_commit(site: Site) -> None:
     """The one before is committed with it: a commit of its own would have the command wait for two."""
     life = Life(site).start()
