@@ -115,10 +115,9 @@ class Outbox:
                 while device.posted and device.posted[0].receipt is not None and device.posted[0].receipt.confirmed:
                     del device.posted[0]
                 device.posted.append(Posted(records, None, kept))
-            if device.reaches(values):
-                with self._posting:
+                if left := device.reaches(values):
                     self._left.append(device)
-            elif not self.confirm(device):
+            if not (left or self.confirm(device)):
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
     def post(self, device: Device, record: Record) -> bool:
