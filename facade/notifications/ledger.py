@@ -8,7 +8,8 @@ Policies:
   A straggler still corrects a window that is kept.
 * **All nodes.** The window shown is the newest one that at least half of the live nodes are in and
   have left behind, so that one node with a wrong clock cannot drag it; it is shown when all of
-  them have left it, or after the hold time.
+  them have left it, or after the hold time. The first one of a stream is not shown while the
+  stream goes on: which nodes will be in it is not known before the next.
 * **Restart.** Totals and sequences come from the snapshot and go on from its offsets. Windows are
   rebuilt from records a little further back, which must not be counted again: `count=False`.
 """
@@ -176,6 +177,8 @@ class AllNodesWindows:
         for window in sorted((w for w in self._windows if w < middle), reverse=True):
             if 2 * len(self._windows[window][1]) < len(newest):
                 continue  # only nodes with wrong clocks are in it
+            if not any(window - round(within * MICRO) <= before < window for before in self._windows):
+                continue  # nodes that nobody has heard of yet may be in it
             left_at = self._left_at.setdefault(window, now)
             if newest[0] > window or now - left_at >= self._plan.window.hold:
                 self._left_at = {w: t for w, t in self._left_at.items() if w in self._windows}
