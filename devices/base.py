@@ -87,14 +87,20 @@ class FacadeDevice(Device):
             self._shown[name] = self._in_tango(name, reading)
 
     def push(self, name: str, reading: Reading) -> None:
-        """Send a reading as change and archive event; of an image, that it can be read."""
+        """Send a reading as change and archive event; of an image, that it can be read.
+
+        An attribute that no client has subscribed to since the server began costs nothing: Tango would make its
+        events only to drop them. Who subscribes later is given what is shown, which is never older.
+        """
+        if name in self.entries and not self.entries[name].is_pushed:
+            self._ready += 1
+            self.push_data_ready_event(name, self._ready)
+            return
+        if not self.get_device_attr().get_attr_by_name(name).use_zmq_event():
+            return
         if name in ("State", "Status"):
             self.push_change_event(name)
             self.push_archive_event(name)
-            return
-        if not self.entries[name].is_pushed:
-            self._ready += 1
-            self.push_data_ready_event(name, self._ready)
             return
         event = self._in_tango(name, reading)
         self.push_change_event(name, *event)

@@ -1,4 +1,4 @@
-"""The sub-commands of ``sdp-facade`` that need no Tango; `devices.cli` adds the others."""
+"""The sub-commands of ``sdp-facade`` that need no Tango; `devices.tango_cli` adds the others."""
 
 import gc
 import logging

@@ -9,8 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from devices.cli import app
+from devices.cli import BUS_SIDE
 from devices.server import main as server
+from devices.tango_cli import app
 from facade.cli import app as application
 from facade.cli.app import run
 from facade.errors import BusError
@@ -79,3 +80,31 @@ def test_the_shell_completes() -> None:
         check=False,
     )
     assert "config" in done.stdout.split(), done.stderr
+
+
+ALONE = """
+import sys
+from devices.cli import main
+
+name = sys.argv[1]
+sys.argv[1:] = [name, "--help"]
+try:
+    main()
+finally:
+    assert "tango" not in sys.modules, f"{name} loads Tango"
+"""
+
+
+@pytest.mark.parametrize("name", sorted(BUS_SIDE))
+def test_what_needs_no_tango_starts_without_it_and_is_the_same(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, name],
+        env={**os.environ, "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    whole = CliRunner().invoke(app, [name, "--help"], prog_name="-c", env={"COLUMNS": "120"})
+    assert done.stdout.split() == whole.output.split()

@@ -13,7 +13,7 @@ import pytest
 import tango
 import typer
 
-from devices.cli import app
+from devices.tango_cli import app
 from facade.icd.load import inspect, load
 from facade.settings_explained import PROCESS_VARIABLES
 

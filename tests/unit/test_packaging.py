@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from devices.cli import app
+from devices.tango_cli import app
 from facade import __version__
 from facade.resources import resource
 
@@ -98,7 +98,7 @@ def test_the_demo_says_at_once_which_extra_it_needs(monkeypatch: pytest.MonkeyPa
 
 
 IN_ONE_PROCESS = """
-from devices.cli import app
+from devices.tango_cli import app
 from facade.resources import resource
 from typer.testing import CliRunner
 

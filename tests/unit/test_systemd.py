@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from devices.cli import app
+from devices.tango_cli import app
 from facade.config import ENVIRONMENT, load_settings
 from facade.settings_explained import PROCESS_VARIABLES
 
