@@ -23,12 +23,19 @@ from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
-from facade.infra.processes import ProcessRecord, spawn
+from facade.infra.processes import ProcessRecord, spawn, stop
 from facade.infra.service import PortTakenError, check_alive
 from facade.resources import resource
 
 _OLDEST_JAVA: Final = 17
+_JAVA_OPTIONS: Final = (
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:+ExitOnOutOfMemoryError",  # a broker without memory must die and be seen dead, not limp
+    "-Djava.awt.headless=true",
+)
 _STARTS_WITHIN_S: Final = 90.0
+_ARCHIVES_WITHIN_S: Final = 60.0
 _LOOK_AGAIN_S: Final = 0.05
 _ANSWERS_WITHIN_S: Final = 2.0
 
@@ -50,16 +57,21 @@ class Kafka:
     def launch(self, port: int, started: Callable[[ProcessRecord], None]) -> None:
         """Copy the jars, format the storage (both once) and start the broker."""
         java = find_java()
+        classes = archived_classes(java, self.report)
+        self.run([java] if classes is None else [java, f"-XX:SharedArchiveFile={classes}"], [], port, started)
+
+    def run(
+        self, java: Sequence[str], options: Sequence[str], port: int, started: Callable[[ProcessRecord], None]
+    ) -> None:
+        """Format the storage (once) and start the broker, with options for the broker alone."""
         classpath = f"{libraries(self.report)}/*"
         properties = self._write_properties(port)
         if not (self._data / "meta.properties").exists():
             self.report("Kafka: formatting its storage")
-            argv = [java, "-cp", classpath, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+            argv = [*java, "-cp", classpath, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
             argv += ["-t", _new_cluster_id(), "-c", str(properties)]
             tools.run(argv, what="formatting Kafka's storage")
-        argv = [java, f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        # A broker without memory must die and be seen dead, not limp.
-        argv += ["-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+        argv = [*java, *options, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_JAVA_OPTIONS]
         argv += [f"-Dlog4j2.configurationFile={resource('docker', 'kafka', 'log4j2.yaml')}"]
         argv += ["-cp", classpath, "kafka.Kafka", str(properties)]
         started(spawn("kafka", argv, log=self.folder / "kafka.log"))
@@ -203,6 +215,38 @@ def libraries(report: tools.Report) -> Path:
 
     digest = sha256(pom.read_bytes()).hexdigest()[:12]
     return tools.installed_once(f"kafka-{digest}", install, report) / "libs"
+
+
+def archived_classes(java: str, report: tools.Report) -> Path | None:
+    """Give an archive of the classes that a broker loads, made once for each Java; None: it could not be made.
+
+    With it (class-data sharing, JEP 350) a broker starts in half the time. Java passes over an
+    archive that is not its own.
+    """
+
+    def install(folder: Path) -> None:
+        report("Kafka: archiving its classes, so that it starts in half the time (once, 50 MB; 5 to 30 s)")
+        broker, port = Kafka(folder=folder / "broker", heap="256m", report=lambda _: None), choose_port()
+        running: list[ProcessRecord] = []
+        # `timeout` ends it should this process be killed: nobody would find it.
+        limited = ["timeout", f"{_STARTS_WITHIN_S + _ARCHIVES_WITHIN_S:g}", java]
+        broker.run(limited, [f"-XX:ArchiveClassesAtExit={folder / 'classes.jsa'}"], port, running.append)
+        try:
+            broker.await_ready(port, running)
+        finally:
+            for process in running:
+                stop(process, _ARCHIVES_WITHIN_S)
+        if not (folder / "classes.jsa").exists():
+            raise InfraError(f"Java made no archive:\n{tools.tail_of(broker.folder / 'kafka.log')}")
+        shutil.rmtree(broker.folder)
+
+    made_of = libraries(report).parent.name + java + tools.run([java, "-version"], what="asking Java for its version")
+    try:
+        name = f"kafka-classes-{sha256(made_of.encode()).hexdigest()[:12]}"
+        return tools.installed_once(name, install, report) / "classes.jsa"
+    except InfraError as error:
+        report(f"Kafka: it starts without an archive of its classes: {error}")
+        return None
 
 
 def _new_cluster_id() -> str:

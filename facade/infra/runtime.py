@@ -79,8 +79,8 @@ class Runtime:
         try:
             for name, port in ports.items():
                 self._launch(name, port)
-            for name, port in ports.items():
-                self._await_ready(name, port)
+            for name in reversed(ports):  # the database is asked while the broker, which takes longer, starts
+                self._await_ready(name, ports[name])
         except BaseException:
             for name in ports:
                 if name in self.state.services and not self.state.services[name].ready:

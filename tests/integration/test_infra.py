@@ -109,6 +109,8 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     assert set(running) == {"kafka/kafka", "tango-db/tango-db"}
     assert local.up(Options(state_dir=state_dir)) == first == local.endpoints(state_dir)
     assert pids(state_dir) == running
+    maps = Path(f"/proc/{running['kafka/kafka']}/maps").read_text()
+    assert "/classes.jsa" in maps, "the broker starts with its archived classes"
 
     code, out, _ = ended(infra_command(state_dir, "env"))
     variables = f"KAFKA_BOOTSTRAP={first.bootstrap} TANGO_HOST={first.tango_host} SDP_TOPIC_PREFIX=test."

@@ -171,3 +171,17 @@ def test_java_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out
     else:
         with pytest.raises(InfraError, match="expected version 17 or newer, got "):
             kafka.find_java()
+
+
+def test_a_java_that_archives_no_classes_starts_the_broker_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\ncase $1 in -version) echo 17 ;; *) echo unknown option $1 >&2; exit 3 ;; esac\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(kafka, "libraries", lambda report: tmp_path / "kafka" / "libs")
+    said: list[str] = []
+    assert kafka.archived_classes(str(java), said.append) is None
+    assert "starts without an archive" in said[-1]
+    assert "unknown option" in said[-1]
+    assert not list(cache.glob("kafka-classes-*/"))
