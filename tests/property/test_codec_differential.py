@@ -8,6 +8,7 @@ import copy
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -96,43 +97,61 @@ JUNK = [
 ]  # fmt: skip
 
 
-@st.composite
-def valid(draw: st.DrawFn, schema: Schema) -> Leaf | Node:
-    """Make a document that the schema allows."""
+def valid(schema: Schema) -> st.SearchStrategy[Leaf | Node]:
+    """Give what makes documents that the schema allows; made once, as making it takes longer than drawing from it."""
+    return _valid(json.dumps(schema))
+
+
+@cache
+def _valid(text: str) -> st.SearchStrategy[Leaf | Node]:
+    schema = json.loads(text)
     if "const" in schema:
-        return leaf(schema["const"])
+        return st.just(leaf(schema["const"]))
     if "enum" in schema:
-        return leaf(draw(st.sampled_from(schema["enum"])))
+        return st.sampled_from(schema["enum"]).map(leaf)
     match schema["type"]:
         case ["object", "null"]:
-            return draw(st.just(Leaf("null")) | valid({**schema, "type": "object"}))
+            return st.just(Leaf("null")) | valid({**schema, "type": "object"})
         case list():
-            return draw(ANYTHING.filter(lambda one: one.text != "null"))
+            return ANYTHING.filter(lambda one: one.text != "null")
         case "object" if "properties" in schema:
-            required = schema.get("required", [])
-            names = [name for name in schema["properties"] if name in required or draw(st.booleans())]
-            if draw(st.booleans()):
-                names.reverse()
-            return Node("object", [(name, draw(valid(schema["properties"][name]))) for name in names])
+            return documents(schema)
         case "object":
             values = valid(schema["additionalProperties"]) if "additionalProperties" in schema else ANYTHING
-            return Node("object", list(draw(st.dictionaries(TEXT, values, max_size=3)).items()))
+            entries = st.dictionaries(TEXT, values, max_size=3)
+            return entries.map(lambda found: Node("object", list(found.items())))
         case "array":
             low, high = schema.get("minItems", 0), schema.get("maxItems", 3)
-            items = draw(st.lists(valid(schema["items"]), min_size=low, max_size=min(high, low + 2)))
-            return Node("array", [(None, item) for item in items])
+            items = st.lists(valid(schema["items"]), min_size=low, max_size=min(high, low + 2))
+            return items.map(lambda found: Node("array", [(None, item) for item in found]))
         case "string" if "pattern" in schema:
             low = shortest(schema)
-            return leaf(draw(st.text("abc", min_size=low, max_size=max(low, 4))))
+            return st.text("abc", min_size=low, max_size=max(low, 4)).map(leaf)
         case "string":
             low = schema.get("minLength", 0)
-            return leaf(draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=low, max_size=max(low, 6))))
+            letters = st.characters(exclude_categories=["Cs"])
+            return st.text(letters, min_size=low, max_size=max(low, 6)).map(leaf)
         case "boolean":
-            return leaf(draw(st.booleans()))
+            return st.booleans().map(leaf)
         case "integer":
-            return leaf(draw(st.integers(schema.get("minimum"), schema.get("maximum"))))
+            return st.integers(schema.get("minimum"), schema.get("maximum")).map(leaf)
     bounds = {"min_value": schema.get("minimum"), "max_value": schema.get("maximum")}
-    return leaf(draw(st.floats(**bounds, allow_nan=False, allow_infinity=False) | st.integers(**bounds)))
+    return (st.floats(**bounds, allow_nan=False, allow_infinity=False) | st.integers(**bounds)).map(leaf)
+
+
+def documents(schema: Schema) -> st.SearchStrategy[Node]:
+    """Give what makes objects with all that is required and some of the rest, in either order."""
+    parts = {name: valid(part) for name, part in schema["properties"].items()}
+    required = schema.get("required", [])
+
+    @st.composite
+    def document(draw: st.DrawFn) -> Node:
+        names = [name for name in parts if name in required or draw(st.booleans())]
+        if draw(st.booleans()):
+            names.reverse()
+        return Node("object", [(name, draw(parts[name])) for name in names])
+
+    return document()
 
 
 def shortest(schema: Schema) -> int:
@@ -183,11 +202,17 @@ def positions(tree: Leaf | Node) -> list[tuple[Node, int]]:
     return found + [position for _, value in tree.entries for position in positions(value)]
 
 
+@cache
+def odd_values(text: str) -> st.SearchStrategy[Leaf]:
+    """Give what makes values that are mostly wrong somewhere in a schema, and sometimes right."""
+    return st.one_of(st.sampled_from(JUNK).map(Leaf), st.sampled_from(edges(json.loads(text)) or [Leaf("0")]), ANYTHING)
+
+
 @st.composite
 def damaged(draw: st.DrawFn, schema: Schema) -> str:
     """Make a document that is legal but for a few wrong places."""
     tree = copy.deepcopy(draw(valid(schema)))
-    values = st.one_of(st.sampled_from(JUNK).map(Leaf), st.sampled_from(edges(schema) or [Leaf("0")]), ANYTHING)
+    values = odd_values(json.dumps(schema))
     for _ in range(draw(st.integers(0, 2))):
         places = positions(tree)
         if not places:
