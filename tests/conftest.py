@@ -37,13 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the phase that was asked for."""
     if phase := config.getoption("--phase"):
-        others = [item for item in items if _phase(item) != phase]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+        kept = [item for item in items if _phase(item) == phase]
+        config.hook.pytest_deselected(items=[item for item in items if _phase(item) != phase])
+        items[:] = kept
 
 
 def _phase(item: pytest.Item) -> str:
-    return next((phase for phase in ("alone", "pairs") if item.get_closest_marker(phase)), "company")
+    # The nearest one holds: of a test, before that of its module.
+    return next((marker.name for marker in item.iter_markers() if marker.name in _PHASES), "company")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

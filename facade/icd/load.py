@@ -4,6 +4,7 @@ Loading is quick, because every device server does it at its start. What needs t
 library (whether each schema is itself a legal one) is left to ``icd check`` and to the tests.
 """
 
+from functools import cache
 from pathlib import Path
 
 from facade.errors import IcdError
@@ -15,13 +16,22 @@ from facade.resources import resource
 
 
 def load(folder: Path | None = None) -> Icd:
-    """Load and check the interface; without a folder, the shipped one.
+    """Load and check the interface; without a folder, the shipped one, which is loaded once.
 
     Raises
     ------
     IcdError
         Something is wrong; one line per finding, each with file, key, what was expected and got.
     """
+    return _shipped() if folder is None else _load(folder)
+
+
+@cache
+def _shipped() -> Icd:
+    return _load(None)
+
+
+def _load(folder: Path | None) -> Icd:
     icd, findings = inspect(folder)
     if icd is None or findings:
         raise IcdError("\n".join(map(str, findings)))

@@ -85,6 +85,7 @@ def interrupt(deployment: Deployment) -> None:
     assert kit.exit_code(60.0) == NOT_RUN
 
 
+@pytest.mark.pairs
 def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy) -> None:
     """No database, no broker, a subarray that is not there, and nothing that was asked for."""
     deployment = deploy(prepare=False)

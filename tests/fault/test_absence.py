@@ -278,6 +278,7 @@ def refused_start(deployment: Deployment, *words: str, instance: str = "control"
     assert "Traceback" not in server.text
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("variable", ["SDP_INGEST_NODES", "SDP_RACK_SIZE", "SDP_METRICS_PORT"])
 def test_a_bad_setting_is_named(deploy: Deploy, variable: str) -> None:
     """A setting that makes no sense stops device server and worker with a message that names it."""
@@ -289,6 +290,7 @@ def test_a_bad_setting_is_named(deploy: Deploy, variable: str) -> None:
     assert "Traceback" not in worker.text
 
 
+@pytest.mark.pairs
 def test_a_device_outside_the_deployment_is_named(deploy: Deploy) -> None:
     """A device for a node that the deployment does not have stops the server with a message that says what to do."""
     deployment = deploy(nodes=3)

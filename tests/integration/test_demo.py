@@ -177,6 +177,7 @@ def assert_observed(report: DemoReport, *, kills: bool) -> None:
         assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
+@pytest.mark.pairs
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_clears_everything_away(start: Start, tmp_path: Path, number: signal.Signals) -> None:
@@ -192,6 +193,7 @@ def test_a_signal_in_the_middle_clears_everything_away(start: Start, tmp_path: P
     assert running(tmp_path) == []
 
 
+@pytest.mark.pairs
 @pytest.mark.timeout(240)
 def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path: Path) -> None:
     """The exit code is 1; the message has the name, the log's last lines and its folder."""
