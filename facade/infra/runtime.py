@@ -79,7 +79,7 @@ class Runtime:
         try:
             for name, port in ports.items():
                 self._launch(name, port)
-            for name in reversed(ports):  # the database is asked while the broker, which takes longer, starts
+            for name in reversed(list(ports)):  # the database is asked while the broker, which takes longer, starts
                 self._await_ready(name, ports[name])
         except BaseException:
             for name in ports:
