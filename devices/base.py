@@ -96,7 +96,8 @@ class FacadeDevice(Device):
             self._ready += 1
             self.push_data_ready_event(name, self._ready)
             return
-        if not self.get_device_attr().get_attr_by_name(name).use_zmq_event():
+        attribute = self.get_device_attr().get_attr_by_name(name)
+        if not (attribute.use_zmq_event() or attribute.use_notifd_event()):
             return
         if name in ("State", "Status"):
             self.push_change_event(name)

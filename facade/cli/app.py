@@ -34,7 +34,6 @@ from facade.notifications.worker import SOURCE, Worker
 
 app = typer.Typer(
     name="sdp-facade",
-    help="Tango facade of the SKA Science Data Processor's Kafka bus.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -61,6 +60,21 @@ Replicas = Annotated[
     ),
 ]
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    wanted: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tango facade of the SKA Science Data Processor's Kafka bus."""
 
 
 @app.command()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from devices.cli import BUS_SIDE
 from devices.server import main as server
 from devices.tango_cli import app
+from facade import __version__
 from facade.cli import app as application
 from facade.cli.app import run
 from facade.errors import BusError
@@ -64,8 +65,10 @@ def test_so_it_is_for_the_device_server(capfd: pytest.CaptureFixture[str]) -> No
     assert "for example: SdpFacade control" in capfd.readouterr().err
 
 
-def test_success_is_0() -> None:
-    assert CliRunner().invoke(app, ["version"]).exit_code == 0
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_the_version_is_printed_and_success_is_0(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.output) == (0, f"{__version__}\n")
 
 
 def test_the_shell_completes() -> None:
