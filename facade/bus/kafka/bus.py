@@ -29,7 +29,7 @@ class KafkaBus:
 
     def read_all(self, topic: str) -> list[Record]:
         """Give everything that is on a (compacted) topic."""
-        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health)
+        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch_wait=10)
         try:
             return reader.read_to_end(_READ_ALL)
         finally:

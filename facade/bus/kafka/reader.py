@@ -28,6 +28,9 @@ class KafkaReader:
     committed
         Only what transactions have committed. False: at once whatever is on all in-sync replicas, also what a
         transaction may yet take back.
+    fetch_wait
+        For how long the broker may keep a question for records open while there are none [ms]. What comes is given
+        at once all the same; that a topic has ended is noticed so much later.
 
     Raises
     ------
@@ -43,12 +46,14 @@ class KafkaReader:
         start: Start,
         health: BusHealth,
         committed: bool = True,
+        fetch_wait: int = 100,
     ) -> None:
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
-        self._consumer = Consumer(connection.config(health, _settings(connection.prefix, committed=committed)))
+        settings = _settings(connection.prefix, committed=committed, fetch_wait=fetch_wait)
+        self._consumer = Consumer(connection.config(health, settings))
         try:
             self._places = self._find(topics, start)
             self._consumer.assign(self._places)
@@ -138,7 +143,7 @@ class KafkaReader:
         return [TopicPartition(name, partition, at.get(partition, OFFSET_BEGINNING)) for partition in partitions]
 
 
-def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
+def _settings(prefix: str, *, committed: bool, fetch_wait: int) -> dict[str, object]:
     return {
         "group.id": f"{prefix}reader",  # the client wants one; nothing is ever committed to it
         "enable.auto.commit": False,
@@ -146,7 +151,7 @@ def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed" if committed else "read_uncommitted",
-        "fetch.wait.max.ms": 20,
+        "fetch.wait.max.ms": fetch_wait,
         "socket.timeout.ms": ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,
         "fetch.message.max.bytes": 1_048_576,
