@@ -18,7 +18,7 @@ from facade.racks import Racks
 
 WORKERS = 2
 
-_COMMAND = "from facade.cli.app import app, run; run(app)"
+_COMMAND = "from devices.cli import main; main()"
 SERVER_PROGRAM = "from devices.server import main; main()"
 
 

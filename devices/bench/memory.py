@@ -18,7 +18,7 @@ _EVERY = 0.2
 _STALLED = 45.0
 """Without progress for so long [s], a worker is given up."""
 _COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
-_COMMAND = "from facade.cli.app import app, run; run(app)"
+_COMMAND = "from devices.cli import main; main()"
 
 
 def memory(stage: Stage, *, quick: bool) -> Outcome:

@@ -55,7 +55,7 @@ _STANDSTILL = 120.0
 """Time without any command taken after which something is stuck for good [s]."""
 _PROGRESS = 5.0
 _SERVER = "from devices.server import main; main()"
-_CLI = "from facade.cli.app import app, run; run(app)"
+_CLI = "from devices.cli import main; main()"
 
 
 class FaultRun:

@@ -28,7 +28,7 @@ _BETWEEN = (1.0, 4.0)
 _SETTLED_WITHIN = EXPIRY + 60.0
 _READY_WITHIN = 60.0
 _PROGRESS = 5.0
-_CLI = "from facade.cli.app import app, run; run(app)"
+_CLI = "from devices.cli import main; main()"
 _SERVER = "from devices.server import main; main()"
 
 

@@ -18,6 +18,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
+from facade.cli.root import app as root
 from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -27,6 +28,7 @@ from facade.logs import start_logging
 from facade.metrics import serve_metrics
 
 alerts_app = typer.Typer(no_args_is_help=True, help="Take alerts that come as packets, and fetch what came along.")
+root.add_typer(alerts_app, name="alerts")
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.kafka.properties import refusal
+from facade.cli.root import app as root
 from facade.config import load_settings
 from facade.settings_explained import (
     HIDDEN,
@@ -20,6 +21,7 @@ from facade.settings_explained import (
 )
 
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings, and where they come from.")
+root.add_typer(config_app, name="config")
 
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 _PIPE_WIDTH = 160

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from facade.cli.root import app as root
 from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
 from facade.icd.finding import Finding
@@ -23,7 +24,8 @@ from facade.icd.words import (
     type_in_words,
 )
 
-app = typer.Typer(name="icd", help="Check the interface (ICD) and show it.", no_args_is_help=True)
+app = typer.Typer(help="Look at the interface (ICD) and check it.", no_args_is_help=True)
+root.add_typer(app, name="icd")
 
 Folder = Annotated[
     Path | None,

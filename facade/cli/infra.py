@@ -15,15 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from facade.cli.root import app as root
 from facade.clock import SystemClock
 from facade.infra import local, tools
 from facade.infra.state import ServiceName, TangoDb
 
-app = typer.Typer(
-    name="infra",
-    help="Start, look at and stop a local Kafka broker and Tango database.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Run Kafka and a Tango database on this machine.", no_args_is_help=True)
+root.add_typer(app, name="infra")
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -13,6 +13,7 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
+from facade.cli.root import app as root
 from facade.cli.sending import console, deployment, send
 from facade.cli.simulate_alerts import EPILOG as ALERTS_EPILOG
 from facade.cli.simulate_alerts import alerts
@@ -36,6 +37,7 @@ app = typer.Typer(
     help="Play the SDP side of the bus, with faults on request, and know exactly what was sent.",
     no_args_is_help=True,
 )
+root.add_typer(app)
 
 
 @app.callback()

@@ -16,6 +16,7 @@ from rich.text import Text
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
+from facade.cli.root import app as root
 from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -34,6 +35,7 @@ from facade.tables.spool import Spool
 from facade.tables.worker import Assembler
 
 tables_app = typer.Typer(no_args_is_help=True, help="Assemble calibration tables, send, list and fetch them.")
+root.add_typer(tables_app, name="tables")
 
 _out = Console(highlight=False, soft_wrap=True)
 _console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from devices.cli import BUS_SIDE
 from devices.server import main as server
 from devices.tango_cli import app
 from facade import __version__
-from facade.cli import app as application
+from facade.cli import topics
 from facade.cli.app import run
 from facade.errors import BusError
 
@@ -44,7 +44,7 @@ def test_a_failure_is_1_and_ctrl_c_is_130(
     def fail() -> None:
         raise raised
 
-    monkeypatch.setattr(application, "load_settings", fail)
+    monkeypatch.setattr(topics, "load_settings", fail)
     monkeypatch.setattr(sys, "argv", ["sdp-facade", "topics", "create"])
     with pytest.raises(SystemExit) as ended:
         run(app)

@@ -1,0 +1,47 @@
+"""``sdp-facade topics``: the ICD's topics on a broker."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.topics import create_topics
+from facade.cli.root import app
+from facade.config import load_settings
+from facade.icd.load import load
+
+topics = typer.Typer(no_args_is_help=True, help="Create the ICD's topics.")
+app.add_typer(topics, name="topics")
+
+_out = Console()
+_err = Console(stderr=True)
+
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Brokers that have each topic; all but one of them must confirm a record."
+        " Default: the setting topic_replicas (SDP_TOPIC_REPLICAS).",
+    ),
+]
+
+
+@topics.command()
+def create(replicas: Replicas = None) -> None:
+    """Create the topics that are missing, and say how the others differ from the ICD and in their replicas.
+
+    What exists is never changed. Exits with 1 if something differs.
+
+    Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 SDP_TOPIC_PREFIX=test. sdp-facade topics create --replicas 3
+    """
+    settings, icd = load_settings(), load()
+    wanted = settings.topic_replicas if replicas is None else replicas
+    differences = create_topics(Connection(settings), icd.topics, replicas=wanted)
+    for difference in differences:
+        _err.print(f"differs: {difference}")
+    if differences:
+        raise typer.Exit(1)
+    _out.print(
+        f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says, with replicas: {wanted}"
+    )
