@@ -1,8 +1,14 @@
 """The bus side of the SDP Tango facade: everything but Tango itself."""
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 
-try:
-    __version__ = version("sdp-tango-facade")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    # Looked up when somebody asks: it takes longer than importing all else of some processes.
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    metadata = import_module("importlib.metadata")
+    try:
+        return str(metadata.version("sdp-tango-facade"))
+    except metadata.PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from facade import __version__
+import facade
 from facade.errors import FacadeError
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ def version() -> None:
 
     Example: sdp-facade version
     """
-    _out.print(__version__)
+    _out.print(facade.__version__)
 
 
 def run(application: typer.Typer) -> None:
