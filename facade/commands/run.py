@@ -100,8 +100,8 @@ class _Bus:
         self.health: BusHealth = bus.health
 
     def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read topics from given offsets on."""
-        return self._bus.open_reader(topics, start)
+        """Read topics from given offsets on; what others have done is wanted to its end, and else not in a hurry."""
+        return self._bus.open_reader(topics, start, together=True)
 
     def writer(self) -> Writer:
         """Give the writer."""

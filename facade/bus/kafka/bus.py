@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import KafkaReader, Start
+from facade.bus.kafka.reader import AT_ONCE, TO_END, TOGETHER, KafkaReader, Start
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
@@ -22,14 +22,20 @@ class KafkaBus:
         self._writer = KafkaWriter(connection, health=self.health, client=client)
 
     def open_reader(
-        self, topics: Mapping[str, Sequence[int] | None], start: Start, *, committed: bool = True
+        self,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Start,
+        *,
+        committed: bool = True,
+        together: bool = False,
     ) -> KafkaReader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
-        return KafkaReader(self._connection, topics, start=start, health=self.health, committed=committed)
+        fetch = TOGETHER if together else AT_ONCE
+        return KafkaReader(self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch)
 
     def read_all(self, topic: str) -> list[Record]:
         """Give everything that is on a (compacted) topic."""
-        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch_wait=10)
+        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch=TO_END)
         try:
             return reader.read_to_end(_READ_ALL)
         finally:
