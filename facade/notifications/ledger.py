@@ -118,7 +118,9 @@ class NodeWindows:
         if newest is None:
             return None
         silent = now - self.heard >= self._plan.window.length + self._plan.window.hold
-        closed = newest if silent else max((window for window in self._windows if window < newest), default=None)
+        # After a silence, what was shown before it is not shown again as if it were new.
+        recent = newest - KEPT_WINDOWS * self._plan.length_us
+        closed = newest if silent else max((one for one in self._windows if recent <= one < newest), default=None)
         if closed is None or (self._rebuilt and closed == self._first):
             return None  # rebuilding began in the middle of this window
         return self._windows[closed]
@@ -174,7 +176,8 @@ class AllNodesWindows:
         silence = now - max(self._heard.values())
         if silence >= self._plan.window.length + self._plan.window.hold:
             return self._get(middle)
-        for window in sorted((w for w in self._windows if w < middle), reverse=True):
+        recent = middle - round(within * MICRO)  # what was before a silence is not shown again as if it were new
+        for window in sorted((w for w in self._windows if recent <= w < middle), reverse=True):
             if 2 * len(self._windows[window][1]) < len(newest):
                 continue  # only nodes with wrong clocks are in it
             if not any(window - round(within * MICRO) <= before < window for before in self._windows):

@@ -204,20 +204,28 @@ def test_all_nodes_wait_for_a_slow_one_only_as_long_as_the_hold():
 def test_the_first_window_of_a_stream_is_not_shown_before_it_is_known_who_is_in_it(before):
     """The nodes of one partition come some tenths of a second before those of another; also after a long silence."""
     ledger = all_ledger(range(4))
-    if before is not None:
+    for window in () if before is None else range(before - 3, before):
         for node in range(4):
-            ledger.fold(summary(node, before), BASE + before)
+            ledger.fold(summary(node, window), BASE + window)
     for window in (0, 1):
         for node in (0, 1):
             ledger.fold(summary(node, window), BASE + window + 0.1)
     for now in (BASE + 1.1, BASE + 1.15 + PLAN.window.hold):
-        reading = over_all(ledger, now).get("heapRate")
-        assert reading is None or reading.quality is Quality.INVALID, "nodes 2 and 3 were not heard of yet"
+        assert "heapRate" not in over_all(ledger, now), "nodes 2 and 3 were not heard of yet"
     for window in (0, 1, 2):
         for node in range(4):
             if window == 2 or node > 1:
                 ledger.fold(summary(node, window), BASE + 2.1)
     assert over_all(ledger, BASE + 2.1)["heapRate"].value == 40.0
+
+
+def test_after_a_silence_the_window_before_it_is_not_shown_again():
+    ledger = node_ledger()
+    for window in (0, 1, 2, 60):
+        ledger.fold(summary(0, window), BASE + window)
+    assert "heapRate" not in shown(ledger, BASE + 60.5), "as if the value of a minute ago were new"
+    ledger.fold(summary(0, 61), BASE + 61)
+    assert shown(ledger, BASE + 61)["heapRate"].time == pytest.approx(BASE + 60.9)
 
 
 def test_the_only_window_of_a_stream_is_shown_in_silence():
