@@ -295,17 +295,16 @@ class Simulation:
 
     @property
     def report(self) -> Report:
-        """What it has sent so far, at most a second old."""
+        """What it has sent so far, at most a second old; the first one is waited for."""
+        until(self._file.exists, 20.0, f"the report {self._file}")
         return read_report(self._file)
 
     def sends(self, records: int = 1, within: float = 20.0) -> None:
         """Wait until so many records have arrived at the broker."""
 
         def sent() -> bool:
-            if not self._file.exists():
-                return False
             try:
-                return self.report.sent >= records
+                return read_report(self._file).sent >= records
             except (msgspec.DecodeError, FileNotFoundError):
                 return False
 
