@@ -230,7 +230,6 @@ class MemoryBus:
         start: Mapping[str, Mapping[int, int]],
         *,
         committed: bool = True,
-        together: bool = False,
     ) -> MemoryReader:
         """Read some partitions of topics from given offsets on."""
         self._require()

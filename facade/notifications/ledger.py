@@ -176,11 +176,11 @@ class AllNodesWindows:
         silence = now - max(self._heard.values())
         if silence >= self._plan.window.length + self._plan.window.hold:
             return self._get(middle)
-        recent = middle - round(within * MICRO)  # what was before a silence is not shown again as if it were new
-        for window in sorted((w for w in self._windows if recent <= w < middle), reverse=True):
+        reach = round(within * MICRO)  # what was before a silence is not shown again as if it were new
+        for window in sorted((w for w in self._windows if middle - reach <= w < middle), reverse=True):
             if 2 * len(self._windows[window][1]) < len(newest):
                 continue  # only nodes with wrong clocks are in it
-            if not any(window - round(within * MICRO) <= before < window for before in self._windows):
+            if not any(window - reach <= before < window for before in self._windows):
                 continue  # nodes that nobody has heard of yet may be in it
             left_at = self._left_at.setdefault(window, now)
             if newest[0] > window or now - left_at >= self._plan.window.hold:

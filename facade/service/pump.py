@@ -51,12 +51,7 @@ class Bus(Protocol):
     health: BusHealth
 
     def open_reader(
-        self,
-        topics: Mapping[str, Sequence[int] | None],
-        start: Places,
-        *,
-        committed: bool = True,
-        together: bool = False,
+        self, topics: Mapping[str, Sequence[int] | None], start: Places, *, committed: bool = True
     ) -> Reader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
 
@@ -64,8 +59,6 @@ class Bus(Protocol):
         ----------
         committed
             False: what is in transactions is given at once, also what they may yet take back.
-        together
-            What comes within some hundredths of a second is given together, which is less work.
         """
 
     def read_all(self, topic: str) -> list[Record]:
@@ -286,7 +279,7 @@ class Pump:
             start[self._effects.topic] = {one: max(0, at - before) for one, at in places.items()}
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         # What must not be merged is urgent too: it waits for nobody's transaction.
-        reader = self._bus.open_reader(topics, start, committed=self._effects is None, together=not self._rhythm.eager)
+        reader = self._bus.open_reader(topics, start, committed=self._effects is None)
         _log.info("bus opened instance=%s start=%s", self._instance, start)
         self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
         return reader

@@ -42,12 +42,11 @@ class Sink:
 
 
 class SeenBus(MemoryBus):
-    """Keeps which topics are read, and whether what comes close together may be given together."""
+    """Keeps which topics are read."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)
         self.seen: set[str] = set()
-        self.together: set[bool] = set()
 
     def open_reader(
         self,
@@ -55,10 +54,8 @@ class SeenBus(MemoryBus):
         start: Mapping[str, Mapping[int, int]],
         *,
         committed: bool = True,
-        together: bool = False,
     ) -> MemoryReader:
         self.seen |= set(topics)
-        self.together.add(together)
         return super().open_reader(topics, start, committed=committed)
 
     def read_all(self, topic: str) -> list[Record]:
@@ -85,7 +82,6 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
         clock.sleep(0.5)
     # The bytes of a table are read when somebody asks for them.
     assert bus.seen | ({CALIBRATION} if service.contents else set()) == READ[role]
-    assert bus.together == {role not in ("subarray", "alerts")}, "only commands and alerts are in a hurry"
     logs = {topic: broker.read(topic) for topic in ICD.topics}
     written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
     assert {DEAD_LETTERS, "snapshots"} <= written <= WRITTEN[role]
