@@ -15,7 +15,8 @@ PROCESSES ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults table-faults lint docs clean
+.PHONY: help demo test clients conformance bench faults alert-faults table-faults lint check-types check-style \
+	check-interface docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -46,11 +47,18 @@ alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the c
 table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for each
 	$(BIN)/sdp-facade table-faults $(ARGS)
 
-lint: $(STAMP) $(ASYNCAPI)/.stamp ## Check style, types, layers, and that the ICD and all that is derived from it agree
+lint: ## Check style, types, layers, and that the ICD and all that is derived from it agree
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface
+
+check-types: $(STAMP)
+	$(BIN)/mypy
+
+check-style: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check-interface: $(STAMP) $(ASYNCAPI)/.stamp
 	$(BIN)/sdp-facade icd check
 	$(BIN)/sdp-facade icd export --check
 	NODE_PATH=$(ASYNCAPI)/node_modules $(BIN)/node tests/asyncapi/check.cjs schemas/asyncapi.yaml
