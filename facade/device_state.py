@@ -84,17 +84,18 @@ class DeviceStates:
             device: _known(icd.classes[name]) for device, name in devices.items()
         }
         self._told: dict[tuple[str, str], Told] = {}
+        self._versions = dict.fromkeys(devices, 0)
+        self._changed: dict[tuple[str, str], None] = {}
+        """What was told since `readings` was called last; threads of Tango add to it."""
         self._set_here: dict[tuple[str, str], int] = {}
         """Time of the newest record of each attribute that this server has written [Unix us]."""
         self._acknowledged: dict[tuple[str, str], StateMessage] = {}
         """What came with an outcome, while no record of its own was seen."""
-        self._readings: dict[tuple[str, str], tuple[Told, Reading]] = {}
-        """What was last given of each attribute, and what it was made of."""
         self._started = 0.0
         for device, known in self._known.items():
             for name, entry in known.items():
                 if isinstance(entry, Attribute) and entry.initial is not None:
-                    self._told[device, name] = Told(self._parse(entry, entry.initial), 0.0)
+                    self._tell((device, name), Told(self._parse(entry, entry.initial), 0.0))
 
     def get(self, device: str, attribute: str) -> Told | None:
         """Give what was last told; None: nothing, and the ICD has no initial value."""
@@ -105,12 +106,16 @@ class DeviceStates:
         told = self._told.get((device, attribute))
         return default if told is None else str(told.value)
 
+    def version(self, device: str) -> int:
+        """Give a number that changes with everything that is told of a device."""
+        return self._versions[device]
+
     def set(self, message: StateMessage) -> Reading:
         """Take over what this server has just written, before it comes back from the bus."""
         key = (message.device, message.attribute)
         value = self._parse(self._known[message.device][message.attribute], message.value)
         self._set_here[key] = message.time
-        self._told[key] = Told(value, message.time / 1e6, message.time, message.command)
+        self._tell(key, Told(value, message.time / 1e6, message.time, message.command))
         return Reading(value, message.time / 1e6)
 
     def fold(self, record: Record, *, count: bool) -> str | None:
@@ -137,7 +142,7 @@ class DeviceStates:
             if message.time < acknowledged.time and record.timestamp_us <= self._told[key].appended_us + _APART_US:
                 return None  # it was before what an outcome has told, whose record is still to come
             del self._acknowledged[key]
-        self._told[key] = Told(value, message.time / 1e6, record.timestamp_us, message.command)
+        self._tell(key, Told(value, message.time / 1e6, record.timestamp_us, message.command))
         return None
 
     def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> str | None:
@@ -160,7 +165,7 @@ class DeviceStates:
         for message, value in taken:
             key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
             if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):
-                self._told[key] = Told(value, message.time / 1e6, appended_us, message.command)
+                self._tell(key, Told(value, message.time / 1e6, appended_us, message.command))
                 self._acknowledged[key] = message
         return None
 
@@ -170,16 +175,14 @@ class DeviceStates:
         return found
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Give all that nobody else shows; a value that was never told is as old as this server."""
+        """Give what was told since the last call, unless others show it; what never was is as old as this server."""
         self._started = self._started or now
-        for key, told in self._told.items():
-            device, name = key
-            if name in self._derived or name == STATE:
-                continue
-            given = self._readings.get(key)
-            if given is None or given[0] is not told:
-                given = self._readings[key] = (told, Reading(told.value, told.time or self._started))
-            yield device, name, given[1]
+        for device, name in list(self._changed):
+            key = (device, name)
+            del self._changed[key]  # first: it may be told again right now
+            if name not in self._derived and name != STATE:
+                told = self._told[key]
+                yield device, name, Reading(told.value, told.time or self._started)
 
     def as_dict(self) -> dict[str, Any]:
         """Give nothing: the topic itself is compacted."""
@@ -187,6 +190,11 @@ class DeviceStates:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take nothing: the topic itself is read from its beginning."""
+
+    def _tell(self, key: tuple[str, str], told: Told) -> None:
+        self._told[key] = told  # first: whoever sees the rest looks for it
+        self._changed[key] = None
+        self._versions[key[0]] += 1
 
     def _parse(self, entry: Attribute | frozenset[str], text: str) -> Value:
         """Read a value by its attribute's type.

@@ -70,7 +70,7 @@ class Panel(Protocol):
     """Something that shows what several flows together amount to."""
 
     def readings(self, now: float) -> Iterable[DeviceReading]:
-        """Give everything that is to be shown; what has not changed is filtered out later."""
+        """Give what may have changed since the last call; what has not is filtered out later."""
 
 
 class Effects(Protocol):

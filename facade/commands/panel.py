@@ -22,6 +22,8 @@ from facade.reading import Changes, Value
 
 SILENT = 3.5
 """A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
+_A_WHILE = 0.1
+"""So long what changes by time alone, and the health of controllers, may be shown as it was [s]."""
 _NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
 _FINISHED = 32
 """Finished commands shown in attributes; the others are GetCommandHistory's."""
@@ -57,16 +59,15 @@ class CommandPanel:
         self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Give the attributes; they are made anew only when something has happened to a command."""
+        """Give the attributes when something has happened to a command."""
         version = self._tracker.version(self._device)
         # Of half of the log the outcomes of old commands are missing.
-        if version != self._version and self._known():
-            self._version = version
-            for name, value in self._values().items():
-                if name in self._names:
-                    self._changes.reading(name, value, now)
-        for name, reading in self._changes.shown.items():
-            yield self._device, name, reading
+        if version == self._version or not self._known():
+            return
+        for name, value in self._values().items():
+            if name in self._names:
+                yield self._device, name, self._changes.reading(name, value, now)
+        self._version = version  # not before: one that cannot be shown would hide those behind it
 
     def _values(self) -> dict[str, Value]:
         pending = self._tracker.pending(self._device)
@@ -108,6 +109,7 @@ class SubarrayPanel:
         self._sources = sources
         self._version = version
         self._changes = Changes()
+        self._marker: tuple[object, ...] = ()
 
     def state(self) -> str:
         """Give the Tango State."""
@@ -117,9 +119,14 @@ class SubarrayPanel:
         return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Give what SdpSubarray provides itself."""
+        """Give what SdpSubarray provides itself, when something was told of it, or a while has passed."""
+        told = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
+        marker = (*told, self._sources.known(), now // _A_WHILE)
+        if marker == self._marker:
+            return
         for name, value in self._values(now).items():
             yield self._device, name, self._changes.reading(name, value, now)
+        self._marker = marker
 
     def _label(self, attribute: str, initial: str) -> str:
         told = self._sources.states.get(self._device, attribute)

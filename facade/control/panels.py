@@ -14,6 +14,9 @@ from facade.flow import DeviceReading
 from facade.icd.model import AccountSource, Attribute, DeviceClass, Figure
 from facade.reading import Changes, Quality, Reading, Value, judge
 
+_A_WHILE = 0.1
+"""So long what is shown may be as it was [s]."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
@@ -52,17 +55,23 @@ class MasterPanel:
         self._sources = sources
         self._versions = versions
         self._changes = Changes()
+        self._marker: tuple[object, ...] = ()
         self.state = "UNKNOWN"
         """The Tango State as it was last found; for other threads."""
         self.condition: Condition | None = None
         """What was last known."""
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Give what SdpMaster provides itself."""
+        """Give what SdpMaster provides itself, when something was told of it, or a while has passed."""
+        sources = self._sources
+        marker = (sources.states.version(self._device), sources.states_known(), sources.reporting(), now // _A_WHILE)
+        if marker == self._marker:
+            return
         values = self._values(now)
         self.state = str(values["State"])
         for name, value in values.items():
             yield self._device, name, self._changes.reading(name, value, now)
+        self._marker = marker
 
     def _values(self, now: float) -> dict[str, Value]:
         sources = self._sources
@@ -123,9 +132,13 @@ class BusPanel:
         self._class = device_class
         self._sources = sources
         self._changes = Changes()
+        self._looked_in = -1.0
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Give everything that SdpBus shows."""
+        """Give everything that SdpBus shows, once in a while: others write their accounts each second or so."""
+        if now // _A_WHILE == self._looked_in:
+            return
+        self._looked_in = now // _A_WHILE
         streams = self._sources.streams()
         troubles: list[tuple[Quality, str]] = []
         for attribute in self._class.attributes:

@@ -1,11 +1,13 @@
 """The command path of a device server on a log in memory: what is taken, refused, shown, and remembered."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from facade.bus.port import Record
 from facade.commands.gateway import MOST_PENDING
+from facade.commands.messages import ReportedState
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 
@@ -568,3 +570,25 @@ def test_a_report_that_makes_no_sense_is_a_dead_letter_and_what_was_shown_stays(
     server.cycle()
     assert server.service.pump.accounts["state"].dead_lettered == 1
     assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
+
+
+@pytest.mark.parametrize("refused", ["longRunningCommandResult", "obsState"])
+def test_what_cannot_be_shown_hides_nothing_behind_it(bench, monkeypatch, refused):
+    """The pump goes on with its next cycle, and the clock stands still meanwhile."""
+    server = bench.server()
+    on(bench, server)
+    show = server.sink.show
+
+    def refuse(device, attribute, reading):
+        if attribute == refused:
+            raise ValueError(attribute)
+        show(device, attribute, reading)
+
+    monkeypatch.setattr(server.sink, "show", refuse)
+    id = server.give("Configure", CONFIGURE)
+    bench.ack(id, "COMPLETED", states={"obsState": ReportedState("READY", round(bench.clock.now() * 1e6) + 1)})
+    for _ in range(6):
+        with suppress(ValueError):
+            server.cycle(1)
+    assert server.shows("lastCommand") == f"{id} Configure COMPLETED"
+    assert server.shows("Status").count("obsState is READY") == 1
