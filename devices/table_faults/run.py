@@ -86,7 +86,7 @@ class TableFaultRun:
         reader = bus.open_reader({TABLES: None}, {})
         said = clock.monotonic()
         next_kill = said + self._chance.uniform(*_BETWEEN)
-        settled_by = float("inf")
+        settled_by, awaited = float("inf"), set[int]()
         while (now := clock.monotonic()) < settled_by:
             self._listen([record.value for record in reader.take(100, 0.05)])
             begun, sent = read_journal(self._journal)
@@ -95,8 +95,9 @@ class TableFaultRun:
                     self._kill()
                     next_kill = clock.monotonic() + self._chance.uniform(*_BETWEEN)
             elif settled_by == float("inf"):
-                settled_by = now + _SETTLED_WITHIN
-            elif begun <= self._ended():
+                # Of a table whose producer was killed before anything of it was sent, nobody will ever hear.
+                settled_by, awaited = now + _SETTLED_WITHIN, sent | self._arrived(bus)
+            elif awaited <= self._ended():
                 break
             self._revive(producing=len(begun) < self._tables)
             if now - said >= _PROGRESS:
