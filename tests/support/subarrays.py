@@ -64,7 +64,9 @@ class Subarrays:
         """Wait until the state is known and this server may command."""
 
         def ready() -> bool:
-            info = self.read(device, "healthInfo") or ()
+            info = self.read(device, "healthInfo")
+            if info is None:
+                return False  # the state may be known a moment before it is said who may command
             known = str(self.deployment.proxy(device).state()) != "UNKNOWN"
             return known and not any("commands are refused" in line or "no Kafka broker" in line for line in info)
 
