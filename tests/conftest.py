@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, settings
 
 from facade.infra import local
 from tests.support.deployment import Broker, Deployment
+from tests.support.examples import PROFILE
 
-# The same examples each time: a run tells about the change, not about its luck. SDP_TEST_PROFILE=random looks further.
+# The same examples each time: a run tells about the change, not about its luck; see tests/support/examples.py.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("SDP_TEST_PROFILE", "fixed"))
+settings.load_profile(PROFILE)
 
 # A shell that starts a job in the background makes it ignore SIGINT, and all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,10 +36,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the phase that was asked for."""
+    """Keep the tests of the phase that was asked for.
+
+    Several processes begin with the last modules, which have the longest tests: one of those that begins when all
+    others have ended would keep a whole processor idle. Before them come those that fork: the child of a process that
+    has been a client of Tango waits for seconds on what it has inherited.
+    """
     if phase := config.getoption("--phase"):
         kept = [item for item in items if _phase(item) == phase]
         config.hook.pytest_deselected(items=[item for item in items if _phase(item) != phase])
+        if phase != "alone":
+            place = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in kept))}
+            kept.sort(key=lambda item: (item.get_closest_marker("forked") is None, -place[item.path]))
         items[:] = kept
 
 

@@ -14,7 +14,7 @@ from devices.faults.account import account
 from devices.faults.run import FaultRun, require_few
 from facade.clock import SystemClock
 
-_QUICK = 300
+_QUICK = 200
 _MOST_SHOWN = 20
 
 

@@ -44,7 +44,7 @@ QUICK_FAULTS = tuple(
 _SPEED = 50.0
 _BETWEEN, _QUICK_BETWEEN = (3.0, 7.0), (1.0, 2.0)
 """Shortest and longest time between two accidents [s]."""
-_QUICK_ACCIDENTS = 12
+_QUICK_ACCIDENTS = 8
 """After so many, a short run lets the callers get to their end: a slow machine gets little done between two."""
 _STANDSTILL_OF = "broker's standstill"
 _STANDS = (0.3, 2.5)

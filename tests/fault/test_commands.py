@@ -412,6 +412,7 @@ def test_garbage_on_every_topic(subarrays: Subarrays) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.pairs
 @pytest.mark.timeout(300)
 def test_everything_is_killed_while_commands_come(tmp_path: Path) -> None:
     """The short form of `make faults`: device server, controller and broker are killed at random, and each command has

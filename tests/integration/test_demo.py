@@ -179,10 +179,14 @@ def assert_observed(report: DemoReport, *, kills: bool) -> None:
 
 @pytest.mark.pairs
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_clears_everything_away(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "moment"), [(signal.SIGINT, "all nodes show values"), (signal.SIGTERM, "devices registered")]
+)
+def test_a_signal_in_the_middle_clears_everything_away(
+    start: Start, tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
     process = start("--seconds", "60")
-    wait_for(tmp_path, "all nodes show values", process)
+    wait_for(tmp_path, moment, process)
     # While the next process is started, which must not be forgotten.
     assert running(tmp_path)
     process.send_signal(number)
@@ -212,6 +216,7 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path
     assert running(tmp_path) == []
 
 
+@pytest.mark.pairs
 @pytest.mark.timeout(240)
 def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
     """It finds the data of the killed one as well, has another size, and starts from zero all the same."""

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from facade.alerts.follower import Follower
+from tests.support.examples import examples
 
 
 @st.composite
@@ -28,7 +29,7 @@ def answer(log: list[tuple[int, int]], asked: int, most: int) -> str:
     return json.dumps({"newest": log[-1][0] if log else 0, "entries": entries})
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data(), logs(), st.integers(1, 6), st.integers(1, 8))
 def test_all_is_given_once_and_in_order(data, log, most, most_held):
     start = data.draw(st.integers(0, log[-1][0]))

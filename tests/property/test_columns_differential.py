@@ -13,12 +13,13 @@ from facade.codec.decode import Reason
 from facade.codec.reference import JsonObject, parse_reference
 from facade.icd.load import load
 from tests.property.test_codec_differential import JUNK, Leaf, damaged, edges, full, positions, rendered, valid
+from tests.support.examples import examples
 
 SCHEMA = load().messages["heap"]
 DECODER = ColumnDecoder("heap", SCHEMA)
 VALIDATOR = Draft202012Validator(SCHEMA)
 FEW = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

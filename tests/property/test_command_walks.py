@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from facade.commands.outcomes import FINAL
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from tests.support.commanding import ICD, SUBARRAY, Bench
+from tests.support.examples import examples
 
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
 ACKS = ["ACCEPTED", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED", "REJECTED"]
@@ -36,7 +37,9 @@ SKA_MACHINE = {
 }
 """What may follow on each obsState; Off leads to EMPTY from everywhere."""
 
-walk = settings(deadline=None, max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+walk = settings(
+    deadline=None, max_examples=examples(60), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def test_the_icds_commands_are_edges_of_the_control_models_machine():

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from facade.commands.messages import COMMANDS, CommandMessage
 from tests.support.controllers import DEVICES, PARTITIONS, Crash, Life, Site
+from tests.support.examples import examples
 
 MEMBERS = ("one", "two")
 EVERYTHING = frozenset(range(PARTITIONS[COMMANDS]))
@@ -234,7 +235,7 @@ class Controllers(RuleBasedStateMachine):
 
 TestControllers = Controllers.TestCase
 TestControllers.settings = settings(
-    max_examples=400,
+    max_examples=examples(400),
     stateful_step_count=10,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -12,9 +12,10 @@ from hypothesis.extra import numpy as arrays
 from facade.simulate.calibration import PointingSeries, SolutionScenario, SolutionSeries
 from facade.tables.content import ARROW, JSON, MOST_IMAGE, NPY, decode, encode, encode_pointing, summarise
 from facade.tables.solution import Solution
+from tests.support.examples import examples
 
 MANY = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 TIMES = st.integers(0, 2**53 - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -153,7 +154,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, str, bytes]:
     return kind, media, bytes(content)
 
 
-@settings(MANY, max_examples=800)
+@settings(MANY, max_examples=examples(800))
 @given(table=damaged())
 def test_damaged_tables_have_a_summary_or_a_reason(table: tuple[str, str, bytes]) -> None:
     looked_over(*table)

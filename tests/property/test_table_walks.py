@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from facade.bus.port import Record
+from tests.support.examples import examples
 from tests.support.tables import Desk, cut
 
 PRODUCTS = ("p", "q", "t")
@@ -56,7 +57,7 @@ class Died(Exception):
     """The process has ended, here and now."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(stream=streams(), batch=st.integers(1, 8), memory=st.sampled_from([0, 40, 10**6]), data=st.data())
 def test_each_table_is_announced_once_whatever_happens_around_it(stream, batch, memory, data):
     tables, records = stream
@@ -82,7 +83,7 @@ def test_each_table_is_announced_once_whatever_happens_around_it(stream, batch, 
         assert found["suppressed"] == len(records) - bad - found["used"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(stream=streams(), batch=st.integers(1, 8), compacts=st.booleans(), data=st.data())
 def test_a_worker_that_dies_between_two_writes_announces_nothing_twice(stream, batch, compacts, data):
     """Before, after and among the records of each write, and before the offset is committed; nothing is lost either."""
