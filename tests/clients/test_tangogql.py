@@ -11,6 +11,7 @@ import pytest
 
 from facade.infra.ports import choose_port
 from tests.clients.conftest import SILENT
+from tests.clients.events import ENGINEERING, ONLINE, await_events
 from tests.clients.expectations import FAMILIES, expected
 from tests.clients.foreign import HERE, TANGOGQL, environment, installed
 from tests.support.deployment import ICD, MASTER, Deployment, node_device, subarray_device
@@ -154,9 +155,25 @@ def test_values_are_typed_and_stale_ones_are_empty(dashboard: Dashboard) -> None
 
 
 def test_a_dashboard_acts(dashboard: Dashboard) -> None:
-    """A button runs a command, whose outcome comes as an event; a setting is written; refusals say why."""
-    frames = dashboard.follow(f"{SUBARRAY}/longRunningCommandResult", f"{SUBARRAY}/adminMode")
-    until(lambda: frames(f"{SUBARRAY}/adminMode"), 10.0, "the first value")
+    """A setting is written, and comes as an event; a button runs a command, as does its outcome; refusals say why."""
+    result, mode = (f"{SUBARRAY}/{name}" for name in ("longRunningCommandResult", "adminMode"))
+    frames = dashboard.follow(result, mode)
+    until(lambda: frames(result) and frames(mode), 10.0, "the first values")
+    write = """mutation($d: String!, $v: ScalarTypes!) {
+      r: setAttributeValue(device: $d, name: "adminMode", value: $v) {
+        ok message valueBefore attribute { value writevalue } } }"""
+
+    def set_mode(value: int) -> None:
+        done = dashboard.ask(write, d=SUBARRAY, v=value)["r"]
+        assert (done["ok"], done["valueBefore"]) == (True, ONLINE + ENGINEERING - value), done
+        assert done["attribute"] == {"value": value, "writevalue": value}
+
+    await_events(set_mode, lambda: [frame["value"] for frame in frames(mode)])
+    refused = dashboard.ask(write, d=SUBARRAY, v=ICD.enums["AdminMode"].index("RESERVED"))["r"]
+    assert not refused["ok"]
+    assert "control model does not lead to RESERVED" in refused["message"][0]
+    assert dashboard.ask(write, d=SUBARRAY, v=ONLINE)["r"]["ok"]
+
     execute = """mutation($d: String!, $c: String!, $a: ScalarTypes) {
       r: executeCommand(device: $d, command: $c, argin: $a) { ok message output } }"""
     done = dashboard.ask(execute, d=SUBARRAY, c="On")["r"]
@@ -164,23 +181,10 @@ def test_a_dashboard_acts(dashboard: Dashboard) -> None:
     (code,), (command_id,) = done["output"]
     assert code == 2  # QUEUED
     outcome = [command_id, '[0, "COMPLETED"]']
-    until(lambda: outcome in [f["value"] for f in frames(f"{SUBARRAY}/longRunningCommandResult")], 20.0, "the outcome")
+    until(lambda: outcome in [frame["value"] for frame in frames(result)], 20.0, "the outcome")
     refused = dashboard.ask(execute, d=SUBARRAY, c="AssignResources", a="{}")["r"]
     assert not refused["ok"]
     assert "expected at least one of the keys resources" in refused["message"][0]
-
-    write = """mutation($d: String!, $v: ScalarTypes!) {
-      r: setAttributeValue(device: $d, name: "adminMode", value: $v) {
-        ok message valueBefore attribute { value writevalue } } }"""
-    engineering = ICD.enums["AdminMode"].index("ENGINEERING")
-    done = dashboard.ask(write, d=SUBARRAY, v=engineering)["r"]
-    assert (done["ok"], done["valueBefore"]) == (True, 0), done
-    assert done["attribute"] == {"value": engineering, "writevalue": engineering}
-    until(lambda: frames(f"{SUBARRAY}/adminMode")[-1]["value"] == engineering, 5.0, "the new mode as an event")
-    refused = dashboard.ask(write, d=SUBARRAY, v=ICD.enums["AdminMode"].index("RESERVED"))["r"]
-    assert not refused["ok"]
-    assert "control model does not lead to RESERVED" in refused["message"][0]
-    assert dashboard.ask(write, d=SUBARRAY, v=0)["r"]["ok"]
 
 
 def test_a_dashboard_follows(dashboard: Dashboard) -> None:
