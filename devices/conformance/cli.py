@@ -25,6 +25,14 @@ def conformance(
         bool, typer.Option("--active", help="Also command --subarray and raise one test alert; both are put back.")
     ] = False,
     subarray: Annotated[str, typer.Option(help="Device to command; it must be OFF and EMPTY.")] = "mid-sdp/subarray/01",
+    outcome: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND=OUTCOME",
+            help="With --active: the controller is set to end COMMAND so (REJECTED, FAILED, TIMED_OUT), "
+            "and the observation ends there.",
+        ),
+    ] = "",
     nodes: Annotated[int | None, typer.Option(min=1, help="Ingest nodes. Default: as SDP says.")] = None,
     subarrays: Annotated[int | None, typer.Option(min=1, help="Subarrays. Default: as many as there are.")] = None,
     window: Annotated[float, typer.Option(min=1, help="How long events are observed [s].")] = 10.0,
@@ -37,7 +45,10 @@ def conformance(
     Nothing is changed without --active. The exit code is 0 when all passed, 1 when something failed, and 2 when
     the database or the brokers do not answer.
 
-    Example: sdp-facade conformance --only SdpMaster
+    Examples: sdp-facade conformance --only SdpMaster
+
+    sdp-facade conformance --active --outcome AssignResources=FAILED, beside a controller that was started by
+    sdp-facade simulate controller --fault fail:AssignResources
     """
     options = Options(
         tango_host=tango_host,
@@ -47,6 +58,7 @@ def conformance(
         thorough=thorough,
         active=active,
         subarray=subarray.lower(),
+        outcome=(outcome.partition("=")[0], outcome.partition("=")[2]) if outcome else None,
         nodes=nodes,
         subarrays=subarrays,
         window=window,

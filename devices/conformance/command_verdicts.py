@@ -1,13 +1,16 @@
 """Judges what was seen while one subarray was commanded."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from devices.conformance.case import demand
+from devices.conformance.endings import ENDINGS
 from devices.conformance.options import ANSWERS_WITHIN, CLOCKS
 from devices.conformance.samples import GOOD
-from devices.conformance.subarray import OBS_STATE
+from devices.conformance.subarray import OBS_STATE, RESULT
 from devices.conformance.system import System
 from devices.conformance.verdicts import Mismatch, NotShown
 from devices.conformance.walk import FINAL, STEPS, Given, Walk
@@ -119,6 +122,36 @@ def judge_outcome(given: Given) -> str:
     if status not in FINAL or status not in wanted:
         raise Mismatch(f"the outcome {wanted[0]}", f"{status}: {given.known.get('text', '')}")
     return demand(status, at_end)
+
+
+def judge_ending(walk: Walk, outcome: str, on_bus: OnBus) -> str:
+    """Judge whether an outcome that is no good is shown everywhere, with its reason, and in its time."""
+    given, ending = walk.given[-1] if walk.given else None, ENDINGS[outcome]
+    if given is None or given.known.get("status") != outcome:
+        raise Mismatch(f"the outcome {outcome}", walk.broken_off or "no command was given")
+    judge_acks(given, on_bus)
+    demand(outcome, given.at_end.get("status"))  # whatever a controller has said later
+    if outcome not in on_bus.acks[given.id]:
+        raise Mismatch(f"{outcome} on command-acks", ", ".join(on_bus.acks[given.id]))
+    text = str(given.known.get("text", ""))
+    if not text:
+        raise Mismatch("a text that says why", "none")
+    shown = {
+        "GetCommand": (given.known.get("task_status"), [given.known.get("result_code"), text]),
+        "lrcFinished": (given.finished.get("status"), given.finished.get("result")),
+        RESULT: (ending.task_status, json.loads(given.result[1])),
+    }
+    for where, found in shown.items():
+        if found != (ending.task_status, [ending.result_code, text]):
+            raise Mismatch(f"{ending.task_status} and [{ending.result_code}, {text!r}] from {where}", found)
+    # On the way there a transitional state may be shown, as of each command that was taken.
+    if outcome == "REJECTED" and given.path[-1:] not in ([], [given.before]):
+        raise Mismatch(f"{given.command.reports} {given.before} again after a rejection", " -> ".join(given.path))
+    begin, end = (datetime.fromisoformat(given.known[key]) for key in ("submitted_time", "finished_time"))
+    took = (end - begin).total_seconds()
+    if outcome == "TIMED_OUT" and not given.command.deadline <= took <= given.command.ceiling + CLOCKS:
+        raise Mismatch(f"it after {given.command.deadline:g} to {given.command.ceiling:g} s", f"after {took:.1f} s")
+    return f"after {took:.1f} s: {text}"
 
 
 def judge_overtaking(walk: Walk, command: Command) -> str:

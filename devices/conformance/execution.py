@@ -6,6 +6,7 @@ from typing import Any
 
 from devices.conformance import command_verdicts as verdicts
 from devices.conformance.case import Check, CommandOf, DeviceOf
+from devices.conformance.endings import ENDINGS, Ending
 from devices.conformance.samples import bad
 from devices.conformance.subarray import Subarray
 from devices.conformance.system import System
@@ -14,7 +15,7 @@ from devices.conformance.walk import Given, Walk, not_allowed, walk
 
 ONLY_ACTIVE = "only --active gives commands"
 _ALL_OF_SDP = "it would be about all of SDP, and is not given"
-_NO_FAULTS = "needs a controller that does not answer; see `sdp-facade simulate controller --fault hang`"
+_ENDS_EARLY = "with --outcome the observation ends early"
 
 
 @cache
@@ -34,6 +35,8 @@ def execution_checks(system: System, of: CommandOf) -> tuple[Check[CommandOf], .
     """Give what is checked of a command by giving it."""
     if not system.options.active:
         return (Check(aspect="execution", judge=_nothing(ONLY_ACTIVE)),)
+    if system.options.outcome is not None:
+        return (Check(aspect="execution", judge=_nothing(_ENDS_EARLY)),)
     if of.device != system.options.subarray:
         return _repeated(system, of)
     arguments = () if of.entry.argument is None else bad(system.icd, of.entry.argument, "0")
@@ -144,10 +147,24 @@ def _ended(system: System, _: DeviceOf) -> str:
     return f"{len(seen_walk(system).given)} commands taken, {len(seen_walk(system).refused)} refused"
 
 
+def _ending(outcome: str, ending: Ending) -> Check[DeviceOf]:
+    """Give the check of an outcome that is no good; a controller has to be set to it."""
+
+    def judge(system: System, _: DeviceOf) -> str:
+        if system.options.outcome is None or system.options.outcome[1] != outcome:
+            raise NotShown(
+                f"needs a controller that is set to it, such as `sdp-facade simulate controller --fault"
+                f" {ending.fault}:AssignResources`, and --outcome AssignResources={outcome}"
+            )
+        return verdicts.judge_ending(seen_walk(system), outcome, seen_on_bus(system))
+
+    return Check(aspect=ending.aspect, judge=judge)
+
+
 WALK_CHECKS: tuple[Check[DeviceOf], ...] = (
     Check(aspect="observation", judge=_ended),
     Check(aspect="refused-not-on-bus", judge=_off_the_bus),
-    Check(aspect="times-out", judge=_nothing(_NO_FAULTS)),
+    *(_ending(outcome, ending) for outcome, ending in ENDINGS.items()),
     Check(aspect="put-back", judge=_put_back),
 )
 """What is said of the walk as a whole."""

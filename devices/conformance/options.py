@@ -30,6 +30,8 @@ class Options:
     active: bool = False
     subarray: str = ""
     """Device that may be commanded; must be OFF and EMPTY."""
+    outcome: tuple[str, str] | None = None
+    """A command of the observation, and the outcome to which a controller was set for it; None: all end well."""
     nodes: int | None = None
     """Ingest nodes that the deployment must have; None: those that it says it has."""
     subarrays: int | None = None

@@ -12,7 +12,7 @@ from devices.conformance.options import Options
 from devices.conformance.page import page
 from devices.conformance.report import Progress, print_report
 from devices.conformance.system import System
-from devices.conformance.walk import require_rest
+from devices.conformance.walk import require_outcome, require_rest
 from facade.clock import Clock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
@@ -47,6 +47,7 @@ def _run(options: Options, console: Console, clock: Clock) -> int:
 
     system = System(load(options.icd), options, _settings(options), clock)
     system.require()
+    require_outcome(options)
     if options.active:
         require_rest(system)
     cases = catalogue(system)

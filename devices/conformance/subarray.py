@@ -13,6 +13,7 @@ from facade.clock import Clock
 from facade.icd.model import Icd
 
 STATE, OBS_STATE, COMMANDED, PENDING = "State", "obsState", "commandedObsState", "commandsPending"
+RESULT = "longRunningCommandResult"
 ANY_CHANGE = (
     STATE,
     OBS_STATE,
@@ -101,6 +102,11 @@ class Subarray:
         """Give what GetCommand says."""
         found = json.loads(self._proxy.GetCommand(id))
         return found if isinstance(found, dict) else {}
+
+    def finished(self, id: str) -> dict[str, Any]:
+        """Give what lrcFinished says of a command."""
+        found = (json.loads(text) for text in self._proxy.read_attribute("lrcFinished").value or ())
+        return next((one for one in found if one.get("uid") == id), {})
 
     def settled(self) -> bool:
         """Tell whether no command is without an outcome."""

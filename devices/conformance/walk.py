@@ -11,8 +11,10 @@ from typing import Any
 
 import tango
 
+from devices.conformance.endings import ENDINGS
+from devices.conformance.options import Options
 from devices.conformance.samples import bad, good
-from devices.conformance.subarray import COMMANDED, PENDING, STATE, Answer, Subarray
+from devices.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Answer, Subarray
 from devices.conformance.system import System
 from devices.conformance.verdicts import Mismatch
 from facade.errors import ConfigError
@@ -64,14 +66,20 @@ class Given:
     id: str = ""
     overtaken: bool = False
     """Whether another command was given while this one was under way."""
+    before: str = ""
+    """Value of the attribute that shows the effect, before the call."""
     path: list[str] = field(default_factory=list)
-    """Values of the attribute that shows the effect."""
+    """Its values since."""
     commanded: str = ""
     """commandedObsState when the effect was there."""
     known: dict[str, Any] = field(default_factory=dict)
     """What GetCommand said when the outcome was there."""
     at_end: dict[str, Any] = field(default_factory=dict)
     """What it said at the end of the walk."""
+    result: tuple[str, ...] = ()
+    """longRunningCommandResult after an outcome that is no good."""
+    finished: dict[str, Any] = field(default_factory=dict)
+    """What lrcFinished said of it then."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +96,25 @@ class Walk:
     """Why the walk ended early."""
     left: str = ""
     """What was not put back."""
+
+
+def require_outcome(options: Options) -> None:
+    """Demand that an outcome that is asked for can be seen.
+
+    Raises
+    ------
+    ConfigError
+        The walk does not give this command, or there is no such outcome, or nothing is commanded.
+    """
+    if options.outcome is None:
+        return
+    commands = [step for step in STEPS if isinstance(step, str)]
+    command, outcome = options.outcome
+    if command not in commands or outcome not in ENDINGS:
+        what = f"one of {', '.join(commands)}, =, and one of {', '.join(ENDINGS)}"
+        raise ConfigError(f"--outcome: expected {what}, got {command}={outcome}")
+    if not options.active:
+        raise ConfigError("--outcome: expected --active as well, as a command has to be given")
 
 
 def require_rest(system: System) -> None:
@@ -169,14 +196,18 @@ class _Walker:
         self._run = f"{round(system.clock.now() * 1e3)}"
         self._tried: set[str] = set()
         self._seen: set[tuple[str, str]] = set()
+        self._last, self._outcome = system.options.outcome or ("", "")
 
     def go(self) -> None:
-        """Go all the way."""
+        """Go all the way, or to the command that is to end otherwise."""
         for step in STEPS:
             first, then = (step, "") if isinstance(step, str) else step
             self._refuse_states()
             self._refuse_arguments(self._commands[first])
             given = self._give(self._commands[first])
+            if step == self._last:
+                self._await_ending(given)
+                return
             if then:
                 self._await_begin(given)
                 given.overtaken = True
@@ -184,9 +215,9 @@ class _Walker:
             self._await_end(given)
 
     def _give(self, command: Command) -> Given:
-        mark = self._subarray.mark(command.reports)
+        mark, before = self._subarray.mark(command.reports), str(self._subarray.read(command.reports))
         answer = self._subarray.call(command.name, self._argument(command))
-        given = Given(command=command, answer=answer)
+        given = Given(command=command, answer=answer, before=before)
         self._walk.given.append(given)
         if answer.result is None:
             raise Mismatch(f"{command.name} is taken", answer.error)
@@ -205,17 +236,7 @@ class _Walker:
     def _await_end(self, given: Given) -> None:
         """Wait for the outcome of the newest command and of those that it has overtaken."""
         command, subarray = given.command, self._subarray
-        within = command.deadline + _SPARE
-        subarray.wait(
-            lambda: subarray.known(given.id).get("status") in FINAL and subarray.settled(),
-            within,
-            f"an outcome of {command.name}",
-        )
-        for one in self._walk.given[-2:]:
-            one.known = one.known or subarray.known(one.id)
-        if given.known.get("status") != "COMPLETED":
-            got = f"{given.known.get('status')}: {given.known.get('text')}"
-            raise Mismatch(f"the outcome COMPLETED of {command.name}", got)
+        self._await_outcome(given, "COMPLETED", command.deadline)
         subarray.wait(
             lambda: subarray.path(command.reports, self._mark)[-1:] == [command.targets[0]],
             _SPARE,
@@ -226,6 +247,41 @@ class _Walker:
         resting = given.command.commanded or given.command.targets[0]
         if command.reports == STATE:
             subarray.wait(lambda: subarray.states() == (command.targets[0], resting), _SPARE, f"obsState {resting}")
+
+    def _await_ending(self, given: Given) -> None:
+        """Wait for the outcome that is no good, and for what is shown of it."""
+        subarray, command = self._subarray, given.command
+        # A controller may ask for more time, up to the ceiling.
+        within = command.ceiling if self._outcome == "TIMED_OUT" else command.deadline
+        self._await_outcome(given, self._outcome, within)
+        subarray.wait(
+            lambda: subarray.read(RESULT)[0] == given.id and bool(subarray.finished(given.id)),
+            _SPARE,
+            f"{RESULT} and lrcFinished of {command.name}",
+        )
+        given.result, given.finished = tuple(subarray.read(RESULT)), subarray.finished(given.id)
+        try:
+            if self._outcome == "REJECTED":
+                subarray.wait(
+                    lambda: subarray.path(command.reports, self._mark)[-1:] in ([], [given.before]),
+                    _SPARE,
+                    f"{command.reports} {given.before} again after {command.name}",
+                )
+        finally:
+            given.path = subarray.path(command.reports, self._mark)
+
+    def _await_outcome(self, given: Given, wanted: str, within: float) -> None:
+        subarray, name = self._subarray, given.command.name
+        subarray.wait(
+            lambda: subarray.known(given.id).get("status") in FINAL and subarray.settled(),
+            within + _SPARE,
+            f"an outcome of {name}",
+        )
+        for one in self._walk.given[-2:]:
+            one.known = one.known or subarray.known(one.id)
+        if given.known.get("status") != wanted:
+            got = f"{given.known.get('status')}: {given.known.get('text')}"
+            raise Mismatch(f"the outcome {wanted} of {name}", got)
 
     def _refuse_states(self) -> None:
         """Try what is not allowed in the present states."""

@@ -1,6 +1,7 @@
 """The kit itself: every field of the ICD has a check or a reason, and every entry has its checks."""
 
 import json
+import re
 import sys
 from io import StringIO
 
@@ -22,10 +23,10 @@ from devices.conformance.results import Result
 from devices.conformance.run import NOT_RUN, run
 from devices.conformance.system import in_order
 from devices.conformance.topics import IN_HEADERS, PACKETS
-from devices.conformance.walk import STEPS
+from devices.conformance.walk import STEPS, require_outcome
 from facade.clock import ManualClock
 from facade.commands.arguments import Arguments
-from facade.errors import ArgumentError
+from facade.errors import ArgumentError, ConfigError
 from facade.icd import model
 from facade.icd.load import load
 
@@ -122,7 +123,11 @@ def test_what_needs_active_says_so_without_it():
     assert "SdpSubarray/Scan/execution" in ids()
     active = ids(active=True, subarray="mid-sdp/subarray/01")
     assert {"SdpSubarray/Scan/durable", f"SdpSubarray/{subarray}/put-back"} <= set(active)
-    assert f"SdpSubarray/{subarray}/times-out" in active
+    endings = {f"SdpSubarray/{subarray}/{aspect}" for aspect in ("is-rejected", "fails", "times-out")}
+    assert endings <= set(active)
+    early = ids(active=True, subarray=subarray, outcome=("On", "FAILED"))
+    assert endings <= set(early)
+    assert "SdpSubarray/Scan/durable" not in early
     second = ids(active=True, subarray="mid-sdp/subarray/02")
     assert {"SdpSubarray/Scan/durable", "SdpSubarray/mid-sdp/subarray/02/put-back"} <= set(second)
 
@@ -133,6 +138,25 @@ def test_without_pytest_the_command_says_what_to_install(monkeypatch):
     options = Options(tango_host="h:1", bootstrap="b:1", prefix="p")
     assert run(options, Console(file=printed, width=300), ManualClock()) == NOT_RUN
     assert "pip install 'sdp-tango-facade[conformance]'" in printed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "active", "words"),
+    [
+        (("Dance", "FAILED"), True, "expected one of On, AssignResources, "),
+        (("On", "DONE"), True, "and one of REJECTED, FAILED, TIMED_OUT, got On=DONE"),
+        (("On", "FAILED"), False, "expected --active as well"),
+        (("On", "FAILED"), True, ""),
+        (None, False, ""),
+    ],
+)
+def test_which_outcome_may_be_asked_for(outcome, active, words):
+    options = Options(tango_host="", bootstrap="", prefix="", active=active, outcome=outcome)
+    if not words:
+        require_outcome(options)
+        return
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        require_outcome(options)
 
 
 def test_the_walk_begins_and_ends_at_rest():

@@ -17,6 +17,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
 
+WALK = "SdpSubarray/mid-sdp/subarray/01"
 ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp/quality/01"
 
 
@@ -59,7 +60,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
         "SdpSubarray/Scan/durable",
         "SdpSubarray/Abort/overtakes",
         "SdpSubarray/AssignResources/refuses-state",
-        "SdpSubarray/mid-sdp/subarray/01/put-back",
+        f"{WALK}/put-back",
         "SdpMaster/On/refuses-state",
         "SdpAlerts/Acknowledge/effect",
         "topics/ingest.heaps/records",
@@ -67,7 +68,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
         "SdpCalibration/GetTableContent/content",
     }
     assert wanted <= passed, sorted(wanted - passed)
-    assert outcomes["SdpSubarray/mid-sdp/subarray/01/times-out"] == "skipped"
+    assert outcomes[f"{WALK}/times-out"] == "skipped"
     assert all(id in html.read_text() for id in wanted)
     subarray = deployment.proxy(subarray_device(1))
     assert (subarray.state(), subarray.obsState) == (tango.DevState.OFF, 0)
@@ -83,6 +84,28 @@ def interrupt(deployment: Deployment) -> None:
     until(lambda: subarray.obsState != 0, 40.0, "the kit commands the subarray")
     kit.signal(signal.SIGTERM)
     assert kit.exit_code(60.0) == NOT_RUN
+
+
+@pytest.mark.pairs
+@pytest.mark.timeout(240)
+def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
+    """A controller is set to it; one that is not is found out. The subarray is put back each time."""
+    deployment = deploy(nodes=1, subarrays=1)
+    deployment.serve()
+    for fault, outcome, aspect, code in (
+        ("reject:AssignResources", "AssignResources=REJECTED", "is-rejected", 0),
+        ("fail:AssignResources", "AssignResources=FAILED", "fails", 0),
+        ("slow:AssignResources", "AssignResources=FAILED", "fails", 1),
+        ("hang:On", "On=TIMED_OUT", "times-out", 0),
+    ):
+        controller = deployment.controller("--fault", fault)
+        until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, 15.0, "the controller is heard")
+        found, outcomes, text = run_kit(deployment, "--active", "--outcome", outcome, "--only", f"{WALK}/*")
+        assert found == code, text
+        wanted = "failure" if code else "passed"
+        assert (outcomes[f"{WALK}/{aspect}"], outcomes[f"{WALK}/observation"]) == (wanted, wanted), text
+        assert outcomes[f"{WALK}/put-back"] == "passed"
+        controller.terminate()
 
 
 @pytest.mark.pairs

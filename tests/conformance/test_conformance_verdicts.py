@@ -1,6 +1,7 @@
 """What the kit says of what it has seen: each verdict, good and bad, on data."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,6 +11,7 @@ from devices.conformance.command_verdicts import (
     judge_acks,
     judge_bus,
     judge_effect,
+    judge_ending,
     judge_outcome,
     judge_overtaking,
     judge_record,
@@ -207,6 +209,67 @@ NOTHING = OnBus(records={}, acks={})
 )
 def test_commands(judge, ends):
     assert verdict(judge).startswith(ends)
+
+
+def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: float = 1.0, **more: object) -> Walk:
+    """Give a walk whose last command has ended so."""
+    times = [datetime.fromtimestamp(NOW + one, UTC).isoformat(timespec="milliseconds") for one in (0.0, took)]
+    known = {
+        "status": outcome,
+        "task_status": task,
+        "result_code": code,
+        "text": "broken",
+        "submitted_time": times[0],
+        "finished_time": times[1],
+        "acks": [{"status": "ACCEPTED"}, {"status": outcome}],
+    }
+    usual = {
+        "known": known,
+        "at_end": known,
+        "result": ("1", f'[{code}, "broken"]'),
+        "finished": {"uid": "1", "status": task, "result": [code, "broken"]},
+        "before": "EMPTY",
+        "path": [],
+    }
+    return Walk(device="d", began=NOW, given=[given("AssignResources", **{**usual, **more})], broken_off="")
+
+
+def acknowledged(*statuses: str) -> OnBus:
+    return OnBus(records={}, acks={"1": statuses})
+
+
+FAILED = ended().given[0].known
+
+
+@pytest.mark.parametrize(
+    ("walk", "outcome", "ends"),
+    [
+        (ended(), "FAILED", "passed"),
+        (ended("REJECTED", "REJECTED", 5), "REJECTED", "passed"),
+        (ended("TIMED_OUT", "FAILED", 4, took=60.1), "TIMED_OUT", "passed"),
+        (Walk(device="d", began=NOW, broken_off="no"), "FAILED", "Mismatch: expected the outcome FAILED, got no"),
+        (ended("COMPLETED"), "FAILED", "Mismatch: expected the outcome FAILED"),
+        (ended(code=0), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from GetCommand"),
+        (ended(task="COMPLETED"), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from GetCommand"),
+        (ended(known={**FAILED, "text": ""}), "FAILED", "Mismatch: expected a text that says why"),
+        (ended(at_end={**FAILED, "status": "COMPLETED"}), "FAILED", "Mismatch: expected 'FAILED', got 'COMPLETED'"),
+        (ended(at_end={**FAILED, "acks": []}), "FAILED", "Mismatch: expected GetCommand shows"),
+        (ended(finished={}), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from lrcFinished"),
+        (ended(result=("1", '[3, "b"]')), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from longRunning"),
+        (ended("REJECTED", "REJECTED", 5, path=["RESOURCING", "EMPTY"]), "REJECTED", "passed"),
+        (ended("REJECTED", "REJECTED", 5, path=["IDLE"]), "REJECTED", "Mismatch: expected obsState EMPTY again after"),
+        (ended("TIMED_OUT", "FAILED", 4, took=59.9), "TIMED_OUT", "Mismatch: expected it after 60 to 600 s"),
+        (ended("TIMED_OUT", "FAILED", 4, took=700.0), "TIMED_OUT", "Mismatch: expected it after 60 to 600 s"),
+    ],
+)
+def test_outcomes_that_are_no_good(walk, outcome, ends):
+    on_bus = acknowledged("ACCEPTED", outcome)
+    assert verdict(lambda: judge_ending(walk, outcome, on_bus)).startswith(ends)
+
+
+def test_an_outcome_that_is_not_on_the_bus():
+    found = verdict(lambda: judge_ending(ended(), "FAILED", acknowledged("ACCEPTED")))
+    assert found == "Mismatch: expected FAILED on command-acks, got ACCEPTED"
 
 
 @pytest.mark.parametrize(
