@@ -66,6 +66,10 @@ class Flow(Protocol):
         """Take the state from a snapshot."""
 
 
+PANEL_PERIOD = 0.1
+"""A panel looks again after so long at what time alone may have changed, or others who tell nobody [s]."""
+
+
 class Panel(Protocol):
     """Something that shows what several flows together amount to."""
 

@@ -16,14 +16,12 @@ from facade.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_ST
 from facade.commands.rules import FAULT, OBS_STATE, commanded, shown
 from facade.commands.tracker import Tracked, Tracker
 from facade.device_state import STATE, DeviceStates
-from facade.flow import DeviceReading
+from facade.flow import PANEL_PERIOD, DeviceReading
 from facade.icd.model import DeviceClass
 from facade.reading import Changes, Value
 
 SILENT = 3.5
 """A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
-_A_WHILE = 0.1
-"""So long what changes by time alone, and the health of controllers, may be shown as it was [s]."""
 _NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
 _FINISHED = 32
 """Finished commands shown in attributes; the others are GetCommandHistory's."""
@@ -121,7 +119,7 @@ class SubarrayPanel:
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give what SdpSubarray provides itself, when something was told of it, or a while has passed."""
         told = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
-        marker = (*told, self._sources.known(), now // _A_WHILE)
+        marker = (*told, self._sources.known(), now // PANEL_PERIOD)
         if marker == self._marker:
             return
         for name, value in self._values(now).items():

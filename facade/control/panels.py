@@ -10,12 +10,9 @@ from facade.bus.port import BusHealth
 from facade.control.accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
 from facade.control.health import FAILED, Condition, judge_health
 from facade.device_state import STATE, DeviceStates
-from facade.flow import DeviceReading
+from facade.flow import PANEL_PERIOD, DeviceReading
 from facade.icd.model import AccountSource, Attribute, DeviceClass, Figure
 from facade.reading import Changes, Quality, Reading, Value, judge
-
-_A_WHILE = 0.1
-"""So long what is shown may be as it was [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,12 @@ class MasterPanel:
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give what SdpMaster provides itself, when something was told of it, or a while has passed."""
         sources = self._sources
-        marker = (sources.states.version(self._device), sources.states_known(), sources.reporting(), now // _A_WHILE)
+        marker = (
+            sources.states.version(self._device),
+            sources.states_known(),
+            sources.reporting(),
+            now // PANEL_PERIOD,
+        )
         if marker == self._marker:
             return
         values = self._values(now)
@@ -136,9 +138,9 @@ class BusPanel:
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Give everything that SdpBus shows, once in a while: others write their accounts each second or so."""
-        if now // _A_WHILE == self._looked_in:
+        if now // PANEL_PERIOD == self._looked_in:
             return
-        self._looked_in = now // _A_WHILE
+        self._looked_in = now // PANEL_PERIOD
         streams = self._sources.streams()
         troubles: list[tuple[Quality, str]] = []
         for attribute in self._class.attributes:
