@@ -22,6 +22,7 @@ from devices.conformance.conditions import CONDITION_CHECKS
 from devices.conformance.deployment import CLASS_CHECKS, DEVICE_CHECKS, ICD_CHECKS, wanted_devices
 from devices.conformance.execution import WALK_CHECKS, execution_checks
 from devices.conformance.queries import QUERY_CHECKS
+from devices.conformance.reported import REPORTED_CHECKS
 from devices.conformance.system import System
 from devices.conformance.topics import topic_checks
 from devices.conformance.values import VALUE_CHECKS
@@ -82,6 +83,9 @@ def _of_class(system: System, device_class: DeviceClass) -> Iterator[Case]:
             id = f"{prefix}/{command.name}"
             of = CommandOf(device_class, device, id, command)
             yield from cases(COMMAND_CHECKS + execution_checks(system, of), of, id)
+        for entry in device_class.attributes:  # once commands have made controllers report
+            id = f"{prefix}/{entry.name}"
+            yield from cases(REPORTED_CHECKS, AttributeOf(device_class, device, id, entry), id)
         for query in device_class.queries:
             id = f"{prefix}/{query.name}"
             asked = QueryOf(device_class, device, id, query)

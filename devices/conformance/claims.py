@@ -11,6 +11,7 @@ from devices.conformance.conditions import CONDITION_CHECKS
 from devices.conformance.deployment import CLASS_CHECKS, DEVICE_CHECKS, ICD_CHECKS
 from devices.conformance.execution import GIVEN_CHECKS, OVERTAKING, REFUSALS, WALK_CHECKS
 from devices.conformance.queries import QUERY_CHECKS
+from devices.conformance.reported import REPORTED_CHECKS
 from devices.conformance.topics import topic_checks
 from devices.conformance.values import VALUE_CHECKS
 from facade.icd.model import Icd
@@ -24,7 +25,6 @@ _DELAY = "shown by the tests of the alarms only: the test alert takes a conditio
 UNCHECKED: Mapping[str, str] = {
     "Attribute.source": _DERIVATION,
     "Attribute.account": _DERIVATION,
-    "Attribute.reported": "whether a value is the newest on topic state; the walk shows it of State and obsState",
     "Attribute.initial": "shown only by a system on which nothing was ever reported",
     "Source.topic": _DERIVATION,
     "Source.rule": _DERIVATION,
@@ -72,6 +72,7 @@ def all_checks(icd: Icd) -> Iterator[Check[Any]]:
         DEVICE_CHECKS,
         ATTRIBUTE_CHECKS,
         VALUE_CHECKS,
+        REPORTED_CHECKS,
         COMMAND_CHECKS,
         REFUSALS,
         GIVEN_CHECKS,

@@ -128,6 +128,7 @@ MUTANTS = (
     Mutant("answer of another kind", ("SdpAlerts/GetAlarms/answer",)),
     Mutant("refusal without a reason", ("SdpAlerts/Reset/refusal",)),
     Mutant("bad argument that is taken", ("SdpAlerts/Comment/refusal",)),
+    Mutant("value that is not the reported one", ("SdpMaster/adminMode/on-bus",)),
     Mutant("time in the future", ("SdpMaster/latencyP99/value",)),
     Mutant("never ATTR_INVALID", ("SdpIngestNode/latencyMin/fresh",)),
     Mutant("too many events", ("SdpBus/ingestHeapsRate/pace",)),

@@ -1,5 +1,6 @@
 """The kit finds what is wrong: a system that is wrong in many places at once is red there, and nowhere else."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -73,6 +74,12 @@ def register(icd: Icd, tango_host: str) -> None:
                     database.add_device(info)
 
 
+def mode_on_bus(mode: str) -> bytes:
+    """Give what stands on the topic when the master's adminMode was set."""
+    fields = {"schema": "state/1", "device": "mid-sdp/control/0", "attribute": "adminMode", "value": mode}
+    return json.dumps({**fields, "time": round(CLOCK.now() * 1e6), "origin": "mutants"}).encode()
+
+
 def write_wrong_records(deployment: Deployment) -> None:
     settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
     writer = KafkaWriter(Connection(settings, clock=CLOCK), health=BusHealth(), client="mutants")
@@ -81,6 +88,7 @@ def write_wrong_records(deployment: Deployment) -> None:
         Record(topic="quality", key=b"x", value=b"1", headers=(("metric", b"{}"),)),
         Record(topic="dead-letters", key=b"x", value=b"1"),
         Record(topic="alert-packets", key=None, value=b"1"),
+        Record(topic="state", key=b"mid-sdp/control/0/adminMode", value=mode_on_bus("OFFLINE")),
     ):
         writer.send_durably(record, 10.0)
 

@@ -58,6 +58,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
         "SdpIngestNode/heapsTotal/pace",
         "SdpIngestNode/heapRate/fresh",
         "SdpSubarray/Scan/durable",
+        "SdpSubarray/obsState/on-bus",
         "SdpSubarray/Abort/overtakes",
         "SdpSubarray/AssignResources/refuses-state",
         f"{WALK}/put-back",

@@ -19,6 +19,7 @@ from devices.conformance.command_verdicts import (
     judge_taken,
 )
 from devices.conformance.observation import Observation, Shown, Stream
+from devices.conformance.reported import judge_reported, newest_usable
 from devices.conformance.subarray import Answer
 from devices.conformance.topics import invalid, judge_records
 from devices.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
@@ -73,6 +74,29 @@ def verdict(judge: Callable[[], str | None]) -> str:
 )
 def test_values(attribute, shown, ends):
     assert verdict(lambda: judge_value(ICD, entry("SdpMaster", attribute), shown)).startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "texts", "shown", "ends"),
+    [
+        ("obsState", [], seen(0), "NotShown: nobody has reported it yet"),
+        ("obsState", ["IDLE"], seen(2), "passed"),
+        ("obsState", ["HAPPY", "IDLE", "EMPTY"], seen(2), "passed"),
+        ("obsState", ["IDLE"], seen(0), "Mismatch: expected 2, as on state, got 0 VALID"),
+        ("obsState", ["IDLE"], seen(None, "INVALID"), "Mismatch: expected 2, as on state, got None INVALID"),
+        ("scanID", ["1e9", "7"], seen(7), "passed"),
+        ("scanID", ["[7]"], seen(7), "NotShown"),
+        ("scanType", ["7"], seen("7"), "passed"),
+        ("errorMessages", ['["a", "b"]'], seen(("a", "b")), "passed"),
+        ("errorMessages", ["[]"], seen(None), "passed"),
+        ("errorMessages", ["[]"], seen(("a",)), "Mismatch: expected (), as on state, got ('a',) VALID"),
+        ("ebID", ["eb-1"], seen(error="no time"), "Mismatch: expected a value, got an error: no time"),
+    ],
+)
+def test_reported_values(attribute, texts, shown, ends):
+    reported = entry("SdpSubarray", attribute)
+    written = newest_usable(ICD, reported, texts)
+    assert verdict(lambda: judge_reported(reported, written, shown)).startswith(ends)
 
 
 def test_freshness():
