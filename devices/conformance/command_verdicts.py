@@ -128,7 +128,8 @@ def judge_ending(walk: Walk, outcome: str, on_bus: OnBus) -> str:
     """Judge whether an outcome that is no good is shown everywhere, with its reason, and in its time."""
     given, ending = walk.given[-1] if walk.given else None, ENDINGS[outcome]
     if given is None or given.known.get("status") != outcome:
-        raise Mismatch(f"the outcome {outcome}", walk.broken_off or "no command was given")
+        found = given.known.get("status") if given is not None else None
+        raise Mismatch(f"the outcome {outcome}", found or f"none: {walk.broken_off or 'no command was given'}")
     judge_acks(given, on_bus)
     demand(outcome, given.at_end.get("status"))  # whatever a controller has said later
     if outcome not in on_bus.acks[given.id]:
