@@ -9,11 +9,14 @@ from jsonschema import Draft202012Validator
 from devices.conformance.case import Check, TopicOf, demand
 from devices.conformance.system import Place, System
 from devices.conformance.verdicts import Mismatch, NotShown
+from facade.alerts.messages import PACKETS
+from facade.alerts.packets import PacketCodec, Refused
 from facade.bus.dead_letters import PREFIX
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.inspection import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
+from facade.errors import ConfigError
 from facade.icd.model import Icd, Topic
 
 IN_HEADERS: Mapping[str, tuple[str, str]] = {
@@ -22,7 +25,6 @@ IN_HEADERS: Mapping[str, tuple[str, str]] = {
 }
 """Topics whose values are raw bytes, and which header says what they are by which message."""
 _REASON = f"{PREFIX}reason"
-PACKETS = "alert-packets"
 
 _SETTINGS: dict[str, tuple[str, ...]] = {
     "cleanup.policy": ("Topic.cleanup",),
@@ -74,9 +76,8 @@ def _setting(name: str) -> Any:
 
 def _records(system: System, of: TopicOf) -> str:
     records = _sample(system, of)
-    if of.name == PACKETS:
-        raise NotShown("packets are Avro, whose schema comes along; the alerts that are made of them are looked at")
-    bad = invalid(system.icd, of.name, of.entry, records)
+    icd = system.icd
+    bad = refused_packets(icd, records) if of.name == PACKETS else invalid(icd, of.name, of.entry, records)
     return judge_records(records, bad, system.set_aside(of.name, {(one.partition, one.offset) for one, _ in bad}))
 
 
@@ -92,6 +93,16 @@ def invalid(icd: Icd, name: str, topic: Topic, records: list[Record]) -> list[tu
     """Give the records that are not as their schemas say, and what is wrong with each."""
     validators = {one: Draft202012Validator(icd.messages[one]) for one in _messages(name, topic)}
     return [(record, wrong) for record in records if (wrong := _wrong(name, record, validators))]
+
+
+def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
+    """Give the alert packets that are none by the Avro schema, or make no alert, and what is wrong with each."""
+    try:
+        codec = PacketCodec(icd)
+    except ConfigError as error:
+        raise NotShown(str(error)) from error
+    tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
+    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Refused)]
 
 
 def judge_records(records: list[Record], bad: list[tuple[Record, str]], set_aside: frozenset[Place]) -> str:

@@ -153,6 +153,7 @@ MUTANTS = (
     Mutant("record that is no JSON", ("topics/command-acks/records",)),
     Mutant("header that is not as its schema says", ("topics/quality/records",)),
     Mutant("dead letter without a reason", ("topics/dead-letters/records",)),
+    Mutant("packet that is no Avro", ("topics/alert-packets/records",)),
     Mutant("record without a key", ("topics/alert-packets/keys",)),
     Mutant(
         "state of a condition",

@@ -22,8 +22,9 @@ from devices.conformance.page import page
 from devices.conformance.results import Result
 from devices.conformance.run import NOT_RUN, run
 from devices.conformance.system import in_order
-from devices.conformance.topics import IN_HEADERS, PACKETS
+from devices.conformance.topics import IN_HEADERS
 from devices.conformance.walk import STEPS, require_outcome
+from facade.alerts.messages import PACKETS
 from facade.clock import ManualClock
 from facade.commands.arguments import Arguments
 from facade.errors import ArgumentError, ConfigError

@@ -31,6 +31,8 @@ def start(deployment: Deployment) -> None:
     deployment.worker()
     deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
     deployment.simulate("--rate", 40)
+    deployment.start("intake", ["sdp-facade", "alerts", "intake"])
+    deployment.command(*"simulate alerts --night --visits 1 --burst 30 --size 1000 --garbage 0.3".split())
     deployment.start("send-quality", ["sdp-facade", "simulate", "quality"])
     # The account of a stream that is silent for 5 s is stale.
     tables = ["--every", "3", "--megabytes", "0.5", "--antennas", "8"]
@@ -66,6 +68,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
         "SdpAlerts/Acknowledge/effect",
         "topics/ingest.heaps/records",
         "topics/command-acks/records",
+        "topics/alert-packets/records",
         "SdpCalibration/GetTableContent/content",
     }
     assert wanted <= passed, sorted(wanted - passed)

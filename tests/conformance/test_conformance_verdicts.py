@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from devices.conformance import queries
@@ -21,10 +22,12 @@ from devices.conformance.command_verdicts import (
 from devices.conformance.observation import Observation, Shown, Stream
 from devices.conformance.reported import judge_reported, newest_usable
 from devices.conformance.subarray import Answer
-from devices.conformance.topics import invalid, judge_records
+from devices.conformance.topics import invalid, judge_records, refused_packets
 from devices.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
 from devices.conformance.verdicts import Mismatch, NotShown
 from devices.conformance.walk import Given, Refused, Walk
+from facade.alerts.messages import PACKETS, Alert
+from facade.alerts.packets import PacketCodec
 from facade.bus.port import Record
 from facade.icd import model
 from facade.icd.load import load
@@ -337,3 +340,13 @@ def test_records(topic, value, headers, ends):
 )
 def test_answers(text, ends):
     assert verdict(lambda: queries.judge_answer(queries.ASKED["GetAlertsSince"], text)).startswith(ends)
+
+
+def test_packets():
+    codec = PacketCodec(ICD)
+    alert = Alert(
+        condition="storageLow", source="s", severity="WARNING", state="ACTIVE", text="t", raised_at=1, sequence=1
+    )
+    values = [codec.encode(alert), b"1", codec.head, codec.encode(msgspec.structs.replace(alert, condition=""))]
+    records = [Record(topic=PACKETS, key=b"k", value=value, partition=0, offset=n) for n, value in enumerate(values)]
+    assert [record.offset for record, _ in refused_packets(ICD, records)] == [1, 2, 3]
