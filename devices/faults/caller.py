@@ -29,12 +29,14 @@ CHOICES: dict[str, dict[str, int]] = {
     "RESOURCING": {"Abort": 1},
     "CONFIGURING": {"Abort": 1},
     "RESETTING": {"Abort": 1},
+    "ABORTING": {"Off": 1},
+    "RESTARTING": {"Off": 1},
 }
 """Commands by what the device shows, with how often each is chosen."""
 
-_PASSING = ("RESOURCING", "CONFIGURING", "RESETTING", "ABORTING", "RESTARTING")
-_LONGEST = 2.0
-"""Time after which TM aborts what does not end [s]."""
+_PATIENCE = {"RESOURCING": 2.0, "CONFIGURING": 2.0, "RESETTING": 2.0, "ABORTING": 20.0, "RESTARTING": 20.0}
+"""For so long TM waits for what passes by itself [s], then aborts it or switches the subarray off. A controller that
+writes wrong ids and is killed while it aborts leaves it so: the next one cannot know that it has begun."""
 _REPEATS = 30.0
 """For so long TM repeats a call whose outcome it does not know; a killed server is back much sooner."""
 _PAUSE = 0.01
@@ -59,18 +61,16 @@ class Caller:
         given = 0
         while given < commands:
             shown = self._settled()
-            choices = CHOICES.get(shown)
-            if choices is None:
-                continue  # ABORTING, RESTARTING: nothing is allowed before they end
+            choices = CHOICES[shown]
             (name,) = self._chance.choices([*choices], [*choices.values()])
             given += self._call(name) in ("given", "unknown", "no answer")
 
     def _settled(self) -> str:
         """Wait until nothing is under way, but not for ever, and give what the device shows."""
-        until = self._clock.monotonic() + _LONGEST
+        begin = self._clock.monotonic()
         while True:
             shown = self._look()
-            if shown and (shown not in _PASSING or self._clock.monotonic() > until):
+            if shown and self._clock.monotonic() - begin >= _PATIENCE.get(shown, 0.0):
                 return shown
             self._clock.sleep(_PAUSE)
 
