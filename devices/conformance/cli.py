@@ -50,6 +50,7 @@ def conformance(
     sdp-facade conformance --active --outcome AssignResources=FAILED, beside a controller that was started by
     sdp-facade simulate controller --fault fail:AssignResources
     """
+    command, _, ending = outcome.partition("=")
     options = Options(
         tango_host=tango_host,
         bootstrap=bus,
@@ -58,7 +59,7 @@ def conformance(
         thorough=thorough,
         active=active,
         subarray=subarray.lower(),
-        outcome=(outcome.partition("=")[0], outcome.partition("=")[2]) if outcome else None,
+        outcome=(command, ending) if outcome else None,
         nodes=nodes,
         subarrays=subarrays,
         window=window,

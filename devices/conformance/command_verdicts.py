@@ -10,10 +10,10 @@ from devices.conformance.case import demand
 from devices.conformance.endings import ENDINGS
 from devices.conformance.options import ANSWERS_WITHIN, CLOCKS
 from devices.conformance.samples import GOOD
+from devices.conformance.seen import FINAL, STEPS, Given, Walk
 from devices.conformance.subarray import OBS_STATE, RESULT
 from devices.conformance.system import System
 from devices.conformance.verdicts import Mismatch, NotShown
-from devices.conformance.walk import FINAL, STEPS, Given, Walk
 from facade.icd.model import Command
 
 QUEUED = 2
@@ -130,6 +130,8 @@ def judge_ending(walk: Walk, outcome: str, on_bus: OnBus) -> str:
     if given is None or given.known.get("status") != outcome:
         found = given.known.get("status") if given is not None else None
         raise Mismatch(f"the outcome {outcome}", found or f"none: {walk.broken_off or 'no command was given'}")
+    if not given.result:
+        raise Mismatch(f"{RESULT} and lrcFinished with the outcome {outcome}", walk.broken_off)
     judge_acks(given, on_bus)
     demand(outcome, given.at_end.get("status"))  # whatever a controller has said later
     if outcome not in on_bus.acks[given.id]:

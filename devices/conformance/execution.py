@@ -8,10 +8,11 @@ from devices.conformance import command_verdicts as verdicts
 from devices.conformance.case import Check, CommandOf, DeviceOf
 from devices.conformance.endings import ENDINGS, Ending
 from devices.conformance.samples import bad
+from devices.conformance.seen import Given, Walk
 from devices.conformance.subarray import Subarray
 from devices.conformance.system import System
 from devices.conformance.verdicts import Mismatch, NotShown
-from devices.conformance.walk import Given, Walk, not_allowed, walk
+from devices.conformance.walk import not_allowed, walk
 
 ONLY_ACTIVE = "only --active gives commands"
 _ALL_OF_SDP = "it would be about all of SDP, and is not given"

@@ -8,11 +8,12 @@ from rich.console import Console
 
 from devices.bench.cli import terminable
 from devices.conformance.catalogue import catalogue
+from devices.conformance.endings import require_outcome
 from devices.conformance.options import Options
 from devices.conformance.page import page
 from devices.conformance.report import Progress, print_report
 from devices.conformance.system import System
-from devices.conformance.walk import require_outcome, require_rest
+from devices.conformance.walk import require_rest
 from facade.clock import Clock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
@@ -45,9 +46,9 @@ def _run(options: Options, console: Console, clock: Clock) -> int:
         raise ConfigError(_MISSING) from None
     from devices.conformance.plugin import ConformancePlugin
 
+    require_outcome(options)
     system = System(load(options.icd), options, _settings(options), clock)
     system.require()
-    require_outcome(options)
     if options.active:
         require_rest(system)
     cases = catalogue(system)

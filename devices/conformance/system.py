@@ -163,7 +163,7 @@ class System:
         found = []
         for record in newest_records(self.connection, topic, _HISTORY):
             with suppress(ValueError):
-                message = json.loads(record.value or b"")
+                message = read_json(record.value or b"")
                 if isinstance(message, dict):
                     found.append((record, message))
         return found
@@ -187,6 +187,20 @@ class System:
         if topic not in self._samples:
             self._samples[topic] = newest_records(self.connection, topic, SAMPLE)
         return self._samples[topic]
+
+
+def read_json(text: bytes | str) -> Any:
+    """Read what somebody has written.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or nested too deep to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def in_order(devices: Iterable[str], options: Options) -> list[str]:

@@ -1,13 +1,12 @@
 """Whether topics are set up as the ICD says, and whether what flows on them is as their messages' schemas say."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from devices.conformance.case import Check, TopicOf, demand
-from devices.conformance.system import Place, System
+from devices.conformance.system import Place, System, read_json
 from devices.conformance.verdicts import Mismatch, NotShown
 from facade.alerts.messages import PACKETS
 from facade.alerts.packets import PacketCodec, Refused
@@ -141,7 +140,7 @@ def _wrong(name: str, record: Record, validators: Mapping[str, Draft202012Valida
 
 def _invalid(text: bytes, validators: Mapping[str, Draft202012Validator]) -> str:
     try:
-        document = json.loads(text)
+        document = read_json(text)
     except ValueError as error:
         return f"expected JSON, got {text!r:.60} ({error})"
     name = document.get("schema", "") if isinstance(document, dict) else ""

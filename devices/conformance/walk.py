@@ -4,117 +4,24 @@ Nothing is judged here but that the walk can go on; `devices.conformance.command
 """
 
 import os
-from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 import tango
 
-from devices.conformance.endings import ENDINGS
-from devices.conformance.options import Options
 from devices.conformance.samples import bad, good
-from devices.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Answer, Subarray
+from devices.conformance.seen import FINAL, STEPS, Given, Refused, Walk
+from devices.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Subarray
 from devices.conformance.system import System
 from devices.conformance.verdicts import Mismatch
 from facade.errors import ConfigError
 from facade.icd.model import Command, DeviceClass
 
-STEPS: tuple[str | tuple[str, str], ...] = (
-    "On",
-    "AssignResources",
-    "ReleaseResources",
-    "Configure",
-    "Scan",
-    "EndScan",
-    "End",
-    "ReleaseAllResources",
-    ("AssignResources", "Abort"),
-    "ObsReset",
-    "Abort",
-    "Restart",
-    ("AssignResources", "Off"),
-)
-"""Commands from OFF to OFF; of a pair, the second is given at once, to overtake the first."""
 AT_REST = ("OFF", "EMPTY")
 """State and obsState before and after the walk."""
 _SPARE = 10.0
 """Time beyond the ICD's deadline after which the walk ends [s]."""
 _PATIENCE = 60.0
 """Longest time for putting the subarray back [s]."""
-FINAL = ("COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A call that had to fail."""
-
-    command: str
-    aspect: str
-    words: tuple[str, ...]
-    answer: Answer
-    changes: Mapping[str, str]
-    """What was different after it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Given:
-    """A call that had to be taken."""
-
-    command: Command
-    answer: Answer
-    id: str = ""
-    overtaken: bool = False
-    """Whether another command was given while this one was under way."""
-    before: str = ""
-    """Value of the attribute that shows the effect, before the call."""
-    path: list[str] = field(default_factory=list)
-    """Its values since."""
-    commanded: str = ""
-    """commandedObsState when the effect was there."""
-    known: dict[str, Any] = field(default_factory=dict)
-    """What GetCommand said when the outcome was there."""
-    at_end: dict[str, Any] = field(default_factory=dict)
-    """What it said at the end of the walk."""
-    result: tuple[str, ...] = ()
-    """longRunningCommandResult after an outcome that is no good."""
-    finished: dict[str, Any] = field(default_factory=dict)
-    """What lrcFinished said of it then."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Walk:
-    """What was seen."""
-
-    device: str
-    began: float
-    """[Unix s]"""
-    ended: float = 0.0
-    refused: list[Refused] = field(default_factory=list)
-    given: list[Given] = field(default_factory=list)
-    broken_off: str = ""
-    """Why the walk ended early."""
-    left: str = ""
-    """What was not put back."""
-
-
-def require_outcome(options: Options) -> None:
-    """Demand that an outcome that is asked for can be seen.
-
-    Raises
-    ------
-    ConfigError
-        The walk does not give this command, or there is no such outcome, or nothing is commanded.
-    """
-    if options.outcome is None:
-        return
-    commands = [step for step in STEPS if isinstance(step, str)]
-    command, outcome = options.outcome
-    if command not in commands or outcome not in ENDINGS:
-        what = f"one of {', '.join(commands)}, =, and one of {', '.join(ENDINGS)}"
-        raise ConfigError(f"--outcome: expected {what}, got {command}={outcome}")
-    if not options.active:
-        raise ConfigError("--outcome: expected --active as well, as a command has to be given")
 
 
 def require_rest(system: System) -> None:

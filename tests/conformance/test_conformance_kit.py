@@ -17,13 +17,14 @@ from devices.conformance.command_verdicts import (
     is_walked,
 )
 from devices.conformance.deployment import number_of
+from devices.conformance.endings import require_outcome
 from devices.conformance.options import Options
 from devices.conformance.page import page
 from devices.conformance.results import Result
 from devices.conformance.run import NOT_RUN, run
+from devices.conformance.seen import STEPS
 from devices.conformance.system import in_order
 from devices.conformance.topics import IN_HEADERS
-from devices.conformance.walk import STEPS, require_outcome
 from facade.alerts.messages import PACKETS
 from facade.clock import ManualClock
 from facade.commands.arguments import Arguments
@@ -144,8 +145,8 @@ def test_without_pytest_the_command_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("outcome", "active", "words"),
     [
-        (("Dance", "FAILED"), True, "expected one of On, AssignResources, "),
-        (("On", "DONE"), True, "and one of REJECTED, FAILED, TIMED_OUT, got On=DONE"),
+        (("Dance", "FAILED"), True, "expected COMMAND=OUTCOME, COMMAND one of On, AssignResources, "),
+        (("On", "DONE"), True, "OUTCOME one of REJECTED, FAILED, TIMED_OUT; got COMMAND 'On', OUTCOME 'DONE'"),
         (("On", "FAILED"), False, "expected --active as well"),
         (("On", "FAILED"), True, ""),
         (None, False, ""),

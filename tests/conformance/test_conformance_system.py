@@ -1,5 +1,6 @@
 """The kit against the whole real system: green, and the system is afterwards as it was before."""
 
+import json
 import signal
 from io import StringIO
 
@@ -13,6 +14,8 @@ from facade.infra.ports import choose_port
 from tests.conformance.test_conformance_mutants import run_kit
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment, node_device, subarray_device
+from tests.support.subarrays import ORDER
+from tests.support.topics import send
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
@@ -42,11 +45,25 @@ def start(deployment: Deployment) -> None:
         until(lambda d=device, a=attribute: deployment.read_one(d, a) is not None, 30.0, f"{attribute} has a value")
 
 
+def write_nonsense(deployment: Deployment) -> None:
+    """Have records on `state` that a device sets aside, under the key of one that is good."""
+    device = subarray_device(1)
+    no_time = {"schema": "state/1", "device": device, "attribute": "obsState", "value": "FAULT", "origin": "x"}
+    values = [
+        b"[" * 20_000,
+        json.dumps(no_time).encode(),
+        json.dumps({**no_time, "time": 1, "value": "HAPPY"}).encode(),
+    ]
+    key = f"{device}/obsState".encode()
+    send(deployment.bootstrap, deployment.topic("state"), [(key, value) for value in values], settings=ORDER)
+
+
 @pytest.mark.timeout(500)
 def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None:
     """Read-only and active in one run: every check of every entry, a whole observation, and one test alert."""
     deployment = deploy(nodes=2, subarrays=1)
     start(deployment)
+    write_nonsense(deployment)
     html = deployment.folder / "report.html"
     for _ in range(2):
         code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
@@ -68,6 +85,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
         "SdpAlerts/Acknowledge/effect",
         "topics/ingest.heaps/records",
         "topics/command-acks/records",
+        "topics/state/records",
         "topics/alert-packets/records",
         "SdpCalibration/GetTableContent/content",
     }

@@ -21,11 +21,11 @@ from devices.conformance.command_verdicts import (
 )
 from devices.conformance.observation import Observation, Shown, Stream
 from devices.conformance.reported import judge_reported, newest_usable
+from devices.conformance.seen import Given, Refused, Walk
 from devices.conformance.subarray import Answer
 from devices.conformance.topics import invalid, judge_records, refused_packets
 from devices.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
 from devices.conformance.verdicts import Mismatch, NotShown
-from devices.conformance.walk import Given, Refused, Walk
 from facade.alerts.messages import PACKETS, Alert
 from facade.alerts.packets import PacketCodec
 from facade.bus.port import Record
@@ -82,16 +82,16 @@ def test_values(attribute, shown, ends):
 @pytest.mark.parametrize(
     ("attribute", "texts", "shown", "ends"),
     [
-        ("obsState", [], seen(0), "NotShown: nobody has reported it yet"),
+        ("obsState", [], seen(0), "NotShown: nothing of it is among the newest records on state"),
         ("obsState", ["IDLE"], seen(2), "passed"),
-        ("obsState", ["HAPPY", "IDLE", "EMPTY"], seen(2), "passed"),
+        ("obsState", ["EMPTY", "IDLE", "HAPPY"], seen(2), "passed"),
         ("obsState", ["IDLE"], seen(0), "Mismatch: expected 2, as on state, got 0 VALID"),
         ("obsState", ["IDLE"], seen(None, "INVALID"), "Mismatch: expected 2, as on state, got None INVALID"),
-        ("scanID", ["1e9", "7"], seen(7), "passed"),
+        ("scanID", ["7", "1e9", "true", "[" * 20_000], seen(7), "passed"),
         ("scanID", ["[7]"], seen(7), "NotShown"),
         ("scanType", ["7"], seen("7"), "passed"),
         ("errorMessages", ['["a", "b"]'], seen(("a", "b")), "passed"),
-        ("errorMessages", ["[]"], seen(None), "passed"),
+        ("errorMessages", ["[]", "[1]"], seen(None), "passed"),
         ("errorMessages", ["[]"], seen(("a",)), "Mismatch: expected (), as on state, got ('a',) VALID"),
         ("ebID", ["eb-1"], seen(error="no time"), "Mismatch: expected a value, got an error: no time"),
     ],
@@ -281,6 +281,7 @@ FAILED = ended().given[0].known
         (ended(known={**FAILED, "text": ""}), "FAILED", "Mismatch: expected a text that says why"),
         (ended(at_end={**FAILED, "status": "COMPLETED"}), "FAILED", "Mismatch: expected 'FAILED', got 'COMPLETED'"),
         (ended(at_end={**FAILED, "acks": []}), "FAILED", "Mismatch: expected GetCommand shows"),
+        (ended(result=()), "FAILED", "Mismatch: expected longRunningCommandResult and lrcFinished with the outcome"),
         (ended(finished={}), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from lrcFinished"),
         (ended(result=("1", '[3, "b"]')), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from longRunning"),
         (ended("REJECTED", "REJECTED", 5, path=["RESOURCING", "EMPTY"]), "REJECTED", "passed"),
@@ -320,6 +321,7 @@ def test_overtaking(status, ends):
             (),
             "Mismatch: expected 1 records by the schema, or their dead letters, got 1 with neither; the first one,",
         ),
+        ("commands", b"[" * 20_000, (), "Mismatch"),
         ("alerts", b'{"schema": "alert-action/1"}', (), "Mismatch"),
         ("quality", b"x", (("metric", b"{}"),), "Mismatch"),
         ("quality", b"x", (), "Mismatch"),
