@@ -1,4 +1,4 @@
-"""The device of the alerts: its events come from the pump, its commands go to the desk."""
+"""The device of the alerts: its events come from the event loop, its commands go to the operator_api."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,8 +9,8 @@ from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.icd.model import DeviceClass
 
 if TYPE_CHECKING:
-    from facade.alerts.desk import Desk
-    from facade.alerts.messages import ActionKind
+    from facade.flows.alerts.messages import ActionKind
+    from facade.flows.alerts.operator_api import OperatorApi
 
 ACTIONS: dict[str, "ActionKind"] = {
     "Acknowledge": "ACKNOWLEDGE",
@@ -33,23 +33,23 @@ class SdpAlerts(FacadeDevice):
         return {one.name: tango_query(one) for one in entry.queries}
 
     def query_GetAlertsSince(self, sequence: int) -> str:  # noqa: N802 - Tango's name
-        """Give what followed a sequence number."""
-        return self.ask("GetAlertsSince", lambda desk: desk.since(sequence))
+        """Return what followed a sequence number."""
+        return self.ask("GetAlertsSince", lambda operator_api: operator_api.since(sequence))
 
     def query_GetAlertHistory(self, text: str) -> str:  # noqa: N802 - Tango's name
-        """Give the newest alerts and actions about a condition."""
-        return self.ask("GetAlertHistory", lambda desk: desk.history(text))
+        """Return the newest alerts and actions about a condition."""
+        return self.ask("GetAlertHistory", lambda operator_api: operator_api.history(text))
 
     def query_GetAlarms(self) -> str:  # noqa: N802 - Tango's name
-        """Give all alarms that are not at rest."""
-        return self.ask("GetAlarms", lambda desk: desk.alarms())
+        """Return all alarms that are not at rest."""
+        return self.ask("GetAlarms", lambda operator_api: operator_api.alarms())
 
     def query_RefreshAlerts(self) -> str:  # noqa: N802 - Tango's name
         """Ask for an event for each alarm that is not at rest."""
-        return self.ask("RefreshAlerts", lambda desk: desk.refresh())
+        return self.ask("RefreshAlerts", lambda operator_api: operator_api.refresh())
 
-    def ask(self, name: str, what: Callable[["Desk"], str]) -> str:
-        """Ask the desk; a refusal, and a bus that does not answer, become Tango's exception.
+    def ask(self, name: str, what: Callable[["OperatorApi"], str]) -> str:
+        """Ask the operator_api; a refusal, and a bus that does not answer, become Tango's exception.
 
         Raises
         ------
@@ -57,10 +57,10 @@ class SdpAlerts(FacadeDevice):
             Says what was expected and found, and whether anything may have been done.
         """
         where = f"SdpAlerts.{name}"
-        if self.service is None or self.service.desk is None:
+        if self.service is None or self.service.operator_api is None:
             raise refusal("the device server is still starting; try again", where)
         try:
-            return what(self.service.desk)
+            return what(self.service.operator_api)
         except CommandRefused as error:
             raise refusal(str(error), error.origin, error.reason) from error
         except NotSent as error:
@@ -71,7 +71,7 @@ class SdpAlerts(FacadeDevice):
 
 def _action(name: str, kind: "ActionKind") -> Callable[[SdpAlerts, str], str]:
     def call(self: SdpAlerts, text: str) -> str:
-        return self.ask(name, lambda desk: desk.act(name, kind, text))
+        return self.ask(name, lambda operator_api: operator_api.act(name, kind, text))
 
     call.__name__, call.__doc__ = f"query_{name}", f"Put {kind} on the log."
     return call

@@ -1,4 +1,4 @@
-"""What all device classes share: attributes from the ICD, read from memory and pushed by the pump."""
+"""What all device classes share: attributes from the ICD, read from memory and pushed by the event loop."""
 
 import logging
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.reading import Reading
-from facade.service.assembly import Service
+from facade.runtime.composition import Service
 
 _log = logging.getLogger(__name__)
 
 
 class FacadeDevice(Device):
-    """A device that shows what the pump gives it; reads never wait for the bus."""
+    """A device that shows what the event loop gives it; reads never wait for the bus."""
 
     icd: ClassVar[Icd]
     entries: ClassVar[dict[str, Attribute]]
@@ -70,11 +70,11 @@ class FacadeDevice(Device):
             FacadeDevice.before_end()
 
     def dev_state(self) -> tango.DevState:
-        """Give the state that the pump has set, without looking at any attribute."""
+        """Return the state that the event loop has set, without looking at any attribute."""
         return self.get_state()
 
     def dev_status(self) -> str:
-        """Give the status that the pump has set."""
+        """Return the status that the event loop has set."""
         return str(self.get_status())
 
     def show(self, name: str, reading: Reading) -> None:
@@ -108,7 +108,7 @@ class FacadeDevice(Device):
         self.push_archive_event(name, *event)
 
     def _in_tango(self, name: str, reading: Reading) -> TangoReading:
-        """Give a reading in Tango's form, made once for those who read and those who get the event."""
+        """Return a reading in Tango's form, made once for those who read and those who get the event."""
         made = self._made.get(name)
         if made is None or made[0] is not reading:
             made = self._made[name] = (reading, to_tango(self.icd, self.entries[name], reading))
@@ -120,12 +120,12 @@ class FacadeDevice(Device):
             self._shown[name] = unknown(self.entries[name], self.clock.now())
 
     def read_shown(self, name: str) -> TangoReading:
-        """Give what an attribute shows."""
+        """Return what an attribute shows."""
         return self._shown[name]
 
 
 class TangoSink:
-    """Hands readings to the devices of this server; see `facade.service.publisher.EventSink`."""
+    """Hands readings to the devices of this server; see `facade.runtime.publisher.EventSink`."""
 
     def show(self, device: str, attribute: str, reading: Reading) -> None:
         """Make a reading the one that clients read."""

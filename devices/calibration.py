@@ -1,4 +1,4 @@
-"""The device of a subarray's calibration: what it shows comes from the pump, and it says where whole tables are."""
+"""The device of a subarray's calibration, which also says where whole tables are."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import msgspec
 from devices.base import FacadeDevice
 from devices.mapping import Encoded
 from devices.queries import refusal, tango_query
+from facade.flows.tables.flow import TablesFlow, describe, location, products_of
 from facade.icd.model import DeviceClass
-from facade.tables.flow import TablesFlow, describe, location, products_of
 
 
 class SdpCalibration(FacadeDevice):
@@ -20,7 +20,7 @@ class SdpCalibration(FacadeDevice):
         return {one.name: tango_query(one) for one in entry.queries}
 
     def query_ListTables(self) -> str:  # noqa: N802 - Tango's name
-        """Give what is known of each product."""
+        """Return what is known of each product."""
         tables = self._tables("ListTables")
         return _text([describe(one) for one in tables.of(self._prefix())])
 
@@ -33,7 +33,7 @@ class SdpCalibration(FacadeDevice):
         return _text(describe(table, summary=True) | location(table))
 
     def query_GetTableContent(self, name: str) -> Encoded:  # noqa: N802 - Tango's name
-        """Give the bytes of a small table, by its id or its product; never waits for the bus."""
+        """Return the bytes of a small table, by its id or its product; never waits for the bus."""
         where = "GetTableContent"
         self._tables(where)
         contents = None if self.service is None else self.service.contents
@@ -46,7 +46,7 @@ class SdpCalibration(FacadeDevice):
         return products_of(self.get_name())
 
     def _tables(self, command: str) -> TablesFlow:
-        if self.service is None or self.service.tables is None or not self.service.pump.has_read("tables"):
+        if self.service is None or self.service.tables is None or not self.service.event_loop.has_read("tables"):
             raise refusal("the tables were not read from the bus yet; try again", f"SdpCalibration.{command}")
         return self.service.tables
 

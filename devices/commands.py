@@ -8,18 +8,19 @@ from tango.server import command
 
 from devices.base import FacadeDevice
 from devices.queries import refusal, tango_query
-from facade import admin_mode, tracing
-from facade.admin_mode import allowed
-from facade.commands.outcomes import QUEUED
-from facade.commands.panel import as_dict
-from facade.commands.rules import OBS_STATE
-from facade.device_state import StateMessage, state_record
+from facade import tracing
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.outcomes import QUEUED
+from facade.flows.commands.rules import OBS_STATE
+from facade.flows.commands.view import as_dict
 from facade.icd.model import Command, DeviceClass
 from facade.reading import Reading
+from facade.runtime import admin_mode
+from facade.runtime.admin_mode import allowed
+from facade.runtime.device_state import StateMessage, state_record
 
 if TYPE_CHECKING:
-    from facade.commands.gateway import Gateway
+    from facade.flows.commands.gateway import Gateway
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
@@ -48,7 +49,7 @@ class CommandedDevice(FacadeDevice):
         """
         name = admin_mode.ATTRIBUTE
         service, device, wanted = self.service, self.get_name().lower(), self.icd.enums["AdminMode"][value]
-        if service is None or not service.pump.has_read("state"):
+        if service is None or not service.event_loop.has_read("state"):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
@@ -88,13 +89,13 @@ class CommandedDevice(FacadeDevice):
         _, label = gateway.show(device)
         while label is not None:
             self.show(OBS_STATE, Reading(label, self.clock.now()))
-            # The pump may have shown a newer one just before, and will not show it again.
+            # The event loop may have shown a newer one just before, and will not show it again.
             shown, (_, label) = label, gateway.show(device)
             if label == shown:
                 return
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
-        """Give what is known of one command."""
+        """Return what is known of one command."""
         tracked = self.gateway("GetCommand").tracker.find(id)
         if tracked is None or tracked.device != self.get_name().lower():
             what = f"expected the id of a command of this device, got {id!r:.100}; GetCommandHistory gives the newest"
@@ -102,7 +103,7 @@ class CommandedDevice(FacadeDevice):
         return json.dumps(as_dict(tracked))
 
     def query_GetCommandHistory(self, most: int) -> str:  # noqa: N802 - Tango's name
-        """Give the newest commands, the newest first."""
+        """Return the newest commands, the newest first."""
         if not 1 <= most <= _LONGEST_HISTORY:
             raise refusal(f"expected 1 to {_LONGEST_HISTORY} commands, got {most}", "GetCommandHistory")
         tracker, device = self.gateway("GetCommandHistory").tracker, self.get_name().lower()
@@ -110,7 +111,7 @@ class CommandedDevice(FacadeDevice):
         return json.dumps([as_dict(one) for one in reversed(known[-most:])])
 
     def gateway(self, where: str) -> "Gateway":
-        """Give the command path; it is there once the server is up."""
+        """Return the command path; it is there once the server is up."""
         if self.service is None or self.service.gateway is None:
             raise refusal("the device server is still starting; try again", where)
         return self.service.gateway

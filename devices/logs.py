@@ -30,7 +30,7 @@ class TangoLogger(Protocol):
     """The logger that Tango keeps for a device."""
 
     def get_level(self) -> int:
-        """Give the level."""
+        """Return the level."""
 
     def set_level(self, level: int) -> None:
         """Set the level."""

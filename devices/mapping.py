@@ -61,7 +61,7 @@ def tango_attribute(icd: Icd, entry: Attribute) -> attribute:
 
 
 def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
-    """Give a reading in Tango's form."""
+    """Return a reading in Tango's form."""
     value: Any = reading.value
     if entry.enum is not None:
         value = icd.enums[entry.enum].index(str(value))
@@ -75,7 +75,7 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
 
 
 def tango_text(text: str) -> str:
-    r"""Give a text as Tango can carry it: it knows only Latin-1, many clients only ASCII, and NUL ends it.
+    r"""Return a text as Tango can carry it: it knows only Latin-1, many clients only ASCII, and NUL ends it.
 
     What is beyond ASCII becomes ``\uXXXX``, which in JSON means the same as before.
     """
@@ -98,12 +98,12 @@ class Encoded(NamedTuple):
 
 
 def to_encoded(result: Encoded) -> tuple[str, bytes]:
-    """Give bytes in the form of Tango's DevEncoded."""
+    """Return bytes in the form of Tango's DevEncoded."""
     return tango_text(result.format), result.content
 
 
 def unknown(entry: Attribute, time: float) -> TangoReading:
-    """Give what an attribute shows before anything is known: ATTR_INVALID."""
+    """Return what an attribute shows before anything is known: ATTR_INVALID."""
     value: Any = [[0.0]] if entry.height else [] if entry.length else _EMPTY.get(entry.type, 0)
     return value, time, tango.AttrQuality.ATTR_INVALID
 

@@ -1,4 +1,4 @@
-"""The device of a subarray's data quality: all that it shows comes from the pump."""
+"""The device of a subarray's data quality: all that it shows comes from the event loop."""
 
 from devices.base import FacadeDevice
 

@@ -28,14 +28,14 @@ from facade.errors import FacadeError
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
-from facade.metrics import serve_metrics
-from facade.service.assembly import Service, assemble
+from facade.runtime.composition import Service, assemble
+from facade.runtime.metrics import serve_metrics
 
 _log = logging.getLogger(__name__)
 
 SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
-PUMP = "pump"
+EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
 USAGE = 2
 """Exit code of a call that is not as it should be."""
@@ -69,13 +69,13 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     def start() -> None:
         try:
             service = _assemble(icd, settings, arguments[0])
-            serve_metrics(service.pump.accounts)
-        except FacadeError as error:  # Tango would swallow it, and go on without a pump
+            serve_metrics(service.event_loop.accounts)
+        except FacadeError as error:  # Tango would swallow it, and go on without a event_loop
             tango.Util.instance().unregister_server()
             os.write(2, f"{SERVER} {arguments[0]}: {error}\n".encode())
             os._exit(1)
         FacadeDevice.service = service
-        threads.append(threading.Thread(target=_pump, args=(service, stop), name=PUMP, daemon=True))
+        threads.append(threading.Thread(target=_run_event_loop, args=(service, stop), name=EVENT_LOOP, daemon=True))
         if service.contents is not None:
             threads.append(threading.Thread(target=service.contents.run, args=(stop,), name="tables", daemon=True))
         levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
@@ -92,7 +92,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     def end() -> None:
         stop.set()
         for thread in threads:
-            thread.join(4.0 if thread.name == PUMP else 0.5)  # nothing is lost with who only fetches
+            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # nothing is lost with who only fetches
 
     if not any(argument.startswith(("-nodb", "-file")) for argument in arguments):
         tango.Database()  # else Tango ends the process itself, without saying where it looked
@@ -118,9 +118,9 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Service:
     )
 
 
-def _pump(service: Service, stop: threading.Event) -> None:
+def _run_event_loop(service: Service, stop: threading.Event) -> None:
     with tango.EnsureOmniThread():
-        service.pump.run(stop)
+        service.event_loop.run(stop)
 
 
 def _versions(icd: Icd) -> dict[str, str]:

@@ -9,28 +9,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from devices.alert_faults.cli import alert_faults
-from devices.alert_follow import follow
-from devices.bench.cli import bench
-from devices.conformance.cli import conformance
-from devices.demo.options import DemoOptions
-from devices.demo.story import play
-from devices.events import EventRecorder, find_devices
-from devices.faults.cli import faults
+from clients.alert_follow import follow
+from clients.conformance.cli import conformance
+from clients.events import EventRecorder, find_devices
+from clients.terminal import draw
+from clients.watch import Watch, look, subscribe_shown
 from devices.registration import register
-from devices.table_faults.cli import table_faults
-from devices.view import draw
-from devices.watch import Watch, look, subscribe_shown
-from facade.cli.alerts import alerts_app
 from facade.cli.app import app
 from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import ConfigError
 from facade.exports.tango_db import SERVER, instances, registration
+from facade.flows.alerts.cli import alerts_app
+from facade.flows.tables.arrow import require_arrow
 from facade.icd.load import load
 from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
-from facade.tables.arrow import require_arrow
+from proving.alert_faults.cli import alert_faults
+from proving.bench.cli import bench
+from proving.demo.options import DemoOptions
+from proving.demo.scenario import play
+from proving.faults.cli import faults
+from proving.table_faults.cli import table_faults
 
 _out = Console()
 
@@ -116,7 +116,7 @@ def demo(
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
     patience: Annotated[
-        float, typer.Option(min=1, help="Factor on every limit of time; a slow machine has one anyway, by a yardstick.")
+        float, typer.Option(min=1, help="Factor on every limit of time; a slow machine has one anyway, by a baseline.")
     ] = 1.0,
 ) -> None:
     """Run the whole system here with a simulated SDP, kill parts of it, and account for every record and command.

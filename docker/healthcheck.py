@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def role(command_line: bytes) -> tuple[str, Sequence[str]]:
-    """Give the program and its arguments; an interpreter or an init process may stand before it."""
+    """Return the program and its arguments; an interpreter or an init process may stand before it."""
     words = command_line.decode().rstrip("\0").split("\0")
     for index, word in enumerate(words):
         if PurePath(word).name in (SERVER, PROGRAM):

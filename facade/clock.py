@@ -8,10 +8,10 @@ class Clock(Protocol):
     """Where the time comes from."""
 
     def now(self) -> float:
-        """Give the wall-clock time as Unix time [s]."""
+        """Return the wall-clock time as Unix time [s]."""
 
     def monotonic(self) -> float:
-        """Give a time that never jumps, for intervals [s]."""
+        """Return a time that never jumps, for intervals [s]."""
 
     def sleep(self, seconds: float) -> None:
         """Wait [s]."""
@@ -21,11 +21,11 @@ class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> float:
-        """Give the wall-clock time as Unix time [s]."""
+        """Return the wall-clock time as Unix time [s]."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Give a time that never jumps, for intervals [s]."""
+        """Return a time that never jumps, for intervals [s]."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -40,11 +40,11 @@ class ManualClock:
         self._now = now
 
     def now(self) -> float:
-        """Give the set time [s]."""
+        """Return the set time [s]."""
         return self._now
 
     def monotonic(self) -> float:
-        """Give the set time [s]; it never runs backwards because `sleep` only adds."""
+        """Return the set time [s]; it never runs backwards because `sleep` only adds."""
         return self._now
 
     def sleep(self, seconds: float) -> None:

@@ -83,7 +83,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """Give what the settings file says, if one is named, and where that is.
+    """Return what the settings file says, if one is named, and where that is.
 
     Raises
     ------

@@ -36,7 +36,7 @@ class SkaFormatter(logging.Formatter):
         self._tags = tags
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line."""
+        """Return the line."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = (
             _SKA_VERSION,

@@ -18,13 +18,13 @@ class Racks:
     """Partitions of the summary topic."""
 
     def rack(self, node: int) -> int:
-        """Give the rack of a node."""
+        """Return the rack of a node."""
         return node // self.size
 
     def partition(self, node: int) -> int:
-        """Give the partition that carries the partials of a node."""
+        """Return the partition that carries the partials of a node."""
         return self.rack(node) % self.partitions
 
     def partitions_of(self, nodes: Iterable[int]) -> list[int]:
-        """Give the partitions that carry the partials of some nodes, ascending."""
+        """Return the partitions that carry the partials of some nodes, ascending."""
         return sorted({self.partition(node) for node in nodes})

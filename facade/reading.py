@@ -30,7 +30,7 @@ class Reading:
     quality: Quality = Quality.VALID
 
     def invalid(self) -> "Reading":
-        """Give the same value marked as not to be used."""
+        """Return the same value marked as not to be used."""
         return Reading(self.value, self.time, Quality.INVALID)
 
 
@@ -42,7 +42,7 @@ class Changes:
         """By name."""
 
     def reading(self, name: str, value: Value, now: float, quality: Quality = Quality.VALID) -> Reading:
-        """Give the reading of a value that was found at a time [Unix s]."""
+        """Return the reading of a value that was found at a time [Unix s]."""
         before = self.shown.get(name)
         # NaN is not equal to itself.
         same = before is not None and (before.value is value or before.value == value)

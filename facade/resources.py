@@ -6,7 +6,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource(*parts: str) -> Path:
-    """Give the path of a shipped file or folder.
+    """Return the path of a shipped file or folder.
 
     In a source tree the files are the top-level folders themselves; in an installed wheel they
     are copied below ``facade/_data``.

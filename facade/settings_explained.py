@@ -53,7 +53,7 @@ class Explained:
 
 
 def meanings() -> dict[str, str]:
-    """Give the meaning of each setting, from the docstrings."""
+    """Return the meaning of each setting, from the docstrings."""
     (tree,) = ast.parse(inspect.getsource(Settings)).body
     assert isinstance(tree, ast.ClassDef)
     found = {}
@@ -65,7 +65,7 @@ def meanings() -> dict[str, str]:
 
 
 def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[Explained], list[str]]:
-    """Give every setting, and everything that is wrong: what, expected, got and where.
+    """Return every setting, and everything that is wrong: what, expected, got and where.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
 
 
 def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
-    """Give the variables that are of this process only."""
+    """Return the variables that are of this process only."""
     return [
         Explained(name, environment.get(name, ""), "environment" if name in environment else "not set", meaning)
         for name, meaning in PROCESS_VARIABLES.items()
@@ -98,7 +98,7 @@ def process_variables(environment: Mapping[str, str] = os.environ) -> list[Expla
 
 
 def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Give a warning for each variable that looks like one of ours and is none."""
+    """Return a warning for each variable that looks like one of ours and is none."""
     known = [*ENVIRONMENT, *PROCESS_VARIABLES]
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known and (near := _near(name, known)):
@@ -106,7 +106,7 @@ def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def template() -> str:
-    """Give a settings file that says what the defaults say, all of it commented out."""
+    """Return a settings file that says what the defaults say, all of it commented out."""
     defaults = msgspec.to_builtins(Settings())
     lines = [f"# Settings of sdp-facade; {FILE_VARIABLE} names this file. What stands here are the defaults."]
     for name, meaning in meanings().items():
@@ -120,7 +120,7 @@ def template() -> str:
 
 
 def is_secret(property_name: str) -> bool:
-    """Tell whether the value of a Kafka property must not be shown."""
+    """Return whether the value of a Kafka property must not be shown."""
     return _HARMLESS.fullmatch(property_name) is None
 
 

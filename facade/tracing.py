@@ -22,7 +22,7 @@ _SCOPE = "sdp-tango-facade"
 
 
 def enabled(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether traces are wanted, and can be made."""
+    """Return whether traces are wanted, and can be made."""
     return trace is not None and environment.get("TANGO_TELEMETRY_ENABLE", "off").lower() in ("on", "1", "true")
 
 
@@ -48,7 +48,7 @@ def start(service: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def current() -> Headers:
-    """Give the trace context of what runs now as record headers."""
+    """Return the trace context of what runs now as record headers."""
     if propagate is None:
         return ()
     carrier: dict[str, str] = {}

@@ -64,7 +64,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.fixture(scope="session")
 def infra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]:
-    """Give the addresses of a real broker and a real Tango database that belong to this run only."""
+    """Return the addresses of a real broker and a real Tango database that belong to this run only."""
     state_dir = tmp_path_factory.mktemp("infra")
     try:
         yield local.up(local.Options(state_dir=state_dir))
@@ -74,7 +74,7 @@ def infra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]
 
 @pytest.fixture
 def deploy(infra: local.Endpoints, tmp_path: Path) -> Iterator[Deploy]:
-    """Give a maker of deployments, with topics and devices of their own, that end with the test."""
+    """Return a maker of deployments, with topics and devices of their own, that end with the test."""
     with ExitStack() as stack:
         # A test that stopped the broker and failed must not take the next ones with it.
         stack.callback(_await_broker, infra)

@@ -11,7 +11,7 @@ PREFIX = "dl."
 
 
 def dead_letter(record: Record, *, reason: str, path: str, detail: str, by: str) -> Record:
-    """Give the record for the dead-letter topic.
+    """Return the record for the dead-letter topic.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def dead_letter(record: Record, *, reason: str, path: str, detail: str, by: str)
 
 
 def original(letter: Record) -> Record:
-    """Give the record as it was when it was set aside; the inverse of `dead_letter`."""
+    """Return the record as it was when it was set aside; the inverse of `dead_letter`."""
     added = {name[len(PREFIX) :]: raw.decode() for name, raw in letter.headers if name.startswith(PREFIX)}
     return Record(
         topic=added.get("topic", ""),

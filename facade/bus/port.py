@@ -42,39 +42,39 @@ class Run(Protocol):
 
     @property
     def partition(self) -> int:
-        """Give the partition."""
+        """Return the partition."""
 
     @property
     def first_offset(self) -> int:
-        """Give the offset of the first record."""
+        """Return the offset of the first record."""
 
     @property
     def last_offset(self) -> int:
-        """Give the offset of the last record."""
+        """Return the offset of the last record."""
 
     @property
     def appended(self) -> tuple[int, int]:
-        """Give the timestamps of the first and the last record [Unix us]."""
+        """Return the timestamps of the first and the last record [Unix us]."""
 
     @property
     def high_watermark(self) -> int:
-        """Give the offset after the newest record of the partition, as last heard; -1: not known."""
+        """Return the offset after the newest record of the partition, as last heard; -1: not known."""
 
     def values(self) -> list[bytes | None]:
-        """Give the values in order."""
+        """Return the values in order."""
 
     def append_time(self, index: int) -> int:
-        """Give the timestamp of one record [Unix us]."""
+        """Return the timestamp of one record [Unix us]."""
 
     def record(self, index: int) -> Record:
-        """Give one record whole."""
+        """Return one record whole."""
 
 
 class TransactionalLog(Protocol):
     """Takes records and, in one transaction, writes what became of them and commits their offsets."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
-        """Give the next records, at most `limit`, waiting at most `timeout` [s] for them.
+        """Return the next records, at most `limit`, waiting at most `timeout` [s] for them.
 
         Raises
         ------
@@ -102,14 +102,14 @@ class GroupMember(Protocol):
 
     @property
     def assignment(self) -> Mapping[int, int]:
-        """Give the partitions that this member answers for, as of the last `take`.
+        """Return the partitions that this member answers for, as of the last `take`.
 
         The number with each is another one every time that the partition comes back: in between it may
         have been another member's.
         """
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Give the next records, at most `limit`, waiting at most `timeout` [s] for the first.
+        """Return the next records, at most `limit`, waiting at most `timeout` [s] for the first.
 
         A partition that is newly assigned begins where the group has committed, so records may come
         again that this member has taken before.
@@ -121,7 +121,7 @@ class GroupMember(Protocol):
         """
 
     def holds(self, partition: int, number: int) -> bool:
-        """Tell whether a partition was never taken away since it was given with that number; from any thread.
+        """Return whether a partition was never taken away since it was given with that number; from any thread.
 
         It is known here before the group can give the partition to anyone else, unlike in `assignment`.
         """
@@ -197,10 +197,10 @@ class QueueingWriter(Writer, Protocol):
     """A writer that tells, without waiting, what became of what it queued."""
 
     def mark(self) -> int:
-        """Give a mark that stands behind everything queued so far."""
+        """Return a mark that stands behind everything queued so far."""
 
     def settled(self, mark: int) -> bool:
-        """Tell whether the fate of everything before a mark is known."""
+        """Return whether the fate of everything before a mark is known."""
 
     def failures(self, topic: str) -> int:
         """Count the records for a topic whose delivery failed."""
@@ -210,10 +210,10 @@ class Reader(Protocol):
     """Reads all partitions of some topics from given places on, committed records only."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Give the next records, at most `limit`, waiting at most `timeout` [s] for them."""
+        """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
 
     def caught_up(self, topic: str) -> bool:
-        """Tell whether everything has been taken that stood on the topic at the start, or was."""
+        """Return whether everything has been taken that stood on the topic at the start, or was."""
 
     def lag(self, topic: str) -> int:
         """Count what is behind the last record taken, by what was last heard; asks nobody."""

@@ -55,7 +55,7 @@ def diff_command(
 
 @contextmanager
 def _folder(given: str | None) -> Iterator[Path]:
-    """Give the folder that is meant; that of a git revision is there only for as long as it is needed."""
+    """Return the folder that is meant; that of a git revision is there only for as long as it is needed."""
     if given is None:
         yield resource(_SCHEMAS)
     elif Path(given).is_dir():
@@ -68,7 +68,7 @@ def _folder(given: str | None) -> Iterator[Path]:
 
 
 def _archive(revision: str) -> bytes:
-    """Give the schemas of a git revision of the repository that we are in, as a zip archive."""
+    """Return the schemas of a git revision of the repository that we are in, as a zip archive."""
     try:
         top = _git("rev-parse", "--show-toplevel").decode().strip()
         commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()

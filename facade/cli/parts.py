@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import Final
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "aggregate": ("aggregate",),
-    "alerts": ("alerts",),
-    "config": ("config",),
-    "icd": ("icd", "exports", "icd_diff"),
-    "infra": ("infra",),
-    "simulate": ("simulate",),
-    "tables": ("tables",),
-    "topics": ("topics",),
+    "aggregate": ("facade.flows.telemetry.cli",),
+    "alerts": ("facade.flows.alerts.cli",),
+    "config": ("facade.cli.config",),
+    "icd": ("facade.cli.icd", "facade.cli.exports", "facade.cli.icd_diff"),
+    "infra": ("facade.cli.infra",),
+    "simulate": ("facade.flows.telemetry.simulator.cli",),
+    "tables": ("facade.flows.tables.cli",),
+    "topics": ("facade.cli.topics",),
 }
-"""Modules of this package by the sub-command that they make."""
+"""Modules by the sub-command that they make."""
 
 
 def add(*names: str) -> None:
     """Add sub-commands to the command."""
     for name in names:
         for module in PARTS[name]:
-            import_module(f"facade.cli.{module}")
+            import_module(module)

@@ -22,7 +22,7 @@ _BROKER_WAIT = 5.0
 
 
 def deployment(bootstrap: str | None, prefix: str | None, **more: int | None) -> Settings:
-    """Give the settings, with what the command line says in their place; None: it says nothing."""
+    """Return the settings, with what the command line says in their place; None: it says nothing."""
     changes = {"bootstrap": bootstrap, "prefix": prefix, **more}
     return msgspec.structs.replace(load_settings(), **{k: v for k, v in changes.items() if v is not None})
 

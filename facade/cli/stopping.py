@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether SIGTERM or SIGINT came."""
+    """Return a function that tells whether SIGTERM or SIGINT came."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -57,7 +57,7 @@ def read_npy_header(content: bytes | memoryview) -> NpyHeader | str:
 
 
 def view_npy(content: bytes | memoryview, header: NpyHeader) -> Array | str:
-    """Give the array of a `.npy`, a view of its bytes; a text is the reason why there is none.
+    """Return the array of a `.npy`, a view of its bytes; a text is the reason why there is none.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def view_npy(content: bytes | memoryview, header: NpyHeader) -> Array | str:
 
 
 def has_compressed_batch(buffer: Any) -> bool:
-    """Tell whether an Arrow IPC stream holds a compressed batch: what it grows to is only known when it is there.
+    """Return whether an Arrow IPC stream holds a compressed batch: what it grows to is only known when it is there.
 
     Raises whatever the library raises about bytes that are no stream.
     """
@@ -93,7 +93,7 @@ def _compressed(metadata: Any) -> bool:
 
 
 def _slot(data: memoryview, table: int, number: int) -> int:
-    """Give where in a table a field is; 0: it is absent."""
+    """Return where in a table a field is; 0: it is absent."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, vtable)[0]
     return struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0

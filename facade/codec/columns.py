@@ -49,7 +49,7 @@ class _Field:
 
     @property
     def kind(self) -> str:
-        """Give the JSON type as the decoder's messages have it."""
+        """Return the JSON type as the decoder's messages have it."""
         return "int" if self.integer else "float"
 
 
@@ -111,7 +111,7 @@ class ColumnDecoder:
 
 
 def _legal_form(field: _Field, column: Column) -> Column:
-    """Give the column within its range and of its type; what differs from the original was not legal.
+    """Return the column within its range and of its type; what differs from the original was not legal.
 
     The range is checked by the extremes, which is much cheaper than a look at each value.
     """

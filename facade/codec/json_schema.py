@@ -64,7 +64,7 @@ class _Place:
         self.type_name = type_name
 
     def below(self, *path: str) -> "_Place":
-        """Give the place of a part; its struct is named after the last step."""
+        """Return the place of a part; its struct is named after the last step."""
         return _Place(self.file, (*self.path, *path), self.type_name + _camel_case(path[-1]))
 
     def error(self, what: str) -> IcdError:
@@ -73,7 +73,7 @@ class _Place:
 
 
 def _compile(schema: object, place: _Place) -> Any:
-    """Give the type that a schema describes."""
+    """Return the type that a schema describes."""
     if not isinstance(schema, dict):
         raise place.error(f"expected a schema, got {schema!r:.80}")
     for choice in ("const", "enum"):

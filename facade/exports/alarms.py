@@ -39,12 +39,12 @@ _HEAD = f"""\
 
 
 def export(icd: Icd) -> Mapping[str, str]:
-    """Give the rules of a deployment with the default settings; see `facade.exports.files`."""
+    """Return the rules of a deployment with the default settings; see `facade.exports.files`."""
     return {_FILE: _HEAD + "".join(f"{one}\n" for one in rules(icd, Settings()))}
 
 
 def rules(icd: Icd, settings: Settings) -> Iterator[str]:
-    """Give a rule for each condition, and two for each attribute with limits of each device."""
+    """Return a rule for each condition, and two for each attribute with limits of each device."""
     racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
     for device_class in icd.classes.values():
         for devices in devices_of(device_class, settings, racks).values():

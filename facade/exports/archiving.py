@@ -25,7 +25,7 @@ _PLACES = {"db": "databaseds:10000", "manager": "mid-eda/cm/01", "archiver": "mi
 
 
 def export(icd: Icd) -> Mapping[str, str]:
-    """Give the configuration of the archive; see `facade.exports.files`."""
+    """Return the configuration of the archive; see `facade.exports.files`."""
     lines = [*_HEAD.splitlines(), "", *(f'{key}: "{place}"' for key, place in _PLACES.items()), "", "configuration:"]
     for name, device_class in icd.classes.items():
         lines += [f"  - class: {name}", "    attributes:"]
@@ -35,7 +35,7 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 
 def archived(device_class: DeviceClass) -> Iterator[Attribute]:
-    """Give the attributes of a class that are archived, without Tango's own."""
+    """Return the attributes of a class that are archived, without Tango's own."""
     for attribute in device_class.attributes:
         most = MOST_TEXTS if attribute.type == "DevString" else MOST_NUMBERS
         if not attribute.is_pushed or attribute.height or attribute.length > most:

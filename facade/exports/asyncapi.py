@@ -29,7 +29,7 @@ _WIDTH = 120
 
 
 def export(icd: Icd) -> Mapping[str, str]:
-    """Give the document; see `facade.exports.files`.
+    """Return the document; see `facade.exports.files`.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 
 def document(icd: Icd) -> Node:
-    """Give the document as AsyncAPI 3.0 has it, before it is written as YAML."""
+    """Return the document as AsyncAPI 3.0 has it, before it is written as YAML."""
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -81,13 +81,13 @@ def document(icd: Icd) -> Node:
 
 
 def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
-    """Give who takes part in a topic, and on which side of it."""
+    """Return who takes part in a topic, and on which side of it."""
     yield from ((role, "send") for role in topic.writers)
     yield from ((role, "receive") for role in topic.readers)
 
 
 def operation_id(role: str, action: Side, topic: str) -> str:
-    """Give the id of an operation, such as ``controllerReceivesCommandAcks``."""
+    """Return the id of an operation, such as ``controllerReceivesCommandAcks``."""
     first, rest = role[0], _joined(role)[1:]
     return f"{first}{rest}{action.capitalize()}s{_joined(topic)}"
 
@@ -164,7 +164,7 @@ def _duration(seconds: float) -> str:
 
 
 def _setting(key: str, text: str) -> Any:
-    """Give a topic setting as the Kafka binding wants it."""
+    """Return a topic setting as the Kafka binding wants it."""
     if key == "cleanup.policy":
         return text.split(",")
     return int(text) if text.lstrip("-").isdigit() else text

@@ -35,12 +35,12 @@ _TRACED_MESSAGES = ("command", "command-ack", "state")
 
 
 def message_names(name: str, topic: Topic) -> tuple[str, ...]:
-    """Give the names of the messages of a topic; bytes have its own name."""
+    """Return the names of the messages of a topic; bytes have its own name."""
     return (topic.message, *topic.also) if topic.message else (name,)
 
 
 def messages(icd: Icd) -> Iterator[tuple[str, Node]]:
-    """Give each message of each topic, with the key of its records."""
+    """Return each message of each topic, with the key of its records."""
     for name, topic in icd.topics.items():
         key = {"type": "string", "description": topic.key}
         bindings = {"bindings": {"kafka": {"key": key, "bindingVersion": BINDING}}}
@@ -124,7 +124,7 @@ def _dead_letter() -> Node:
 
 
 def traced() -> Node:
-    """Give the trait of messages whose headers may carry a trace."""
+    """Return the trait of messages whose headers may carry a trace."""
     texts = {name: f"Trace context in the form of W3C: {name}." for name in TRACED}
     properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
     what = "Copied from a command to all that it brings about, where a trace is running."
@@ -132,7 +132,7 @@ def traced() -> Node:
 
 
 def schema_of(name: str, schema: Node) -> Node:
-    """Give a message's schema in AsyncAPI's form: the same, without what only names its dialect and itself."""
+    """Return a message's schema in AsyncAPI's form: the same, without what only names its dialect and itself."""
     found = {key: part for key, part in schema.items() if key not in ("$schema", "$id")}
     for path, part in _parts(found, ""):
         if foreign := sorted(set(part) - _KEYWORDS):

@@ -107,7 +107,7 @@ PARTS: tuple[Part, ...] = (
 
 
 def part_of(role: str, action: Side, topic: str) -> Part:
-    """Give what is said of a role at a topic.
+    """Return what is said of a role at a topic.
 
     Raises
     ------

@@ -27,7 +27,7 @@ WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md")
 
 
 def derive(icd: Icd, names: tuple[str, ...] = ()) -> dict[str, str]:
-    """Give the content of every derived file by its path; of some exports only, if any are named."""
+    """Return the content of every derived file by its path; of some exports only, if any are named."""
     return {path: content for name in names or EXPORTS for path, content in EXPORTS[name](icd).items()}
 
 
@@ -45,12 +45,12 @@ def write(files: Mapping[str, str], root: Path) -> list[str]:
 
 
 def stale(files: Mapping[str, str], root: Path) -> list[str]:
-    """Give the paths of the files that are missing or differ, and of those that are not derived any more."""
+    """Return the paths of the files that are missing or differ, and of those that are not derived any more."""
     return [path for path, content in files.items() if _content(root / path) != content] + _left(files, root)
 
 
 def _left(files: Mapping[str, str], root: Path) -> list[str]:
-    """Give what was derived once; of exports that are not among the files, nothing."""
+    """Return what was derived once; of exports that are not among the files, nothing."""
     owned = [pattern for pattern in WHOLLY_OWNED if any(PurePosixPath(path).match(pattern) for path in files)]
     there = (path.relative_to(root).as_posix() for pattern in owned for path in sorted(root.glob(pattern)))
     return [path for path in there if path not in files]

@@ -12,7 +12,7 @@ NOTE = "<!-- Derived from the ICD by `sdp-facade icd export`: change the files u
 
 
 def escaped(text: str) -> str:
-    """Give plain text as it must stand in a page to look the same; pieces between backticks become code."""
+    """Return plain text as it must stand in a page to look the same; pieces between backticks become code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # one backtick without its partner
         return _plain(text)
@@ -20,7 +20,7 @@ def escaped(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Give text as code; what has a backtick itself is fenced by two."""
+    """Return text as code; what has a backtick itself is fenced by two."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
@@ -35,24 +35,24 @@ def link(text: str, page: str, heading: str = "") -> str:
 
 
 def paragraph(text: str) -> str:
-    """Give ready Markdown as a paragraph of short lines."""
+    """Return ready Markdown as a paragraph of short lines."""
     return _wrapped(text, "", "")
 
 
 def items(texts: Iterable[str], depth: int = 0) -> str:
-    """Give ready Markdown as a list; MkDocs wants four blanks for each depth."""
+    """Return ready Markdown as a list; MkDocs wants four blanks for each depth."""
     indent = "    " * depth
     return "\n".join(_wrapped(text, f"{indent}- ", f"{indent}  ") for text in texts)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a table; the cells are ready Markdown, except for ``|``."""
+    """Return a table; the cells are ready Markdown, except for ``|``."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
 def page(title: str, *blocks: str) -> str:
-    """Give a whole page."""
+    """Return a whole page."""
     return "\n\n".join([f"# {title}", NOTE, *(block for block in blocks if block)]) + "\n"
 
 

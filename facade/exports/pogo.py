@@ -44,7 +44,7 @@ _GIVEN = "[ResultCode.QUEUED], [command id]: the bus has the command; its outcom
 
 
 def export(icd: Icd) -> Mapping[str, str]:
-    """Give a file for each device class; see `facade.exports.files`."""
+    """Return a file for each device class; see `facade.exports.files`."""
     return {f"pogo/{name}.xmi": _text(system(icd, device_class)) for name, device_class in icd.classes.items()}
 
 
@@ -77,7 +77,7 @@ def system(icd: Icd, device_class: DeviceClass) -> Element:
 
 
 def states_of(device_class: DeviceClass) -> tuple[str, ...]:
-    """Give the Tango states that devices of a class can be in."""
+    """Return the Tango states that devices of a class can be in."""
     return tuple(state for state in _STATES if device_class.commands or state not in _COMMANDED)
 
 
@@ -172,7 +172,7 @@ def _attribute(classes: Element, icd: Icd, attribute: Attribute) -> None:
         isDynamic="false",
     )
     _below(entry, "dataType", **{"xsi:type": f"pogoDsl:{_ATTRIBUTE_TYPES[attribute.type]}"})
-    # Sampled by the pump already: Tango must not filter a second time.
+    # Sampled by the event loop already: Tango must not filter a second time.
     pushed, ready = ("true", "false") if attribute.is_pushed else ("false", "true")
     _below(entry, "changeEvent", fire=pushed, libCheckCriteria="false")
     _below(entry, "archiveEvent", fire=pushed, libCheckCriteria="false")

@@ -38,7 +38,7 @@ _OTHERS = (
 
 
 def export(icd: Icd) -> Mapping[str, str]:
-    """Give all reference pages; see `facade.exports.files`."""
+    """Return all reference pages; see `facade.exports.files`."""
     pages = {
         "index.md": _index(icd),
         "topics.md": topics_page(icd),

@@ -23,7 +23,7 @@ _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
 def topics_page(icd: Icd) -> str:
-    """Give the page of all topics."""
+    """Return the page of all topics."""
     blocks = ["## Roles", paragraph(_ROLES), items(_roles(icd))]
     for name, topic in icd.topics.items():
         blocks += [f"## {code(name)}", paragraph(escaped(topic.description)), items(_topic_facts(topic))]
@@ -31,7 +31,7 @@ def topics_page(icd: Icd) -> str:
 
 
 def messages_page(icd: Icd) -> str:
-    """Give the page of all messages, field by field."""
+    """Return the page of all messages, field by field."""
     blocks = []
     for name, schema in icd.messages.items():
         blocks += [f"## {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]

@@ -29,7 +29,7 @@ _QUERIES = "The device answers these itself, from memory, or puts an operator's 
 
 
 def device_page(icd: Icd, device_class: DeviceClass) -> str:
-    """Give the page of one device class."""
+    """Return the page of one device class."""
     found = list(families(device_class.attributes))
     return page(
         device_class.name,

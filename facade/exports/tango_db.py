@@ -18,12 +18,12 @@ _FILE = "tango-db/sdp.json"
 
 
 def export(icd: Icd) -> Mapping[str, str]:
-    """Give the registration of a deployment with the default settings; see `facade.exports.files`."""
+    """Return the registration of a deployment with the default settings; see `facade.exports.files`."""
     return {_FILE: json.dumps(registration(icd, Settings()), indent=2) + "\n"}
 
 
 def devices_of(device_class: DeviceClass, settings: Settings, racks: Racks) -> dict[str, list[str]]:
-    """Give the device names of a class by device-server instance."""
+    """Return the device names of a class by device-server instance."""
     if "{subarray" in device_class.device:
         numbers = range(1, settings.subarrays + 1)
         return {device_class.instance: [device_class.device.format(subarray=number) for number in numbers]}
@@ -37,7 +37,7 @@ def devices_of(device_class: DeviceClass, settings: Settings, racks: Racks) -> d
 
 
 def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
-    """Give all servers, classes and devices in dsconfig's form, and what Jive shows of a class."""
+    """Return all servers, classes and devices in dsconfig's form, and what Jive shows of a class."""
     racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
     server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for name, device_class in icd.classes.items():
@@ -51,5 +51,5 @@ def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
 
 
 def instances(icd: Icd, settings: Settings) -> list[str]:
-    """Give the device-server instances of the deployment."""
+    """Return the device-server instances of the deployment."""
     return sorted(registration(icd, settings)["servers"][SERVER])

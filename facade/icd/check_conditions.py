@@ -45,7 +45,7 @@ CHECKS = (condition_texts_are_complete, condition_delays_are_possible, suppresso
 
 
 def _suppressors(icd: Icd, name: str) -> set[str]:
-    """Give a condition and all that suppress it, directly or not."""
+    """Return a condition and all that suppress it, directly or not."""
     found: set[str] = set()
     waiting = [name]
     while waiting:

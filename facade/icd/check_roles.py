@@ -51,7 +51,7 @@ def device_servers_are_roles(icd: Icd) -> Iterator[Finding]:
 
 
 def instance_role(instance: str) -> str:
-    """Give the role of a device-server instance as the ICD names it: ``ingest`` for ``ingest-{rack:02d}``."""
+    """Return the role of a device-server instance as the ICD names it: ``ingest`` for ``ingest-{rack:02d}``."""
     return instance.partition("-{")[0]
 
 

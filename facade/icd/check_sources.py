@@ -195,7 +195,7 @@ def _sourced(icd: Icd) -> Iterator[tuple[DeviceClass, Attribute, Source]]:
 
 
 def _types_of_source(icd: Icd, attribute: Attribute, source: Source) -> tuple[str, ...]:
-    """Give the fitting Tango types; none when another check has the say."""
+    """Return the fitting Tango types; none when another check has the say."""
     given = _RULES[source.rule].type
     if given == "double":
         return ("DevDouble",)

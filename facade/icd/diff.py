@@ -47,12 +47,12 @@ class Verdict:
 
     @property
     def enough(self) -> bool:
-        """Tell whether the step is large enough."""
+        """Return whether the step is large enough."""
         return self.made >= self.needed
 
 
 def compare(old: Icd, new: Icd) -> list[Difference]:
-    """Give all differences of two interfaces, those first that break somebody."""
+    """Return all differences of two interfaces, those first that break somebody."""
     found = [one for part in _PARTS for one in part(old, new)]
     return sorted(found, key=lambda one: -one.change.step)
 
@@ -76,7 +76,7 @@ def verdict(old: str, new: str, differences: Iterable[Difference]) -> Verdict:
 
 
 def _step(before: tuple[int, ...], after: tuple[int, ...]) -> Step:
-    """Give the step from one version to another; one back is none."""
+    """Return the step from one version to another; one back is none."""
     if after <= before:
         return Step.NONE
     return (Step.MAJOR, Step.MINOR, Step.PATCH)[next(at for at in range(3) if after[at] != before[at])]
@@ -105,7 +105,7 @@ def _classes(old: Icd, new: Icd) -> Iterator[Difference]:
 
 
 def _by(rules: Mapping[str, Rule]) -> Compare:
-    """Give what compares two structs by a table of rules."""
+    """Return what compares two structs by a table of rules."""
     return lambda where, old, new: fields(where, rules, old, new)
 
 
@@ -114,7 +114,7 @@ def _by_name(things: Iterable[Named]) -> dict[str, Named]:
 
 
 def _with_units(icd: Icd, device_class: DeviceClass) -> dict[str, Attribute]:
-    """Give the attributes, each with the unit that clients see: most follow from fields of messages."""
+    """Return the attributes, each with the unit that clients see: most follow from fields of messages."""
     return {one.name: replace(one, unit=unit_of(icd, one)) for one in device_class.attributes}
 
 
@@ -152,12 +152,12 @@ def _messages(old: Icd, new: Icd) -> Iterator[Difference]:
 
 
 def _schemas(sides: Sides) -> Compare:
-    """Give what compares two schemas for those who write and read by them."""
+    """Return what compares two schemas for those who write and read by them."""
     return lambda where, old, new: schema_differences(where, old, new, sides)
 
 
 def _carriers(icd: Icd, message: str) -> list[str]:
-    """Give the topics that carry a message; one that stands in a header is said to in the topic's description."""
+    """Return the topics that carry a message; one that stands in a header is said to in the topic's description."""
     return [
         name
         for name, topic in icd.topics.items()

@@ -61,7 +61,7 @@ class Meaning:
     whom: tuple[str, ...]
 
     def of(self, what: str) -> Change:
-        """Give the change."""
+        """Return the change."""
         return Change(self.step, self.whom, what)
 
 

@@ -154,13 +154,13 @@ def _values(old: Schema, new: Schema, sides: Sides) -> Iterator[Change]:
 
 
 def _allowed(schema: Schema) -> list[Any] | None:
-    """Give the values that are listed; None: they are not."""
+    """Return the values that are listed; None: they are not."""
     found = [schema["const"]] if "const" in schema else schema.get("enum")
     return found if found is None else sorted(found, key=str)
 
 
 def _types(found: Any) -> frozenset[str]:
-    """Give the types that are allowed; each number is also an integer's type, no type is each."""
+    """Return the types that are allowed; each number is also an integer's type, no type is each."""
     every = ("object", "array", "string", "number", "integer", "boolean", "null")
     types = every if found is None else (found,) if isinstance(found, str) else found
     return frozenset((*types, *(("integer",) if "number" in types else ())))

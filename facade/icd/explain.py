@@ -34,7 +34,7 @@ def explain(value: object, wanted: Any, key: str = "") -> Iterator[Complaint]:
 
 
 def shown(value: object) -> str:
-    """Give a value as a message may show it: never longer than a line."""
+    """Return a value as a message may show it: never longer than a line."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 

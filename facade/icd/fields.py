@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 
 
 def properties(schema: Schema) -> dict[str, Schema]:
-    """Give the properties of an object schema by name."""
+    """Return the properties of an object schema by name."""
     found = schema.get("properties")
     if not isinstance(found, dict):
         return {}
@@ -21,7 +21,7 @@ def properties(schema: Schema) -> dict[str, Schema]:
 
 
 def kind(field: Schema) -> str:
-    """Give the JSON type of a field; a const or an enum without a type counts as a string."""
+    """Return the JSON type of a field; a const or an enum without a type counts as a string."""
     found = field.get("type")
     if isinstance(found, str):
         return found
@@ -34,7 +34,7 @@ def is_numeric(field: Schema) -> bool:
 
 
 def message_of(icd: Icd, topic: str) -> Schema | None:
-    """Give the schema of a topic's message, if the topic is known and has one."""
+    """Return the schema of a topic's message, if the topic is known and has one."""
     found = icd.topics.get(topic)
     if found is None or found.message is None:
         return None

@@ -15,5 +15,5 @@ class Finding:
     """What was expected and what is there."""
 
     def __str__(self) -> str:
-        """Give the line that a user reads."""
+        """Return the line that a user reads."""
         return ": ".join(part for part in (self.file, self.key, self.what) if part)

@@ -39,7 +39,7 @@ def _load(folder: Path | None) -> Icd:
 
 
 def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd | None, list[Finding]]:
-    """Give the interface, as far as it can be read, and what is wrong with it.
+    """Return the interface, as far as it can be read, and what is wrong with it.
 
     Parameters
     ----------

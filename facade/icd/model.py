@@ -33,7 +33,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sampling(_Table, frozen=True, kw_only=True):
-    """How often an attribute may speak; see ``facade.sampling`` for the exact rule."""
+    """How often an attribute may speak; see ``facade.runtime.sampling`` for the exact rule."""
 
     shortest: float = 1.0
     """Least time between two events [s]."""
@@ -71,7 +71,7 @@ class Source(_Table, frozen=True, kw_only=True):
 
 
 class AccountSource(_Table, frozen=True, kw_only=True):
-    """A figure of the account of one stream; see ``facade.counters``."""
+    """A figure of the account of one stream; see ``facade.runtime.accounts``."""
 
     stream: str
     """Topic whose records are accounted for."""
@@ -120,7 +120,7 @@ class Attribute(_Table, frozen=True, kw_only=True):
 
     @property
     def is_pushed(self) -> bool:
-        """Tell whether it goes as change and archive event; else clients are told that it is ready to be read."""
+        """Return whether it goes as change and archive event; else clients are told that it is ready to be read."""
         return self.type == "DevString" or self.length * max(self.height, 1) <= MOST_PUSHED
 
 
@@ -264,7 +264,7 @@ class Topic(_Table, frozen=True, kw_only=True):
     """Further Kafka topic settings, by Kafka's own names."""
 
     def allows(self, partitions: int) -> bool:
-        """Tell whether a deployment may have this many partitions."""
+        """Return whether a deployment may have this many partitions."""
         return partitions == self.partitions or (self.partitions_may_grow and partitions > self.partitions)
 
 

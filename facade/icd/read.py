@@ -107,7 +107,7 @@ def _of(entry: Attribute, one: str) -> Attribute:
 
 
 def _range(text: str) -> list[str]:
-    """Give the names of a range such as ``SKA001..SKA133``; any other text is one name."""
+    """Return the names of a range such as ``SKA001..SKA133``; any other text is one name."""
     found = _RANGE.fullmatch(text)
     if found is None:
         return [text]

@@ -28,7 +28,7 @@ UNITS: frozenset[str] = frozenset(("", "%", "1/s", *_BASE_UNITS, *(f"{unit}/s" f
 
 
 def unit_of(icd: Icd, attribute: Attribute) -> str:
-    """Give the unit of an attribute's value.
+    """Return the unit of an attribute's value.
 
     Raises
     ------

@@ -86,7 +86,7 @@ def staleness_in_words(device_class: DeviceClass, attribute: Attribute) -> str:
 
 
 def type_in_words(attribute: Attribute) -> str:
-    """Give the Tango type with the largest dimensions, rows first."""
+    """Return the Tango type with the largest dimensions, rows first."""
     rows = f"[{attribute.height}]" if attribute.height else ""
     return f"{attribute.type}{rows}[{attribute.length}]" if attribute.length else attribute.type
 
@@ -98,12 +98,12 @@ def effect_in_words(command: Command) -> str:
 
 
 def result_in_words(query: Query) -> str:
-    """Give the Tango type of a command's result, with its largest size if it has one."""
+    """Return the Tango type of a command's result, with its largest size if it has one."""
     return f"{query.result}, at most {query.max_bytes:,} B" if query.max_bytes else query.result
 
 
 def duration_in_words(seconds: float) -> str:
-    """Give a duration in the largest unit of which it is a whole number."""
+    """Return a duration in the largest unit of which it is a whole number."""
     for length, unit in _UNITS_OF_TIME:
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g} {unit}"
@@ -124,7 +124,7 @@ def families(attributes: Sequence[Attribute]) -> Iterator[Family]:
 
 
 def ranges(parts: Sequence[str]) -> str:
-    """Give names that count up as ranges: ``SKA001..SKA133, MKT000..MKT063``."""
+    """Return names that count up as ranges: ``SKA001..SKA133, MKT000..MKT063``."""
     runs: list[list[str]] = []
     for part in parts:
         if runs and _next(runs[-1][-1]) == part:
@@ -135,7 +135,7 @@ def ranges(parts: Sequence[str]) -> str:
 
 
 def _differing(one: Attribute, other: Attribute) -> tuple[str, str] | None:
-    """Give the word by which two attributes differ, in each of them; None: they are not of one family."""
+    """Return the word by which two attributes differ, in each of them; None: they are not of one family."""
     words = [pair for pair in zip(one.label.split(), other.label.split(), strict=False) if pair[0] != pair[1]]
     if len(words) != 1 or words[0][0] not in one.name:
         return None

@@ -25,7 +25,7 @@ class UnpackedRoot:
     path: Path
 
     def environment(self) -> dict[str, str]:
-        """Give the environment in which its programs find their libraries and each other."""
+        """Return the environment in which its programs find their libraries and each other."""
         libraries = [str(path) for path in _library_folders(self.path)]
         programs = [
             str(self.path / "usr/bin"),
@@ -36,7 +36,7 @@ class UnpackedRoot:
 
 
 def unpacked_packages(report: tools.Report) -> UnpackedRoot:
-    """Give the root with the packages of the list, downloaded and unpacked the first time.
+    """Return the root with the packages of the list, downloaded and unpacked the first time.
 
     Raises
     ------
@@ -65,13 +65,13 @@ def unpacked_packages(report: tools.Report) -> UnpackedRoot:
 
 
 def _parse(listed: str) -> list[tuple[str, ...]]:
-    """Give for each line its alternatives."""
+    """Return for each line its alternatives."""
     lines = (line.partition("#")[0].strip() for line in listed.splitlines())
     return [tuple(name.strip() for name in line.split("|")) for line in lines if line]
 
 
 def _choose(wanted: list[tuple[str, ...]], report: tools.Report) -> list[str]:
-    """Give for each line the first package that apt can download."""
+    """Return for each line the first package that apt can download."""
     names = [name for line in wanted for name in line]
     known = _known(names)
     if not all(known.intersection(line) for line in wanted) and os.geteuid() == 0:
@@ -113,6 +113,6 @@ def _check_libraries(root: UnpackedRoot) -> None:
 
 
 def _library_folders(root: Path) -> list[Path]:
-    """Give the folders of shared libraries: Debian puts them below the name of the architecture."""
+    """Return the folders of shared libraries: Debian puts them below the name of the architecture."""
     triplet = str(sysconfig.get_config_var("MULTIARCH") or f"{os.uname().machine}-linux-gnu")
     return [path for path in (root / "usr/lib" / triplet, root / "lib" / triplet) if path.is_dir()]

@@ -174,7 +174,7 @@ class _Fields:
 
 
 def find_java() -> str:
-    """Give the path of a Java that can run Kafka: that of JAVA_HOME, else the first on the PATH.
+    """Return the path of a Java that can run Kafka: that of JAVA_HOME, else the first on the PATH.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def find_java() -> str:
 
 
 def libraries(report: tools.Report) -> Path:
-    """Give the folder with Kafka's jars, copied by Maven the first time.
+    """Return the folder with Kafka's jars, copied by Maven the first time.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def libraries(report: tools.Report) -> Path:
 
 
 def archived_classes(java: str, report: tools.Report) -> Path | None:
-    """Give an archive of the classes that a broker loads, made once for each Java; None: it could not be made.
+    """Return an archive of the classes that a broker loads, made once for each Java; None: it could not be made.
 
     With it (class-data sharing, JEP 350) a broker starts in half the time. Java passes over an
     archive that is not its own.

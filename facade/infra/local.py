@@ -80,7 +80,7 @@ def up(options: Options | None = None, *, report: tools.Report | None = None, cl
 
 
 def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
-    """Give where the services answer.
+    """Return where the services answer.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
 
 
 def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
-    """Give one entry for each process; nothing at all when nothing was ever started here."""
+    """Return one entry for each process; nothing at all when nothing was ever started here."""
     return tuple(
         ProcessStatus(
             service=ServiceName(name),
@@ -198,7 +198,7 @@ def stop_service(
 
 
 def _merged(state: InfraState, options: Options) -> InfraState:
-    """Give the state with the options applied, if what runs allows it."""
+    """Return the state with the options applied, if what runs allows it."""
     prefix = options.topic_prefix if options.topic_prefix is not None else state.topic_prefix
     if not _TOPIC_PREFIX.fullmatch(prefix):
         raise InfraError(f"the topic prefix {prefix!r} is wrong: expected 1 to 100 of the characters A-Z a-z 0-9 . _ -")

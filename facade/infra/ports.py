@@ -16,7 +16,7 @@ _ATTEMPTS: Final = 200
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on this port now."""
+    """Return whether a server could listen on this port now."""
     with socket.socket() as probe:
         # As the servers do it: connections of a previous life that still linger are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +29,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_port() -> int:
-    """Give a port that is free now.
+    """Return a port that is free now.
 
     Raises
     ------

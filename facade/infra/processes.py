@@ -94,7 +94,7 @@ def spawn(name: str, argv: Sequence[str], *, log: Path, env: Mapping[str, str] |
 
 
 def is_alive(record: ProcessRecord) -> bool:
-    """Tell whether exactly this process still runs: a successor with its id or a zombie is not it."""
+    """Return whether exactly this process still runs: a successor with its id or a zombie is not it."""
     stat = _stat(record.pid)
     if stat is None or stat.start_ticks != record.start_ticks or record.boot_id != _boot_id():
         return False

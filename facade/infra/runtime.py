@@ -31,7 +31,7 @@ class Endpoints:
     state_dir: Path
 
     def environment(self) -> dict[str, str]:
-        """Give the environment variables that point a process at these services."""
+        """Return the environment variables that point a process at these services."""
         return {
             "KAFKA_BOOTSTRAP": self.bootstrap,
             "TANGO_HOST": self.tango_host,
@@ -54,7 +54,7 @@ class Runtime:
         return tools.locked(self.state_dir / LOCK_FILE, on_wait=lambda: self._report(waiting))
 
     def is_up(self, name: ServiceName, port: int = 0) -> bool:
-        """Tell whether the service runs and has answered; it must then be on the port that is asked for."""
+        """Return whether the service runs and has answered; it must then be on the port that is asked for."""
         service = self.state.services.get(name)
         if service is None or not service.ready or not service.is_running:
             return False
@@ -65,7 +65,7 @@ class Runtime:
         return True
 
     def endpoints(self) -> Endpoints:
-        """Give where the services answer (or will, if they are stopped)."""
+        """Return where the services answer (or will, if they are stopped)."""
         ports = {name: service.port for name, service in self.state.services.items()}
         return Endpoints(
             bootstrap=f"{HOST}:{ports.get(ServiceName.KAFKA, 0)}",

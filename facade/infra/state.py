@@ -49,7 +49,7 @@ class ServiceState:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether all of its processes are alive."""
+        """Return whether all of its processes are alive."""
         return bool(self.processes) and all(is_alive(process) for process in self.processes)
 
 
@@ -63,7 +63,7 @@ class InfraState:
     services: Mapping[str, ServiceState] = field(default_factory=dict)
 
     def with_service(self, name: ServiceName, service: ServiceState) -> "InfraState":
-        """Give the state with this service replaced."""
+        """Return the state with this service replaced."""
         return replace(self, services={**self.services, name.value: service})
 
 

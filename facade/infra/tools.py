@@ -19,7 +19,7 @@ _TAIL_LINES: Final = 15
 
 
 def find_program(name: str, hint: str) -> str:
-    """Give the full path of a program on the PATH.
+    """Return the full path of a program on the PATH.
 
     Raises
     ------
@@ -76,13 +76,13 @@ def run(
 
 
 def tail(text: str) -> str:
-    """Give the last lines of an output, for an error message, without Java's stack frames."""
+    """Return the last lines of an output, for an error message, without Java's stack frames."""
     lines = [line for line in text.strip().splitlines() if not line.startswith("\t")]
     return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
 
 
 def tail_of(log: Path | str) -> str:
-    """Give the last lines of a log file, for an error message."""
+    """Return the last lines of a log file, for an error message."""
     try:
         return tail(Path(log).read_text(errors="replace"))
     except OSError as error:
@@ -90,7 +90,7 @@ def tail_of(log: Path | str) -> str:
 
 
 def cache_folder() -> Path:
-    """Give the folder for downloads that all checkouts of a user share."""
+    """Return the folder for downloads that all checkouts of a user share."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "sdp-facade"
 
@@ -132,7 +132,7 @@ def _lock_file(path: Path) -> IO[str]:
 
 
 def installed_once(name: str, install: Callable[[Path], None], report: Report) -> Path:
-    """Give the cached folder of this name, filled by `install` if it does not exist yet.
+    """Return the cached folder of this name, filled by `install` if it does not exist yet.
 
     `install` fills a temporary folder that is renamed at its end: the folder is either complete
     or absent, also after a crash. A second process waits for the first one.

@@ -38,7 +38,7 @@ def wrong_values(icd_version: str) -> dict[tuple[str, str], Reading]:
 
 
 def answer_queries() -> None:
-    """Give the devices answers that need no bus: two of them are wrong, as are two refusals."""
+    """Return the devices answers that need no bus: two of them are wrong, as are two refusals."""
     CommandedDevice.query_GetCommandHistory = lambda self, most: _list(most)
     SdpCalibration.query_ListTables = lambda self: "none"
     SdpCalibration.query_GetTable = SdpCalibration.query_GetTableContent = lambda self, name: _refuse(name)

@@ -167,7 +167,7 @@ MUTANTS = (
 
 
 def served(icd: Icd) -> Icd:
-    """Give the ICD with all that is wrong in it."""
+    """Return the ICD with all that is wrong in it."""
     for mutant in MUTANTS:
         icd = mutant.alter(icd)
     topics = {name: one for name, one in icd.topics.items() if name != "heartbeats"}

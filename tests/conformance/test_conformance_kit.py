@@ -9,26 +9,26 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from devices.conformance import queries, samples
-from devices.conformance.alarm import ACTIONS, condition_of_test
-from devices.conformance.catalogue import catalogue, wanted
-from devices.conformance.claims import UNCHECKED, claimed
-from devices.conformance.command_verdicts import (
+from clients.conformance import queries, samples
+from clients.conformance.alarm import ACTIONS, condition_of_test
+from clients.conformance.catalogue import catalogue, wanted
+from clients.conformance.claims import UNCHECKED, claimed
+from clients.conformance.command_verdicts import (
     is_walked,
 )
-from devices.conformance.deployment import number_of
-from devices.conformance.endings import require_outcome
-from devices.conformance.options import Options
-from devices.conformance.page import page
-from devices.conformance.results import Result
-from devices.conformance.run import NOT_RUN, run
-from devices.conformance.seen import STEPS
-from devices.conformance.system import in_order
-from devices.conformance.topics import IN_HEADERS
-from facade.alerts.messages import PACKETS
+from clients.conformance.deployment import number_of
+from clients.conformance.endings import require_outcome
+from clients.conformance.options import Options
+from clients.conformance.page import page
+from clients.conformance.results import Result
+from clients.conformance.run import NOT_RUN, run
+from clients.conformance.seen import STEPS
+from clients.conformance.system import in_order
+from clients.conformance.topics import IN_HEADERS
 from facade.clock import ManualClock
-from facade.commands.arguments import Arguments
 from facade.errors import ArgumentError, ConfigError
+from facade.flows.alerts.messages import PACKETS
+from facade.flows.commands.arguments import Arguments
 from facade.icd import model
 from facade.icd.load import load
 

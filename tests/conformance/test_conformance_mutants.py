@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import tango
 
-from devices.events import open_database
+from clients.events import open_database
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.bus.kafka.writer import KafkaWriter
@@ -75,7 +75,7 @@ def register(icd: Icd, tango_host: str) -> None:
 
 
 def mode_on_bus(mode: str) -> bytes:
-    """Give what stands on the topic when the master's adminMode was set."""
+    """Return what stands on the topic when the master's adminMode was set."""
     fields = {"schema": "state/1", "device": "mid-sdp/control/0", "attribute": "adminMode", "value": mode}
     return json.dumps({**fields, "time": round(CLOCK.now() * 1e6), "origin": "mutants"}).encode()
 

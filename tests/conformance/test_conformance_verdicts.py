@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from devices.conformance import queries
-from devices.conformance.command_verdicts import (
+from clients.conformance import queries
+from clients.conformance.command_verdicts import (
     OnBus,
     judge_acks,
     judge_bus,
@@ -19,16 +19,16 @@ from devices.conformance.command_verdicts import (
     judge_refusal,
     judge_taken,
 )
-from devices.conformance.observation import Observation, Shown, Stream
-from devices.conformance.reported import judge_reported, newest_usable
-from devices.conformance.seen import Given, Refused, Walk
-from devices.conformance.subarray import Answer
-from devices.conformance.topics import invalid, judge_records, refused_packets
-from devices.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
-from devices.conformance.verdicts import Mismatch, NotShown
-from facade.alerts.messages import PACKETS, Alert
-from facade.alerts.packets import PacketCodec
+from clients.conformance.observation import Observation, Shown, Stream
+from clients.conformance.reported import judge_reported, newest_usable
+from clients.conformance.seen import Given, Refused, Walk
+from clients.conformance.subarray import Answer
+from clients.conformance.topics import invalid, judge_records, refused_packets
+from clients.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
+from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.port import Record
+from facade.flows.alerts.messages import PACKETS, Alert
+from facade.flows.alerts.packets import PacketCodec
 from facade.icd import model
 from facade.icd.load import load
 from facade.icd.model import Sampling
@@ -47,7 +47,7 @@ def entry(device_class: str, name: str) -> model.Attribute:
 
 
 def verdict(judge: Callable[[], str | None]) -> str:
-    """Give how a judgement ends."""
+    """Return how a judgement ends."""
     try:
         judge()
     except (Mismatch, NotShown) as found:
@@ -239,7 +239,7 @@ def test_commands(judge, ends):
 
 
 def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: float = 1.0, **more: object) -> Walk:
-    """Give a walk whose last command has ended so."""
+    """Return a walk whose last command has ended so."""
     times = [datetime.fromtimestamp(NOW + one, UTC).isoformat(timespec="milliseconds") for one in (0.0, took)]
     known = {
         "status": outcome,

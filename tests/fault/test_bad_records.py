@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from facade.simulate.garbage import GARBAGE
+from facade.flows.telemetry.simulator.garbage import GARBAGE
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, CLOCK, MASTER, Deployment, expected_totals, node_device, reasons
 from tests.support.topics import read_all, send
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
 
 
 def heap(seq: int, **changes: Any) -> bytes:
-    """Give a valid notification of now, unless changed."""
+    """Return a valid notification of now, unless changed."""
     document = {
         "schema": "heap/1",
         "node": 0,
@@ -165,7 +165,7 @@ def test_a_flood_of_garbage_does_not_fill_memory(deploy: Deploy) -> None:
 
 
 def summary(node: int = 0, **changes: Any) -> dict[str, Any]:
-    """Give a valid summary of one record."""
+    """Return a valid summary of one record."""
     now_us = round(CLOCK.now() * 1e6)
     partial = {
         "epoch": 7,

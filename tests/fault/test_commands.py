@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import tango
 
+from facade.controller.simulator.controller import CRASHED
 from facade.infra import local
-from facade.simulate.controller import CRASHED
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.subarrays import Subarrays, standing_still
@@ -273,7 +273,7 @@ class Call:
 
 
 def call_in_vain(subarrays: Subarrays, device: str, number: int) -> Call:
-    """Give a command while no broker answers: it fails, and in time."""
+    """Return a command while no broker answers: it fails, and in time."""
     transaction = f"txn-fault-20261121-{device[-2:]}x{number}x{os.urandom(3).hex()}"
     why, took = subarrays.refusal(device, "Scan", {"scan_id": 1, "transaction_id": transaction})
     assert took < ANSWER, f"{took:.3f} s: {why}"
@@ -332,7 +332,7 @@ def test_the_broker_is_away(subarrays: Subarrays, how: str) -> None:
 
 
 def takes(subarrays: Subarrays, device: str) -> bool:
-    """Give an Abort; a producer that was without a broker may still be getting itself in order."""
+    """Return an Abort; a producer that was without a broker may still be getting itself in order."""
     try:
         return bool(subarrays.give(device, "Abort"))
     except tango.DevFailed as failed:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from facade.flows.telemetry.simulator.report import Report
 from facade.infra import local
 from facade.infra.local import Options, TangoDb
-from facade.simulate.report import Report
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, MASTER, Deployment, Simulation, expected_totals, node_device
 from tests.support.processes import Running
@@ -98,7 +98,7 @@ def storm(deployment: Deployment, kills: int, seed: int, rate: int = 4000) -> Re
 
 @pytest.fixture(params=list(TangoDb), ids=str)
 def tango_host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Give where the Tango database is; empty: the deployment starts an embedded one for itself."""
+    """Return where the Tango database is; empty: the deployment starts an embedded one for itself."""
     if request.param is TangoDb.EMBEDDED:
         yield ""
         return
@@ -141,19 +141,19 @@ def test_the_other_worker_takes_over(deploy: Deploy) -> None:
 
 
 def slots(deployment: Deployment) -> dict[str, Member]:
-    """Give the group's members by slot; a worker that left stays one until its session has timed out."""
+    """Return the group's members by slot; a worker that left stays one until its session has timed out."""
     group = deployment.topic("aggregate")
     return {name.removeprefix(f"{group}-"): found for name, found in members(deployment.bootstrap, group).items()}
 
 
 def both_partitions(deployment: Deployment, *, but: str = "") -> bool:
-    """Tell whether two workers have a partition each, none of them the member `but`."""
+    """Return whether two workers have a partition each, none of them the member `but`."""
     found = slots(deployment).values()
     return sorted(sorted(member.partitions) for member in found) == [[0], [1]] and but not in {m.id for m in found}
 
 
 def has_all(deployment: Deployment, slot: str) -> bool:
-    """Tell whether one worker is alone and has both partitions."""
+    """Return whether one worker is alone and has both partitions."""
     return {slot: {0, 1}} == {name: member.partitions for name, member in slots(deployment).items()}
 
 

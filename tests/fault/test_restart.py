@@ -114,7 +114,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
 
 
 def snapshot_says_well(deployment: Deployment) -> bool:
-    """Tell whether the newest snapshots of the control instance, from which a restart begins, were taken in health."""
+    """Return whether the newest snapshots of the control instance were taken in health."""
     newest = {m.key(): json.loads(m.value()) for m in read_all(deployment.bootstrap, deployment.topic("snapshots"))}
     shown = [s["readings"].get(MASTER, {}) for key, s in newest.items() if key.startswith(b"SdpFacade-control/")]
     kept = [readings for readings in shown if readings]  # what begins anew at each start keeps none

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from facade.alerts.messages import Alert, alert_record
+from facade.flows.alerts.messages import Alert, alert_record
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
@@ -17,7 +17,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
-FOLLOW = "import typer; from devices.alert_follow import follow; typer.run(follow)"
+FOLLOW = "import typer; from clients.alert_follow import follow; typer.run(follow)"
 
 
 class Source:
@@ -55,7 +55,7 @@ def deployment(deploy: Deploy) -> Deployment:
 
 @pytest.fixture
 def follow(deployment: Deployment) -> Callable[..., Running]:
-    """Give what starts a client process; its output is one line for each alert."""
+    """Return what starts a client process; its output is one line for each alert."""
 
     def start(*options: str, name: str = "follow") -> Running:
         # A terminal's width would break lines of a pipe.

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from facade.alerts.packets import PacketCodec
+from facade.flows.alerts.packets import PacketCodec
+from facade.flows.alerts.simulator.sending import AlertReport, read_alert_report
 from facade.icd.load import load
-from facade.simulate.alerts import AlertReport, read_alert_report
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.deployment import Deployment

@@ -5,11 +5,11 @@ import json
 import pytest
 import tango
 
-from facade.alerts.messages import Alert, alert_record
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.config import Settings
+from facade.flows.alerts.messages import Alert, alert_record
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, ICD, Deployment
 from tests.support.events import Subscriber
@@ -42,7 +42,7 @@ class Source:
 
 
 def events(subscriber: Subscriber, kind: str = "change") -> list[dict]:
-    """Give what came on lastAlert; before the first alert it has no value."""
+    """Return what came on lastAlert; before the first alert it has no value."""
     return [json.loads(event.value) for event in subscriber.by_attribute(kind)[ALERTS, "lastAlert"] if event.value]
 
 

@@ -6,8 +6,8 @@ import json
 import pytest
 import tango
 
-from facade.alerts.messages import decode_alert
-from facade.tables.content import ARROW
+from facade.flows.alerts.messages import decode_alert
+from facade.flows.tables.content import ARROW
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.deployment import Deployment
@@ -27,7 +27,7 @@ def solve(deployment: Deployment, count: int, seed: int) -> list[str]:
 
 
 def digest_of_content(proxy: tango.DeviceProxy) -> str:
-    """Give the digest of the newest table's bytes as the device gives them; why there are none, if so."""
+    """Return the digest of the newest table's bytes as the device gives them; why there are none, if so."""
     try:
         content_type, content = proxy.GetTableContent("subarray/01/gains")
     except tango.DevFailed as failed:
@@ -44,7 +44,7 @@ def lose_table(deployment: Deployment) -> None:
 
 
 def alerts_of(deployment: Deployment) -> list[str]:
-    """Give the states of all alerts of lost tables, in their order."""
+    """Return the states of all alerts of lost tables, in their order."""
     records = topics.read_all(deployment.bootstrap, deployment.topic("alerts"))
     alerts = [decode_alert(record.value() or b"") for record in records]
     return [one.state for one in alerts if one.key == ("tableLost", "subarray/01/gains")]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from facade.simulate.controller import CRASHED
+from facade.controller.simulator.controller import CRASHED
 from tests.support import topics
 from tests.support.deployment import Broker, Deployment
 from tests.support.processes import Running

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from devices.demo.calibrating import TABLES
-from devices.demo.plan import OBSERVATION
-from devices.demo.report import DemoReport
 from facade.clock import SystemClock
 from facade.infra import local
 from facade.infra.processes import ProcessRecord, is_alive, kill
+from proving.demo.calibrating import TABLES
+from proving.demo.plan import OBSERVATION
+from proving.demo.report import DemoReport
 from tests.support.waiting import until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.alone]
@@ -37,7 +37,7 @@ def _the_usual_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Give what starts a demo in the test's folder; what a test that failed left there is ended."""
+    """Return what starts a demo in the test's folder; what a test that failed left there is ended."""
     started: list[subprocess.Popen[str]] = []
 
     def start_one(*options: str) -> subprocess.Popen[str]:
@@ -57,13 +57,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def records_of(state_dir: Path) -> list[ProcessRecord]:
-    """Give what the demo says it has started."""
+    """Return what the demo says it has started."""
     file = state_dir / "demo" / "processes.json"
     return msgspec.json.decode(file.read_bytes(), type=list[ProcessRecord]) if file.exists() else []
 
 
 def running(state_dir: Path) -> list[str]:
-    """Give what the records of the demo and of its services say is alive, and any process that names the folder."""
+    """Return what the records of the demo and of its services say is alive, and any process that names the folder."""
     alive = [record.name for record in records_of(state_dir) if is_alive(record)]
     alive += [line.process for line in local.status(state_dir) if line.alive]
     return alive + processes_of(state_dir)
@@ -98,7 +98,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def why(state_dir: Path, output: str) -> str:
-    """Give what failed before all else: whoever shortens the output keeps its beginning."""
+    """Return what failed before all else: whoever shortens the output keeps its beginning."""
     failures = report_of(state_dir).failures if (state_dir / "demo-report.json").exists() else ["no report"]
     return "\n".join([*failures, output])
 
@@ -108,7 +108,7 @@ def report_of(state_dir: Path) -> DemoReport:
 
 
 def balanced(state_dir: Path, code: int, output: str, *, nodes: int, kills: bool) -> DemoReport:
-    """Give the report of a demo that found everything as it should be."""
+    """Return the report of a demo that found everything as it should be."""
     assert code == 0, why(state_dir, output)
     report = report_of(state_dir)
     assert report.balanced

@@ -20,7 +20,7 @@ SUBARRAY = "mid-sdp/subarray/01"
 
 
 def code(file: Path, containing: str) -> str:
-    """Give the only Python block of a page that contains a text."""
+    """Return the only Python block of a page that contains a text."""
     blocks = re.findall(r"^```python\n(.*?)^```$", file.read_text(), re.DOTALL | re.MULTILINE)
     (found,) = (block for block in blocks if containing in block)
     return str(found)

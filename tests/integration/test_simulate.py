@@ -19,10 +19,10 @@ from facade.bus.kafka.topics import create_topics
 from facade.bus.port import BusHealth, Record
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
+from facade.flows.telemetry.sequences import SeenNumbers
+from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.icd.load import load
 from facade.infra import local
-from facade.notifications.sequences import SeenNumbers
-from facade.simulate.report import Report, read_report
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.kafka

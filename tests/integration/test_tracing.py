@@ -96,7 +96,7 @@ def test_one_trace_from_the_call_to_the_acknowledgement(infra, tmp_path: Path, r
 
 
 def traceparents(deployment: Deployment) -> dict[str, list[str]]:
-    """Give the trace headers of each record of the command topics."""
+    """Return the trace headers of each record of the command topics."""
     topics = ("commands", "command-acks")
     connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
     reader = KafkaReader(connection, dict.fromkeys(topics), start={}, health=BusHealth())

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.alerts import states
-from facade.alerts.ledger import Ledger
-from facade.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
+from facade.flows.alerts import states
+from facade.flows.alerts.ledger import Ledger
+from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
 from facade.icd.model import Condition
 
 PLAIN = Condition(label="", description="", response="", priority="LOW")

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.alerts.follower import Follower
+from facade.flows.alerts.follower import Follower
 from tests.support.examples import examples
 
 

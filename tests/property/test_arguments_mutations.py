@@ -14,9 +14,9 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from support.arguments import example
 
-from facade.commands.argument_rules import complaints
-from facade.commands.arguments import Arguments, CheckedArgument
 from facade.errors import ArgumentError
+from facade.flows.commands.argument_rules import complaints
+from facade.flows.commands.arguments import Arguments, CheckedArgument
 from facade.icd.load import load
 
 ICD = load()
@@ -46,7 +46,7 @@ VALUE = st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dict
 
 
 def places(tree: Any) -> list[tuple[Any, Any]]:
-    """Give every container with every key or index in it."""
+    """Return every container with every key or index in it."""
     if isinstance(tree, dict):
         own = [(tree, key) for key in tree]
         return own + [place for value in tree.values() for place in places(value)]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
-from facade.codec.reference import parse_reference, reference_validator
 from facade.icd.load import load
+from tests.support.reference_codec import parse_reference, reference_validator
 
 Schema = dict[str, Any]
 
@@ -98,7 +98,7 @@ JUNK = [
 
 
 def valid(schema: Schema) -> st.SearchStrategy[Leaf | Node]:
-    """Give what makes documents that the schema allows; made once, as making it takes longer than drawing from it."""
+    """Return what makes documents that the schema allows; made once, as making it takes longer than drawing from it."""
     return _valid(json.dumps(schema))
 
 
@@ -140,7 +140,7 @@ def _valid(text: str) -> st.SearchStrategy[Leaf | Node]:
 
 
 def documents(schema: Schema) -> st.SearchStrategy[Node]:
-    """Give what makes objects with all that is required and some of the rest, in either order."""
+    """Return what makes objects with all that is required and some of the rest, in either order."""
     parts = {name: valid(part) for name, part in schema["properties"].items()}
     required = schema.get("required", [])
 
@@ -155,13 +155,13 @@ def documents(schema: Schema) -> st.SearchStrategy[Node]:
 
 
 def shortest(schema: Schema) -> int:
-    """Give a length that a text may surely have."""
+    """Return a length that a text may surely have."""
     exact = re.search(r"\{(\d+)\}", schema.get("pattern", ""))
     return int(exact[1]) if exact else max(1, schema.get("minLength", 1))
 
 
 def edges(schema: Schema) -> list[Leaf]:
-    """Give the values at and just past each bound that any part of a schema states."""
+    """Return the values at and just past each bound that any part of a schema states."""
     found = []
     for keyword, value in schema.items():
         if keyword in ("minimum", "maximum"):
@@ -195,7 +195,7 @@ def full(schema: Schema) -> Leaf | Node:
 
 
 def positions(tree: Leaf | Node) -> list[tuple[Node, int]]:
-    """Give every entry of every object and array of a tree."""
+    """Return every entry of every object and array of a tree."""
     if isinstance(tree, Leaf):
         return []
     found = [(tree, index) for index in range(len(tree.entries))]
@@ -204,7 +204,7 @@ def positions(tree: Leaf | Node) -> list[tuple[Node, int]]:
 
 @cache
 def odd_values(text: str) -> st.SearchStrategy[Leaf]:
-    """Give what makes values that are mostly wrong somewhere in a schema, and sometimes right."""
+    """Return what makes values that are mostly wrong somewhere in a schema, and sometimes right."""
     return st.one_of(st.sampled_from(JUNK).map(Leaf), st.sampled_from(edges(json.loads(text)) or [Leaf("0")]), ANYTHING)
 
 
@@ -236,7 +236,7 @@ def damaged(draw: st.DrawFn, schema: Schema) -> str:
 
 
 def as_decoded(schema: Schema, value: Any) -> Any:
-    """Give a parsed document as the decoder must give it: a ``number`` is a double."""
+    """Return a parsed document as the decoder must give it: a ``number`` is a double."""
     if schema.get("type") == "number":
         return float(value)
     if isinstance(value, list):

@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 
 from facade.codec.columns import ColumnDecoder
 from facade.codec.decode import Reason
-from facade.codec.reference import JsonObject, parse_reference
 from facade.icd.load import load
 from tests.property.test_codec_differential import JUNK, Leaf, damaged, edges, full, positions, rendered, valid
 from tests.support.examples import examples
+from tests.support.reference_codec import JsonObject, parse_reference
 
 SCHEMA = load().messages["heap"]
 DECODER = ColumnDecoder("heap", SCHEMA)
@@ -24,7 +24,7 @@ FEW = settings(
 
 
 def expected(data: bytes) -> dict[str, Any] | None:
-    """Give the document if the reference accepts it; a repeated key is nobody's case."""
+    """Return the document if the reference accepts it; a repeated key is nobody's case."""
     try:
         document = parse_reference(data)
     except ValueError:

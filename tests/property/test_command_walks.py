@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from facade.commands.outcomes import FINAL
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.outcomes import FINAL
 from tests.support.commanding import ICD, SUBARRAY, Bench
 from tests.support.examples import examples
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from facade.commands.messages import COMMANDS, CommandMessage
+from facade.flows.commands.messages import COMMANDS, CommandMessage
 from tests.support.controllers import DEVICES, PARTITIONS, Crash, Life, Site
 from tests.support.examples import examples
 
@@ -140,7 +140,7 @@ class Controllers(RuleBasedStateMachine):
             self.do(member, work)
 
     def take_over(self, member: str, device: str) -> None:
-        """Give a member everything, and have it execute what it finds, while the other one is in the middle."""
+        """Return a member everything, and have it execute what it finds, while the other one is in the middle."""
         if member not in self.busy:
             self.move(EVERYTHING if member == "one" else frozenset())
             self.catch_up(member)

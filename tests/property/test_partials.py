@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from facade.codec.columns import ColumnDecoder
+from facade.flows.telemetry import sketch
+from facade.flows.telemetry.partial import MAX_RUNS, Partial, gather, split
+from facade.flows.telemetry.plan import plan
+from facade.flows.telemetry.reduce import AppendTimes, reduce
+from facade.flows.telemetry.sequences import SeenNumbers, size, union
 from facade.icd.load import load
-from facade.notifications import sketch
-from facade.notifications.partial import MAX_RUNS, Partial, gather, split
-from facade.notifications.plan import plan
-from facade.notifications.reduce import AppendTimes, reduce
-from facade.notifications.sequences import SeenNumbers, size, union
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()

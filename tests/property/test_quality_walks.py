@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from facade.flows.quality.decode import decode
+from facade.flows.quality.encode import ENCODERS
+from facade.flows.quality.fit import fit
+from facade.flows.quality.flow import QualityFlow
 from facade.icd.load import load
-from facade.quality.decode import decode
-from facade.quality.encode import ENCODERS
-from facade.quality.fit import fit
-from facade.quality.flow import QualityFlow
 from tests.support.metrics import WRITERS, dtype_of, metric
 
 ICD = load()
@@ -54,7 +54,7 @@ def test_any_array_is_read_as_it_was_written(array: np.ndarray, encoding: str, o
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[str, bytes, np.ndarray]:
-    """Give the bytes of an array with something changed, lost or added, and perhaps read as another encoding."""
+    """Return the bytes of an array with something changed, lost or added, and perhaps read as another encoding."""
     array, written, encoding = draw(ARRAYS), draw(ENCODINGS), draw(ENCODINGS)
     content = bytearray(WRITERS[written](array))
     for _ in range(draw(st.integers(0, 4))):

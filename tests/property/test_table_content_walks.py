@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from facade.simulate.calibration import PointingSeries, SolutionScenario, SolutionSeries
-from facade.tables.content import ARROW, JSON, MOST_IMAGE, NPY, decode, encode, encode_pointing, summarise
-from facade.tables.solution import Solution
+from facade.flows.tables.content import ARROW, JSON, MOST_IMAGE, NPY, decode, encode, encode_pointing, summarise
+from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries
+from facade.flows.tables.solution import Solution
 from tests.support.examples import examples
 
 MANY = settings(
@@ -22,7 +22,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 
 
 def numbers(width: int) -> st.SearchStrategy[complex]:
-    """Give complex numbers, among them what is none, what is huge, and what float32 does not hold."""
+    """Return complex numbers, among them what is none, what is huge, and what float32 does not hold."""
     return st.complex_numbers(width=width, allow_nan=True, allow_infinity=True)
 
 
@@ -58,7 +58,7 @@ def require_finite(value: object) -> None:
 
 
 def looked_over(kind: str, media: str, content: bytes) -> dict | str:
-    """Give the summary or the reason, whichever it is, when its form is that of one."""
+    """Return the summary or the reason, whichever it is, when its form is that of one."""
     found = summarise(kind, media, memoryview(content))
     assert len(json.dumps(found, allow_nan=False)) < 1_000_000
     if isinstance(found, str):
@@ -133,7 +133,7 @@ WHOLE = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[str, str, bytes]:
-    """Give a table of which some bytes are others, or lost, or there twice."""
+    """Return a table of which some bytes are others, or lost, or there twice."""
     kind, media, whole = draw(st.sampled_from(WHOLE))
     content = bytearray(whole)
     for _ in range(draw(st.integers(1, 4))):

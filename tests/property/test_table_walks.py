@@ -16,7 +16,7 @@ PRODUCTS = ("p", "q", "t")
 
 @st.composite
 def streams(draw):
-    """Give tables by id, and records of theirs and of nobody's in an order that may be any."""
+    """Return tables by id, and records of theirs and of nobody's in an order that may be any."""
     tables, records = {}, []
     for number in range(draw(st.integers(1, 4))):
         name = f"t{number}"

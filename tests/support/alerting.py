@@ -4,15 +4,15 @@ import json
 from collections import Counter
 from typing import Any
 
-from facade.alerts.messages import Action, Alert, alert_record
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.alerts.messages import Action, Alert, alert_record
 from facade.icd.load import load
-from facade.service.assembly import Service, assemble
+from facade.runtime.composition import Service, assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -56,7 +56,7 @@ class Bench:
         self.broker.append(Record(topic="alerts", key=b"x", value=value))
 
     def letters(self) -> list[str]:
-        """Give the reasons of the dead letters, with their details."""
+        """Return the reasons of the dead letters, with their details."""
         found = []
         for record in self.broker.read("dead-letters"):
             headers = dict(record.headers)
@@ -80,38 +80,40 @@ class Server:
             clock=bench.clock,
             versions={"versionId": "1"},
         )
-        self.reader = self.service.pump._open()
+        self.reader = self.service.event_loop._open()
 
     @property
     def flow(self):
-        return self.service.desk.flow
+        return self.service.operator_api.flow
 
     @property
     def ledger(self):
         return self.flow.ledger
 
     def cycle(self, times: int = 3, seconds: float = 0.1) -> None:
-        """Let the pump read and publish."""
+        """Let the event loop read and publish."""
         for _ in range(times):
-            self.service.pump.cycle(self.reader)
+            self.service.event_loop.cycle(self.reader)
             self.bench.clock.sleep(seconds)
 
     def shows(self, attribute: str) -> Any:
-        """Give what an attribute shows."""
+        """Return what an attribute shows."""
         return self.sink.shown[DEVICE, attribute].value
 
     def events(self) -> list[dict[str, Any]]:
-        """Give all events of single alerts and actions that were pushed."""
+        """Return all events of single alerts and actions that were pushed."""
         return [json.loads(reading.value) for _, name, reading in self.sink.pushed if name == "lastAlert"]
 
     def state(self, condition="receiveOverrun", source="receive/1") -> str:
-        """Give the state of an alarm as operators see it."""
+        """Return the state of an alarm as operators see it."""
         alarm = self.ledger.get((condition, source))
         return "NORM" if alarm is None else self.ledger.shown(alarm)
 
     def act(self, command, kind, condition="receiveOverrun", **more: Any) -> str:
         """Act as an operator through Tango, and let it come back from the log."""
-        id = self.service.desk.act(command, kind, json.dumps({"condition": condition, "operator": "ann", **more}))
+        id = self.service.operator_api.act(
+            command, kind, json.dumps({"condition": condition, "operator": "ann", **more})
+        )
         self.cycle()
         return id
 

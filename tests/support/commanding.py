@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Headers
 from facade.clock import ManualClock
-from facade.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
 from facade.config import Settings
-from facade.device_state import StateMessage, state_record
+from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
 from facade.icd.load import load
-from facade.service.assembly import Service, assemble
+from facade.runtime.composition import Service, assemble
+from facade.runtime.device_state import StateMessage, state_record
 from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -58,7 +58,7 @@ class Server:
 
     def open(self) -> None:
         """Reach the bus."""
-        self.reader = self.service.pump._open()
+        self.reader = self.service.event_loop._open()
 
     @property
     def gateway(self):
@@ -69,23 +69,23 @@ class Server:
         return self.service.gateway.tracker
 
     def cycle(self, times: int = 3) -> None:
-        """Let the pump read and publish."""
+        """Let the event loop read and publish."""
         for _ in range(times):
-            self.service.pump.cycle(self.reader)
+            self.service.event_loop.cycle(self.reader)
 
     def give(self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = ()) -> str:
-        """Give a command as Tango does."""
+        """Return a command as Tango does."""
         self.bench.clock.sleep(0.001)
         text = None if argument is None else json.dumps(argument)
         return self.gateway.give(device, name, text, headers)
 
     def shows(self, attribute: str, device: str = SUBARRAY) -> Any:
-        """Give what an attribute shows."""
+        """Return what an attribute shows."""
         return self.sink.shown[device, attribute].value
 
     def stop(self) -> None:
         """End in good order."""
-        for one in self.service.pump._upkeep:
+        for one in self.service.event_loop._periodic_tasks:
             one.end()
 
 

@@ -8,16 +8,24 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.memory import MemoryBroker, MemoryBus, MemoryGroupMember
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.commands.controller import Call, Controller
-from facade.commands.execution import Execution
-from facade.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, ack_record, command_record, decode_ack
-from facade.commands.outcomes import FINAL
-from facade.device_state import StateMessage, state_record
+from facade.controller.controller import Call, Controller
+from facade.controller.execution import Execution
 from facade.errors import BusError
+from facade.flows.commands.messages import (
+    ACKS,
+    COMMANDS,
+    AckMessage,
+    CommandMessage,
+    ack_record,
+    command_record,
+    decode_ack,
+)
+from facade.flows.commands.outcomes import FINAL
 from facade.icd.load import load
+from facade.runtime.device_state import StateMessage, state_record
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}

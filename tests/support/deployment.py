@@ -18,17 +18,17 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.clock import SystemClock
 from facade.config import load_settings
+from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
-from facade.simulate.report import Report, read_report
 from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import until
 
 CLOCK = SystemClock()
 ICD = load()
-_SIMULATE = [sys.executable, "-c", "from facade.cli.simulate import app; app()"]
+_SIMULATE = [sys.executable, "-c", "from facade.flows.telemetry.simulator.cli import app; app()"]
 SIMULATE = [*_SIMULATE, "ingest"]
 MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
 _ASSIGNED = "partitions assigned"
@@ -40,12 +40,12 @@ _TROUBLE = re.compile(r"Traceback|cycle failed|tick failed|internal error|DevFai
 
 
 def node_device(node: int) -> str:
-    """Give the name of a node's device."""
+    """Return the name of a node's device."""
     return f"mid-sdp/ingest/{node:04d}"
 
 
 def subarray_device(number: int) -> str:
-    """Give the name of a subarray's device."""
+    """Return the name of a subarray's device."""
     return f"mid-sdp/subarray/{number:02d}"
 
 
@@ -132,7 +132,7 @@ class Deployment:
         return host
 
     def topic(self, name: str) -> str:
-        """Give a topic's name on the broker."""
+        """Return a topic's name on the broker."""
         return self.prefix + name
 
     def create_topics(self) -> None:
@@ -223,7 +223,7 @@ class Deployment:
         return process
 
     def executions(self) -> list[dict[str, Any]]:
-        """Give what controllers have begun, in their order, as they have written it down."""
+        """Return what controllers have begun, in their order, as they have written it down."""
         if not self._executions.exists():
             return []
         whole = (line for line in self._executions.read_text().splitlines(keepends=True) if line.endswith("\n"))
@@ -234,7 +234,7 @@ class Deployment:
         return self.folder / "executions.jsonl"
 
     def proxy(self, device: str) -> tango.DeviceProxy:
-        """Give a proxy; the same one each time."""
+        """Return a proxy; the same one each time."""
         if device not in self._proxies:
             self._proxies[device] = tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
         return self._proxies[device]
@@ -244,7 +244,7 @@ class Deployment:
         self._proxies.clear()
 
     def read(self, device: str, *names: str) -> dict[str, Any]:
-        """Give attribute values; None where the quality is ATTR_INVALID or the device does not answer."""
+        """Return attribute values; None where the quality is ATTR_INVALID or the device does not answer."""
         try:
             found = self.proxy(device).read_attributes(list(names))
         except tango.DevFailed:
@@ -254,11 +254,11 @@ class Deployment:
         return {a.name: None if a.has_failed or a.quality == invalid else a.value for a in found}
 
     def read_one(self, device: str, name: str) -> Any:
-        """Give the value of one attribute."""
+        """Return the value of one attribute."""
         return self.read(device, name)[name]
 
     def quality(self, device: str, name: str) -> str:
-        """Give the quality of one attribute, without its prefix; "no answer" where the device gives none."""
+        """Return the quality of one attribute, without its prefix; "no answer" where the device gives none."""
         try:
             return str(self.proxy(device).read_attribute(name).quality).removeprefix("ATTR_")
         except tango.DevFailed:
@@ -266,7 +266,7 @@ class Deployment:
             return "no answer"
 
     def account(self) -> dict[str, Any]:
-        """Give what SdpBus says of the heap notifications."""
+        """Return what SdpBus says of the heap notifications."""
         figures = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
         found = self.read(BUS, *(f"ingestHeaps{figure}" for figure in figures), "ingestSummaryBalance")
         found |= {"ingestSummaryLag": self.read_one(BUS, "ingestSummaryLag")}
@@ -274,7 +274,7 @@ class Deployment:
         return {name: value or 0 if name.endswith("Lag") else value for name, value in found.items()}
 
     def totals(self) -> dict[str, Any]:
-        """Give all totals that devices show, by device and attribute."""
+        """Return all totals that devices show, by device and attribute."""
         found: dict[str, Any] = self.account()
         found |= {f"master/{n}": v for n, v in self.read(MASTER, *_MASTER_TOTALS).items()}
         for node in range(self.nodes):
@@ -282,7 +282,7 @@ class Deployment:
         return found
 
     def broker(self) -> "Broker":
-        """Give control over the broker."""
+        """Return control over the broker."""
         return Broker(self.state_dir)
 
 
@@ -358,7 +358,7 @@ _MASTER_TOTALS = ("heapsTotal", "heapsLate", "heapsMissing", "heapsDuplicated")
 
 
 def expected_totals(report: Report) -> dict[str, Any]:
-    """Give what `Deployment.totals` must give once everything has been read."""
+    """Return what `Deployment.totals` must give once everything has been read."""
     expected, nodes = report.expected, report.nodes.values()
     suppressed, refused = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
     wanted: dict[str, Any] = {
@@ -384,5 +384,5 @@ def expected_totals(report: Report) -> dict[str, Any]:
 
 
 def reasons(lines: Mapping[str, int] | tuple[str, ...] | None) -> dict[str, int]:
-    """Give SdpBus' deadLetterReasons as a dict by 'stream reason'."""
+    """Return SdpBus' deadLetterReasons as a dict by 'stream reason'."""
     return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines or ()}

@@ -42,7 +42,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def read_by_the_code() -> set[str]:
-    """Give the environment variables of ours that are named in the sources."""
+    """Return the environment variables of ours that are named in the sources."""
     texts = (path.read_text() for package in ("facade", "devices") for path in (ROOT / package).rglob("*.py"))
     return {name for text in texts for name in re.findall(r'"(SDP_[A-Z_]+|KAFKA_BOOTSTRAP)"', text)} | FROM_OUTSIDE
 
@@ -62,7 +62,7 @@ def _command() -> Any:
 
 
 def instructions(path: Path) -> Iterator[tuple[str, str]]:
-    """Give the instructions of a Dockerfile with their arguments."""
+    """Return the instructions of a Dockerfile with their arguments."""
     text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
     for line in text.replace("\\\n", " ").splitlines():
         if line.strip():

@@ -37,7 +37,7 @@ class Subscriber:
         self.process.says("subscribed", 30.0)
 
     def events(self) -> Iterator[Event]:
-        """Give all events so far."""
+        """Return all events so far."""
         if not self._file.exists():
             return
         for line in self._file.read_text().splitlines(keepends=True):
@@ -45,17 +45,17 @@ class Subscriber:
                 yield Event(*json.loads(line))
 
     def newest(self, device: str, attribute: str, kind: str = "change") -> Event | None:
-        """Give the last event of an attribute, errors left out; None as long as none has come."""
+        """Return the last event of an attribute, errors left out; None as long as none has come."""
         found = self.by_attribute(kind)[device, attribute]
         return found[-1] if found else None
 
     def value(self, device: str, attribute: str, kind: str = "change") -> Any:
-        """Give the value of the last event of an attribute; None as long as none has come."""
+        """Return the value of the last event of an attribute; None as long as none has come."""
         newest = self.newest(device, attribute, kind)
         return newest.value if newest else None
 
     def by_attribute(self, kind: str = "change") -> dict[tuple[str, str], list[Event]]:
-        """Give the events of a kind by device and attribute, errors left out."""
+        """Return the events of a kind by device and attribute, errors left out."""
         found: dict[tuple[str, str], list[Event]] = defaultdict(list)
         for event in self.events():
             if event.kind == kind and event.error is None:

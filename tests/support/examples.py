@@ -7,5 +7,5 @@ PROFILE = os.environ.get("SDP_TEST_PROFILE", "fixed")
 
 
 def examples(number: int) -> int:
-    """Give how many examples a property is tried with: of those that are always the same, the first half will do."""
+    """Return how many examples a property is tried with: of those that are always the same, the first half will do."""
     return number if PROFILE == "random" else number // 2

@@ -8,7 +8,7 @@ BASE_US = 1_800_000_000_000_000
 
 
 def heap(node: int = 0, seq: int = 0, at: float = 0.0, **changes: Any) -> dict[str, Any]:
-    """Give a valid notification; `at` is the data time in seconds after `BASE_US`."""
+    """Return a valid notification; `at` is the data time in seconds after `BASE_US`."""
     return {
         "schema": "heap/1",
         "node": node,
@@ -26,5 +26,5 @@ def heap(node: int = 0, seq: int = 0, at: float = 0.0, **changes: Any) -> dict[s
 
 
 def encoded(*heaps: dict[str, Any]) -> list[bytes | None]:
-    """Give the values as they stand on the topic."""
+    """Return the values as they stand on the topic."""
     return [json.dumps(document, separators=(",", ":")).encode() for document in heaps]

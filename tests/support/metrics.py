@@ -60,12 +60,12 @@ WRITERS: dict[str, Callable[[np.ndarray], bytes]] = {"npy": npy, "arrow": arrow,
 
 
 def dtype_of(array: np.ndarray) -> str:
-    """Give the type as it stands in the header."""
+    """Return the type as it stands in the header."""
     return "str" if array.dtype.kind == "U" else array.dtype.name
 
 
 def metric(name: str, value: Any, *, encoding: str = "npy", content: bytes | None = None, **changes: Any) -> Record:
-    """Give the record of a metric; `changes` stand in its header, right or wrong."""
+    """Return the record of a metric; `changes` stand in its header, right or wrong."""
     array = np.asarray(value)
     header = {
         "schema": "metric/1",

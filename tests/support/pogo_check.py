@@ -123,7 +123,7 @@ _root = Rule({XMI_VERSION: r"2\.0"}, {"classes": (_class, _ONE)})
 
 
 def findings(text: str) -> list[str]:
-    """Give all that is wrong with a file."""
+    """Return all that is wrong with a file."""
     try:
         text.encode("ascii")
         root = ElementTree.fromstring(text)

@@ -92,5 +92,5 @@ def web_server(answers: dict[str, list[tuple[int, dict[str, str], bytes]]]) -> I
 
 
 def until(event: Event) -> Callable[[], object]:
-    """Give a read that says nothing until then."""
+    """Return a read that says nothing until then."""
     return lambda: event.wait(20) and None

@@ -38,7 +38,7 @@ class Subarrays:
         self.until_ready(self.devices[-1])
 
     def take(self) -> str:
-        """Give a subarray that is READY and on which nothing was done yet."""
+        """Return a subarray that is READY and on which nothing was done yet."""
         return self._unused.pop(1)
 
     def controller(self, *faults: str) -> Running:
@@ -73,13 +73,13 @@ class Subarrays:
         until(ready, within, "the device server may command")
 
     def give(self, device: str, name: str, argument: Any = None) -> str:
-        """Give a command, as TM does; gives its id."""
+        """Return a command, as TM does; gives its id."""
         argument = ARGUMENTS.get(name) if argument is None else argument
         _, (id,) = self.deployment.proxy(device).command_inout(name, *([json.dumps(argument)] if argument else []))
         return id
 
     def give_once_alone(self, device: str, name: str, argument: Any = None) -> str:
-        """Give a command as soon as the server that was killed has been silent for long enough."""
+        """Return a command as soon as the server that was killed has been silent for long enough."""
 
         def taken() -> str | None:
             try:
@@ -92,7 +92,7 @@ class Subarrays:
         return until(taken, 10.0, f"{name} is taken")
 
     def refusal(self, device: str, name: str, argument: Any = None) -> tuple[str, float]:
-        """Give a command that fails; gives why and how long that took [s]."""
+        """Return a command that fails; gives why and how long that took [s]."""
         begin = time.monotonic()
         try:
             id = self.give(device, name, argument)
@@ -101,11 +101,11 @@ class Subarrays:
         raise AssertionError(f"{name} was taken: {id}")
 
     def told(self, device: str, id: str) -> dict[str, Any]:
-        """Give what the device says of a command; it raises where it does not know it."""
+        """Return what the device says of a command; it raises where it does not know it."""
         return json.loads(self.deployment.proxy(device).GetCommand(id))
 
     def statuses(self, device: str, id: str) -> list[str]:
-        """Give the acknowledgements of a command that the device has kept, in their order."""
+        """Return the acknowledgements of a command that the device has kept, in their order."""
         return [ack["status"] for ack in self.told(device, id)["acks"]]
 
     def outcome(self, device: str, id: str, within: float = 15.0) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Subarrays:
         return until(final, within, f"an outcome of {id}")
 
     def does(self, device: str, name: str, argument: Any = None) -> str:
-        """Give a command and see it completed."""
+        """Return a command and see it completed."""
         id = self.give(device, name, argument)
         told = self.outcome(device, id)
         assert told["status"] == "COMPLETED", told
@@ -147,12 +147,12 @@ class Subarrays:
         return topics.read_all(self.deployment.bootstrap, self.deployment.topic(topic))
 
     def written(self, topic: str, id: str) -> list[dict[str, Any]]:
-        """Give what is on a topic of one command."""
+        """Return what is on a topic of one command."""
         return [json.loads(message.value()) for message in self.messages(topic) if id.encode() in message.value()]
 
 
 def states(device: str, values: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Give the records with which a controller reports attributes of a device."""
+    """Return the records with which a controller reports attributes of a device."""
     fields = {"schema": "state/1", "device": device, "time": time.time_ns() // 1000, "origin": "test"}
     return [
         (f"{device}/{name}".encode(), json.dumps({**fields, "attribute": name, "value": value}).encode())

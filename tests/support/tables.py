@@ -9,24 +9,24 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from facade.bus.memory import MemoryBroker, MemoryBus, MemoryGroupMember
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.counters import AccountEntry
+from facade.flows.tables.assembly import Limits
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.messages import SegmentHeader, segment_record
+from facade.flows.tables.roots import Root
+from facade.flows.tables.spool import Content, Spool, unnamed_file
+from facade.flows.tables.worker import Assembler, Pace
 from facade.icd.load import load
-from facade.tables.assembly import Limits
-from facade.tables.claims import Claims
-from facade.tables.messages import SegmentHeader, segment_record
-from facade.tables.roots import Root
-from facade.tables.spool import Content, Spool, unnamed_file
-from facade.tables.worker import Assembler, Pace
+from facade.runtime.accounts import AccountEntry
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 
 
 def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **fields: Any) -> list[Record]:
-    """Give the records of a table; `fields` stand in the header of each segment, right or wrong."""
+    """Return the records of a table; `fields` stand in the header of each segment, right or wrong."""
     parts = [content[at : at + segment] for at in range(0, len(content), segment)] or [b""]
     said = {
         "table": table,
@@ -103,12 +103,12 @@ class Desk:
         self.work(len(self.broker.read("calibration")) + 2)
 
     def said(self, state: str = "") -> list[dict[str, Any]]:
-        """Give what was written on `tables`, of one state or all."""
+        """Return what was written on `tables`, of one state or all."""
         found = [json.loads(record.value) for record in self.broker.read("tables") if record.value is not None]
         return [one for one in found if not state or one["state"] == state]
 
     def newest(self) -> dict[bytes, dict[str, Any]]:
-        """Give `tables` as it is once compacted."""
+        """Return `tables` as it is once compacted."""
         found = {record.key: record.value for record in self.broker.read("tables")}
         return {key: json.loads(value) for key, value in found.items() if value is not None}
 

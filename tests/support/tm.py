@@ -130,7 +130,7 @@ class Device:
             return self.changed.wait_for(condition, within)
 
     def call(self, name, argument=None):
-        """Give [code, id] or the error, and how long it took."""
+        """Return [code, id] or the error, and how long it took."""
         text = argument if argument is None or isinstance(argument, str) else json.dumps(argument)
         began = time.monotonic()
         try:
@@ -147,7 +147,7 @@ class Device:
         return {one.name: str(one.value) for one in self.proxy.read_attributes(list(self.values))}
 
     def goes(self, check, attribute, name, argument, path, code=OK):
-        """Give a command, and see the values through which an attribute goes; gives the command's id."""
+        """Return a command, and see the values through which an attribute goes; gives the command's id."""
         mark = len(self.values[attribute])
         found = self.call(name, argument)
         if not isinstance(found, list):

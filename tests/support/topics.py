@@ -12,7 +12,7 @@ Header = tuple[str, bytes | None]
 
 
 def read_all(bootstrap: str, topic: str, within: float = 20.0) -> list[Message]:
-    """Give all committed records of a topic."""
+    """Return all committed records of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -89,7 +89,7 @@ class Member:
 
 
 def members(bootstrap: str, group: str) -> dict[str, Member]:
-    """Give the members of a consumer group by group.instance.id; none while the group's coordinator does not answer."""
+    """Return the members of a group by group.instance.id; none while its coordinator does not answer."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
         description = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()

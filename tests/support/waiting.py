@@ -8,7 +8,7 @@ Found = TypeVar("Found")
 
 
 def until(condition: Callable[[], Found], within: float, what: str, *, every: float = 0.05) -> Found:
-    """Give the first true value of `condition`; fail with `what`, and the last value seen, when there is none."""
+    """Return the first true value of `condition`; fail with `what`, and the last value seen, when there is none."""
     deadline = time.monotonic() + within
     while True:
         found = condition()

@@ -12,7 +12,7 @@ Heap = dict[str, Any]
 
 
 def heaps_by_window(messages: Iterable[Message], length: float = 1.0) -> dict[int, dict[int, list[Heap]]]:
-    """Give the heaps by node and window; only for streams without late or malformed records."""
+    """Return the heaps by node and window; only for streams without late or malformed records."""
     found: dict[int, dict[int, list[Heap]]] = defaultdict(lambda: defaultdict(list))
     for message in messages:
         heap = json.loads(message.value())
@@ -21,7 +21,7 @@ def heaps_by_window(messages: Iterable[Message], length: float = 1.0) -> dict[in
 
 
 def node_values(heaps: Sequence[Heap]) -> dict[str, float]:
-    """Give what a node's device must show of one window of 1 s."""
+    """Return what a node's device must show of one window of 1 s."""
     latency = sorted(heap["latency"] for heap in heaps)
     newest = max(heaps, key=lambda heap: heap["time"])
     packets = {name: sum(heap[name] for heap in heaps) for name in ("received", "lost", "late")}
@@ -51,7 +51,7 @@ ROUGH = {"latencyP50": 0.01, "latencyP99": 0.01}
 
 
 def all_nodes_values(heaps: Sequence[Heap]) -> dict[str, float]:
-    """Give what SdpMaster must show of one window over all nodes."""
+    """Return what SdpMaster must show of one window over all nodes."""
     names = ("heapRate", "packetsReceivedRate", "packetsLost", "packetLossFraction", "flaggedFractionMean")
     found = node_values(heaps)
     return {name: found[name] for name in (*names, "latencyP99")}

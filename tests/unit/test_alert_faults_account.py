@@ -4,10 +4,10 @@ and its states are those of the ledger, which was written apart from it."""
 import msgspec
 import pytest
 
-from devices.alert_faults import journal
-from devices.alert_faults.account import Found, account
-from devices.alert_faults.story import LATCHING, SOURCES, Standing, Story, digest
-from facade.alerts.messages import alert_record
+from facade.flows.alerts.messages import alert_record
+from proving.alert_faults import journal
+from proving.alert_faults.account import Found, account
+from proving.alert_faults.scenario import LATCHING, SOURCES, Standing, Story, digest
 from tests.support.alerting import Bench
 
 CLIENT = journal.ClientReport(
@@ -119,7 +119,7 @@ def test_a_story_is_the_same_each_time_and_its_alarms_are_the_ledgers():
             refused=story.refused,
             received=[(entry["sequence"], digest(entry.get("alert") or entry["action"])) for entry in server.events()],
             wanted=story.alarms,
-            shown=msgspec.json.decode(server.service.desk.alarms()),
+            shown=msgspec.json.decode(server.service.operator_api.alarms()),
         )
     )
     assert made.wrong == []

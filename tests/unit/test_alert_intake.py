@@ -8,16 +8,16 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.alerts.intake import Intake, Pace
-from facade.alerts.messages import Alert, decode_alert
-from facade.alerts.packets import Content, PacketCodec
 from facade.bus.dead_letters import original
-from facade.bus.memory import MemoryBroker, MemoryTransactionalLog
 from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
-from facade.counters import AccountEntry
+from facade.flows.alerts.intake import Intake, Pace
+from facade.flows.alerts.messages import Alert, decode_alert
+from facade.flows.alerts.packets import Content, PacketCodec
 from facade.icd.load import load
+from facade.runtime.accounts import AccountEntry
 from tests.support.alerting import Bench
+from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 CODEC = PacketCodec(ICD)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.alerts import packets
-from facade.alerts.messages import Alert, decode_alert
-from facade.alerts.packets import Content, Packet, PacketCodec, Refused, fetch
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import BusError, ConfigError
+from facade.flows.alerts import packets
+from facade.flows.alerts.messages import Alert, decode_alert
+from facade.flows.alerts.packets import Content, Packet, PacketCodec, Refused, fetch
 from facade.icd.load import load
 from facade.resources import resource
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 CODEC = PacketCodec(ICD)

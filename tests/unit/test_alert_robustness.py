@@ -9,16 +9,16 @@ import tango
 
 from devices.base import FacadeDevice, TangoSink
 from devices.mapping import to_tango
-from facade.alerts.messages import Alert, alert_record
-from facade.bus.memory import MemoryBus
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
+from facade.flows.alerts.messages import Alert, alert_record
 from facade.reading import Quality, Reading
-from facade.service.assembly import assemble
-from facade.service.publisher import Publisher
+from facade.runtime.composition import assemble
+from facade.runtime.publisher import Publisher
 from tests.support.alerting import DEVICE, ICD, Bench
 from tests.support.commanding import Sink
+from tests.support.memory_bus import MemoryBus
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def test_a_server_that_never_reached_a_broker_does_not_show_norm_as_valid(bench)
         versions={"versionId": "1"},
     )
     with pytest.raises(BusError):
-        service.pump._open()
-    service.pump.tick()  # what _idle does
+        service.event_loop._open()
+    service.event_loop.tick()  # what _idle does
     shown = {n: (r.value, r.quality) for (_, n), r in sink.shown.items()}
     wrong = {
         n: v
@@ -161,7 +161,7 @@ def test_what_is_kept_in_memory_and_what_one_call_gives_are_bounded_in_bytes(ben
     for _ in range(1000):
         bench.alert(values=values)
     server.cycle(400, seconds=0.05)
-    assert len(server.service.desk.since(0)) < 4_000_000  # one Tango call; 100,000 such entries are 6.5 GB
+    assert len(server.service.operator_api.since(0)) < 4_000_000  # one Tango call; 100,000 such entries are 6.5 GB
 
 
 def test_a_snapshot_fits_on_its_topic(bench):
@@ -189,7 +189,7 @@ def test_asking_for_alarms_survives_a_new_alarm_in_between(bench):
         condition, source = "workerGone", "a"
 
         @property
-        def state(self):  # the pump's thread takes an alert between two steps of the loop
+        def state(self):  # the event loop's thread takes an alert between two steps of the loop
             gone[f"s{len(gone)}"] = self
             return "NORM"
 
@@ -217,7 +217,7 @@ def test_more_actions_than_sixteen_between_two_snapshots_are_still_there_after_a
     server.cycle(1, seconds=0.0)
     again = bench.server()
     again.cycle()
-    one, two = (json.loads(s.service.desk.since(0))["entries"] for s in (server, again))
+    one, two = (json.loads(s.service.operator_api.since(0))["entries"] for s in (server, again))
     assert [e["sequence"] for e in two] == [e["sequence"] for e in one]
 
 
@@ -226,9 +226,9 @@ def test_a_reader_that_gives_old_records_again_does_not_disturb_the_log(bench):
     for _ in range(5):
         bench.alert()
     server.cycle()
-    server.reader = server.service.pump._open()
+    server.reader = server.service.event_loop._open()
     server.cycle()
-    assert [e["sequence"] for e in json.loads(server.service.desk.since(0))["entries"]] == [1, 2, 3, 4, 5]
+    assert [e["sequence"] for e in json.loads(server.service.operator_api.since(0))["entries"]] == [1, 2, 3, 4, 5]
 
 
 def test_heap_of_due_times_does_not_grow_with_comments(bench):
@@ -327,7 +327,7 @@ def test_a_bus_that_confirms_nothing_holds_up_no_alert(bench):
 
 
 def test_a_mistake_of_ours_between_two_records_loses_none(bench):
-    """What the reader had given and the pump had not counted must be read again."""
+    """What the reader had given and the event loop had not counted must be read again."""
     for _ in range(3):
         bench.alert()
     bench.garbage(b"{")
@@ -351,7 +351,7 @@ def test_a_mistake_of_ours_between_two_records_loses_none(bench):
             stop.set()
 
     bench.clock.sleep = counted
-    server.service.pump.run(stop)
+    server.service.event_loop.run(stop)
     assert failed
     assert [entry["sequence"] for entry in server.events()] == [1, 2, 3, 5]
 

@@ -8,14 +8,14 @@ import jsonschema
 import pytest
 
 from facade import tracing
-from facade.alerts.messages import decode_alert
-from facade.alerts.packets import Content, PacketCodec
-from facade.alerts.source import AlertSource
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.clock import ManualClock
 from facade.errors import BusError
+from facade.flows.alerts.messages import decode_alert
+from facade.flows.alerts.packets import Content, PacketCodec
+from facade.flows.alerts.source import AlertSource
 from facade.icd.load import load
 from tests.support.alerting import PARTITIONS, Bench
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 

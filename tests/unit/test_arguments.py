@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.arguments import ADDRESS, TRANSACTION, example
 
-from facade.commands.arguments import Arguments
 from facade.errors import ArgumentError
+from facade.flows.commands.arguments import Arguments
 from facade.icd.load import load
 
 ICD = load()

@@ -7,15 +7,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from devices.bench import report
-from devices.bench.client_roles import Call, Heard
-from devices.bench.latency import first_events, latencies
-from devices.bench.reads import divide
-from devices.bench.report import Machine, Outcome, Ratios, Report, Verdict
-from devices.bench.scale import gaps_between
-from devices.bench.stage import BenchError
-from devices.bench.throughput import together_rate
-from devices.bench.throughput_roles import Mark, Timing
+from proving.bench import report
+from proving.bench.client_roles import Call, Heard
+from proving.bench.latency import first_events, latencies
+from proving.bench.reads import divide
+from proving.bench.report import Machine, Outcome, Ratios, Report, Verdict
+from proving.bench.scale import gaps_between
+from proving.bench.throughput import together_rate
+from proving.bench.throughput_roles import Mark, Timing
+from proving.testbed import BenchError
 
 
 def test_ratios_are_taken_within_pairs() -> None:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from devices.mapping import to_tango
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.tables.flow import describe, location
 from facade.icd.load import load
 from facade.reading import Quality
-from facade.service.assembly import assemble
-from facade.tables.flow import describe, location
+from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/calibration/01", "mid-sdp/calibration/02"
@@ -54,12 +54,12 @@ class Bench:
         self.service = assemble(
             ICD, Settings(), devices, self.sink, self.bus, instance="c", clock=self.clock, versions=versions
         )
-        self.reader = self.service.pump._open()
+        self.reader = self.service.event_loop._open()
         self.cycle()
 
     def cycle(self, times: int = 3) -> None:
         for _ in range(times):
-            self.service.pump.cycle(self.reader)
+            self.service.event_loop.cycle(self.reader)
             self.clock.sleep(0.5)
 
     def tell(self, state: str = "COMPLETE", product: str = GAINS, key: str | None = None, **more: Any) -> None:

@@ -19,7 +19,7 @@ from facade.errors import BusError
 
 
 def walk(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Give each command's words and its help, as typer has it."""
+    """Return each command's words and its help, as typer has it."""
     if children := getattr(command, "commands", None):
         for name, child in children.items():
             yield from walk(child, (*path, name))

@@ -8,9 +8,9 @@ import pytest
 
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
-from facade.codec.reference import parse_reference, reference_validator
 from facade.errors import IcdError
 from facade.icd.load import load
+from tests.support.reference_codec import parse_reference, reference_validator
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

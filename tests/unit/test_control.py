@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import facade
-from facade.admin_mode import allowed
 from facade.config import Settings, load_settings
-from facade.control.accounts import RateMeter
-from facade.control.health import Condition, judge_health
-from facade.counters import StreamAccount
 from facade.errors import ConfigError
+from facade.flows.overview.accounts import RateMeter
+from facade.flows.overview.health import Condition, judge_health
 from facade.icd.load import load
 from facade.racks import Racks
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.admin_mode import allowed
 
 MODES = load().enums["AdminMode"]
 GOOD = Condition(

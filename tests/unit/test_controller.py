@@ -3,16 +3,16 @@
 import msgspec
 import pytest
 
-from facade.bus.memory import MemoryBus
 from facade.bus.port import Record
-from facade.commands.controller import Call, Cancelled, Controller, Rejected
-from facade.commands.execution import LONGEST_QUEUE
-from facade.commands.intake import Memory
-from facade.commands.messages import COMMANDS, AckMessage, ack_record
-from facade.commands.past import Past
-from facade.device_state import DeviceStates, StateMessage, state_record
+from facade.controller.controller import Call, Cancelled, Controller, Rejected
+from facade.controller.execution import LONGEST_QUEUE
+from facade.controller.intake import Memory
+from facade.controller.past import Past
 from facade.errors import BusError, ConfigError
+from facade.flows.commands.messages import COMMANDS, AckMessage, ack_record
+from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
+from tests.support.memory_bus import MemoryBus
 
 
 @pytest.fixture

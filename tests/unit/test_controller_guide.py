@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import facade.commands.run
-from facade.commands.controller import Controller
+import facade.controller.run
+from facade.controller.controller import Controller
 from tests.support.controllers import FIRST, Life, Site
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-controller.md"
@@ -17,7 +17,7 @@ CODE = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
 @pytest.fixture
 def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     made: list[Controller] = []
-    monkeypatch.setattr(facade.commands.run, "run", made.append)
+    monkeypatch.setattr(facade.controller.run, "run", made.append)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(CODE, str(GUIDE), "exec"), names)
     return made[0]
@@ -43,7 +43,7 @@ def test_it_works(controller: Controller) -> None:
 
 def test_the_table_of_the_guide_names_what_there_is() -> None:
     """Each attribute and method of a call that the guide shows exists."""
-    from facade.commands.controller import Call
+    from facade.controller.controller import Call
 
     shown = set(re.findall(r"`call\.(\w+)", GUIDE.read_text()))
     life = Life(Site())

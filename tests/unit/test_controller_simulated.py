@@ -5,15 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.memory import MemoryBus
 from facade.clock import ManualClock
-from facade.commands.arguments import Arguments
-from facade.commands.controller import Rejected
-from facade.commands.messages import ACKS, AckMessage, ack_record
+from facade.controller.controller import Rejected
+from facade.controller.simulator.controller import KINDS, ExecutionLine, Fault, SimulatedController
+from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
-from facade.simulate.controller import KINDS, ExecutionLine, Fault, SimulatedController
-from facade.simulate.observation import COMMANDS, Subarray, receive_addresses
+from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.messages import ACKS, AckMessage, ack_record
 from tests.support.controllers import COMPONENT, FIRST, ICD, Life, Site
+from tests.support.memory_bus import MemoryBus
 
 WINDOW = {"spectral_window_id": "w", "count": 6000, "start": 0, "freq_min": 1.0, "freq_max": 2.0}
 BLOCK: dict[str, Any] = {

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from devices.demo.account import Found, compare, disagreements
-from devices.demo.report import DemoReport, print_account, print_figures, print_verdict
-from devices.demo.timing import notification_latency, pace, window_latency, without_rereads
-from devices.events import Event, immutable
+from clients.events import Event, immutable
+from facade.flows.telemetry.simulator.account import Expected, NodeAccount
+from facade.flows.telemetry.simulator.faults import Faults
+from facade.flows.telemetry.simulator.report import Report
 from facade.reading import Quality
-from facade.simulate.account import Expected, NodeAccount
-from facade.simulate.faults import Faults
-from facade.simulate.report import Report
+from proving.demo.account import Found, compare, disagreements
+from proving.demo.report import DemoReport, print_account, print_figures, print_verdict
+from proving.demo.timing import notification_latency, pace, window_latency, without_rereads
 
 NODES = {
     "0": NodeAccount(

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from devices.demo.command_account import CommandsFound, Told, compare_commands, timeline, wrong_commands
-from devices.demo.journal import Given, Journal, read_journal
-from devices.demo.plan import OBSERVATION, TRANSITIONAL, Step, place, remedy
-from devices.demo.report import DemoReport, Kill, print_accounts, print_commands
-from facade.commands.arguments import Arguments
-from facade.commands.messages import AckMessage, AckStatus, CommandMessage
+from facade.controller.simulator.controller import ExecutionLine
+from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 from facade.icd.load import load
-from facade.simulate.controller import ExecutionLine
+from proving.demo.command_account import CommandsFound, Told, compare_commands, timeline, wrong_commands
+from proving.demo.journal import Given, Journal, read_journal
+from proving.demo.plan import OBSERVATION, TRANSITIONAL, Step, place, remedy
+from proving.demo.report import DemoReport, Kill, print_accounts, print_commands
 
 ICD = load()
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}

@@ -1,4 +1,4 @@
-"""Limits of time and a yardstick of the same run: a slow machine passes, a restart that has become slow does not."""
+"""Limits of time and a baseline of the same run: a slow machine passes, a restart that has become slow does not."""
 
 import io
 from pathlib import Path
@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from devices.demo.options import SERVER_RECOVERY, YARDSTICK, DemoOptions
-from devices.demo.report import DemoReport, print_figures, print_verdict
-from devices.demo.show import Show
-from devices.demo.timing import Spread, pace
-from devices.demo.verdict import passed_limits
-from devices.demo.yardstick import slowness
-from devices.events import Event
+from clients.events import Event
 from facade.clock import ManualClock
 from facade.errors import InfraError
 from facade.icd.load import load
 from facade.reading import Quality
+from proving.demo.baseline import slowness
+from proving.demo.options import SERVER_RECOVERY, YARDSTICK, DemoOptions
+from proving.demo.report import DemoReport, print_figures, print_verdict
+from proving.demo.show import Show
+from proving.demo.timing import Spread, pace
+from proving.demo.verdict import passed_limits
 
 ICD = load()
 KEY = ("a/b/1", "heapRate")
@@ -29,7 +29,7 @@ def stage(**options: Any) -> Any:
 
 
 def report(*yardsticks: float, recovery: float = 2.0, **changed: Any) -> DemoReport:
-    """Give the report of a run in which a device server with nothing in it took so long each time."""
+    """Return the report of a run in which a device server with nothing in it took so long each time."""
     values = {
         "began": 0.0,
         "nodes": 4,
@@ -70,12 +70,12 @@ def test_a_slow_machine_may_take_longer_in_proportion() -> None:
 
 @pytest.mark.parametrize("slow", [0.5, 1.0, 1.7, 3.0, 10.0])
 def test_a_restart_that_has_become_slow_by_our_fault_is_found_on_any_machine(slow: float) -> None:
-    """Three times as long as the same machine's yardstick allows; and never without an end."""
-    yardstick = slow * YARDSTICK
+    """Three times as long as the same machine's baseline allows; and never without an end."""
+    baseline = slow * YARDSTICK
     allowed = max(1.0, slow) * SERVER_RECOVERY
-    (failure,) = passed_limits(stage(), report(yardstick, recovery=3 * allowed))
+    (failure,) = passed_limits(stage(), report(baseline, recovery=3 * allowed))
     assert failure.startswith("the killed device server's values are back")
-    (failure,) = passed_limits(stage(), report(yardstick, server_recovery=None))
+    (failure,) = passed_limits(stage(), report(baseline, server_recovery=None))
     assert failure.endswith("got never")
 
 
@@ -113,7 +113,7 @@ def test_the_last_line_is_the_verdict_and_a_slow_machine_is_told() -> None:
     assert lines[-1].startswith("Everything balances to the last record")
     assert "every limit is kept" in lines[-1]
     assert any("takes 1.7 times as long as the one for which the limits of time were set" in line for line in lines)
-    assert any(line.startswith("yardstick: ") and "2.55 s" in line for line in lines)
+    assert any(line.startswith("baseline: ") and "2.55 s" in line for line in lines)
     assert not any("times as long" in line for line in printed(report(0.5)))
 
 

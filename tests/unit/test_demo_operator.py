@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tango
 
-from devices.demo.alerting import AlertStory
+from proving.demo.alerting import AlertStory
 
 
 def failed(answer: str) -> tango.DevFailed:

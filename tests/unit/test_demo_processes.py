@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from devices.demo.processes import Processes
 from facade.clock import ManualClock
 from facade.errors import InfraError
 from facade.infra import processes
 from facade.infra.processes import ProcessRecord
+from proving.demo.processes import Processes
 
 
 def dead(name: str) -> ProcessRecord:
-    """Give the record of a process of another boot."""
+    """Return the record of a process of another boot."""
     return ProcessRecord(name=name, pid=1, start_ticks=0, boot_id="another", argv=("true",), log="none.log")
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import tango
 
-from devices.demo import tm
-from devices.demo.journal import read_journal
-from devices.demo.plan import OBSERVATION
-from devices.demo.tm import Notebook, Subarray
 from facade.clock import ManualClock
 from facade.errors import InfraError
 from facade.icd.load import load
+from proving.demo import tm
+from proving.demo.journal import read_journal
+from proving.demo.plan import OBSERVATION
+from proving.demo.tm import Notebook, Subarray
 
 LABELS = load().enums["ObsState"]
 COMMANDS = {command.name: command for command in load().classes["SdpSubarray"].commands}

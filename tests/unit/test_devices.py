@@ -12,11 +12,11 @@ from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from facade.errors import IcdError
+from facade.flows.tables.contents import Held
+from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
-from facade.tables.contents import Held
-from facade.tables.flow import TablesFlow
 
 ICD = load()
 NAMES = sorted(ICD.classes)
@@ -38,7 +38,7 @@ def sample(entry):
 
 
 def plain(value):
-    """Give what a proxy has read, arrays as lists."""
+    """Return what a proxy has read, arrays as lists."""
     return value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
 
 
@@ -209,7 +209,7 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
             return Held(SimpleNamespace(content_type="text/plain; charset=é"), content if name == "t1" else b"")
 
     class Service:
-        tables, contents, pump = TablesFlow(ICD), Contents(), SimpleNamespace(has_read=lambda topic: True)
+        tables, contents, event_loop = TablesFlow(ICD), Contents(), SimpleNamespace(has_read=lambda topic: True)
 
     with context("SdpCalibration") as proxy:
         found = {config.cmd_name: config for config in proxy.get_command_config()}
@@ -227,7 +227,7 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
 
 
 def test_what_the_pump_showed_meanwhile_is_not_shown_over_for_good():
-    """The state after a call is looked at once more after it was shown: the pump shows nothing twice."""
+    """The state after a call is looked at once more after it was shown: the event loop shows nothing twice."""
 
     class Overtaken:
         def __init__(self):

@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from facade import metrics, prometheus
 from facade.exports.tango_db import SERVER
+from facade.runtime import metrics, prometheus
 from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse, read_by_the_code
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -30,13 +30,13 @@ def argument(name: str) -> str:
 
 
 def copied() -> list[str]:
-    """Give what is copied from the sources, in any stage."""
+    """Return what is copied from the sources, in any stage."""
     lines = [rest for word, rest in LINES if word == "COPY" and not rest.startswith("--from")]
     return [source.rstrip("/") for line in lines for source in line.split()[:-1]]
 
 
 def sent(path: str) -> bool:
-    """Tell whether a path gets to the builder: the last line of .dockerignore that fits decides."""
+    """Return whether a path gets to the builder: the last line of .dockerignore that fits decides."""
     there = True
     for line in (ROOT / ".dockerignore").read_text().split():
         pattern, wanted = line.removeprefix("!"), line.startswith("!")

@@ -28,13 +28,13 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[tuple[str, str]]:
-    """Give the blocks of a language with what stands behind the language's name; those in lists are set in."""
+    """Return the blocks of a language with what stands behind the language's name; those in lists are set in."""
     found = re.findall(rf"^( *)```{language}\b([^\n]*)\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE)
     return [(info.strip(), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)) for indent, info, text in found]
 
 
 def calls(page: Path) -> Iterator[list[str]]:
-    """Give the words of each call of sdp-facade, in blocks for a shell and in running text."""
+    """Return the words of each call of sdp-facade, in blocks for a shell and in running text."""
     text = page.read_text()
     code = [line for _, block in blocks(page, "sh") for line in block.splitlines()]
     code += re.findall(r"`(sdp-facade [^`\n]+)`", text)

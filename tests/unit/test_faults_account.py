@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from devices.faults.account import Found, account, first_outcomes
-from devices.faults.journal import CallLine, read_calls
-from facade.commands.messages import AckMessage, CommandMessage
-from facade.simulate.controller import ExecutionLine
+from facade.controller.simulator.controller import ExecutionLine
+from facade.flows.commands.messages import AckMessage, CommandMessage
+from proving.faults.account import Found, account, first_outcomes
+from proving.faults.journal import CallLine, read_calls
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000

@@ -2,9 +2,9 @@
 
 import pytest
 
-from devices.faults.caller import CHOICES, Caller
 from facade.clock import ManualClock
 from facade.icd.load import load
+from proving.faults.caller import CHOICES, Caller
 
 ICD = load()
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}

@@ -6,9 +6,9 @@ from contextlib import suppress
 import pytest
 
 from facade.bus.port import Record
-from facade.commands.gateway import MOST_PENDING
-from facade.commands.messages import ReportedState
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.gateway import MOST_PENDING
+from facade.flows.commands.messages import ReportedState
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
@@ -288,7 +288,7 @@ def test_nothing_is_timed_out_before_what_controllers_wrote_meanwhile_was_read(b
     server.give("Off")
     server.cycle()
     bench.clock.sleep(40.0)
-    server.service.pump.tick()  # nothing can be read yet
+    server.service.event_loop.tick()  # nothing can be read yet
     assert bench.acks() == []
     for _ in range(12):
         bench.clock.sleep(0.5)
@@ -323,7 +323,7 @@ def test_before_the_log_was_read_no_obs_state_is_shown(bench):
     """Half of the log tells of states and commands that are long over; TM judges completion by what is shown."""
     bench.report(State="ON", obsState="SCANNING")
     server = bench.server(ready=False, start=False)
-    server.service.pump.tick()
+    server.service.event_loop.tick()
     assert (SUBARRAY, "obsState") not in server.sink.shown
     assert server.shows("State") == "UNKNOWN"
     server.open()
@@ -464,7 +464,7 @@ def test_a_lost_command_is_sent_again_under_the_same_id(bench):
 
 def test_before_the_bus_was_read_nothing_is_sent(bench):
     server = bench.server(ready=False)
-    server.service.pump._behind = {"commands"}
+    server.service.event_loop._behind = {"commands"}
     with pytest.raises(CommandRefused, match="present state is not known"):
         server.give("On")
 
@@ -537,7 +537,7 @@ def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reas
     on(bench, server)
     bench.broker.append(Record(topic=topic, key=b"x", value=value))
     server.cycle()
-    account = server.service.pump.accounts[topic]
+    account = server.service.event_loop.accounts[topic]
     assert account.reasons == {reason: 1}
     assert account.balance == 0
     server.give("Configure", CONFIGURE)
@@ -555,7 +555,7 @@ def test_an_ack_outside_its_schema_is_a_dead_letter_and_harms_nothing(bench, cha
     document = {**ack, "time": 1, "origin": CONTROLLER, **changes}
     bench.broker.append(Record(topic="command-acks", key=SUBARRAY.encode(), value=json.dumps(document).encode()))
     server.cycle()
-    assert server.service.pump.accounts["command-acks"].reasons == {"schema": 1}
+    assert server.service.event_loop.accounts["command-acks"].reasons == {"schema": 1}
     assert server.tracker.find(id).status == "SENT"
 
 
@@ -568,13 +568,13 @@ def test_a_report_that_makes_no_sense_is_a_dead_letter_and_what_was_shown_stays(
     on(bench, server)
     bench.report(**{attribute: value})
     server.cycle()
-    assert server.service.pump.accounts["state"].dead_lettered == 1
+    assert server.service.event_loop.accounts["state"].dead_lettered == 1
     assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
 
 
 @pytest.mark.parametrize("refused", ["longRunningCommandResult", "obsState"])
 def test_what_cannot_be_shown_hides_nothing_behind_it(bench, monkeypatch, refused):
-    """The pump goes on with its next cycle, and the clock stands still meanwhile."""
+    """The event loop goes on with its next cycle, and the clock stands still meanwhile."""
     server = bench.server()
     on(bench, server)
     show = server.sink.show

@@ -9,8 +9,8 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from facade import metrics, prometheus
-from facade.counters import StreamAccount
+from facade.runtime import metrics, prometheus
+from facade.runtime.accounts import StreamAccount
 from tests.support.docker import DOCKER, ICD
 
 DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "sdp-facade.json").read_text())

@@ -7,13 +7,13 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.commands.messages import AckMessage, CommandMessage, HeartbeatMessage, ReportedState
 from facade.config import Settings, load_settings
-from facade.device_state import StateMessage
 from facade.errors import ConfigError
 from facade.exports.tango_db import registration
+from facade.flows.commands.messages import AckMessage, CommandMessage, HeartbeatMessage, ReportedState
 from facade.icd.load import load
 from facade.icd.model import Command
+from facade.runtime.device_state import StateMessage
 
 ICD = load()
 SUBARRAY, MASTER = ICD.classes["SdpSubarray"], ICD.classes["SdpMaster"]

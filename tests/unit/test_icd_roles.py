@@ -5,24 +5,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from facade.alerts.messages import ALERTS, PACKETS
-from facade.alerts.messages import STATES as ALARMS
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.memory import MemoryBroker, MemoryBus, MemoryReader
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.config import Settings
-from facade.counters import ACCOUNTS
-from facade.device_state import TOPIC as STATE
+from facade.flows.alerts.messages import ALERTS, PACKETS
+from facade.flows.alerts.messages import STATES as ALARMS
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
+from facade.flows.quality.messages import QUALITY
+from facade.flows.tables.messages import CALIBRATION, TABLES
+from facade.flows.telemetry.simulator.ingest import TOPIC as HEAPS
+from facade.flows.telemetry.worker import SOURCE, SUMMARY
 from facade.icd.check_roles import instance_role
 from facade.icd.load import load
-from facade.notifications.worker import SOURCE, SUMMARY
-from facade.quality.messages import QUALITY
 from facade.resources import resource
-from facade.service.assembly import assemble
-from facade.simulate.ingest import TOPIC as HEAPS
-from facade.tables.messages import CALIBRATION, TABLES
+from facade.runtime.accounts import ACCOUNTS
+from facade.runtime.composition import assemble
+from facade.runtime.device_state import TOPIC as STATE
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryReader
 
 ICD = load()
 WRITTEN = {role: {name for name, topic in ICD.topics.items() if role in topic.writers} for role in ICD.roles}
@@ -76,9 +76,9 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     )
     for topic in READ[role]:
         broker.append(Record(topic=topic, key=b"k", value=b"junk", partition=0))
-    reader = service.pump._open()
+    reader = service.event_loop._open()
     for _ in range(60):
-        service.pump.cycle(reader)
+        service.event_loop.cycle(reader)
         clock.sleep(0.5)
     # The bytes of a table are read when somebody asks for them.
     assert bus.seen | ({CALIBRATION} if service.contents else set()) == READ[role]

@@ -153,7 +153,7 @@ ACCOUNT = AccountSource(stream="state", figure="lag")
 
 
 def at(name: str, key: str, owner: str = NODE) -> str:
-    """Give the place of a key of an attribute, as a finding names it."""
+    """Return the place of a key of an attribute, as a finding names it."""
     return f"{owner}.toml: attributes[{name}].{key}"
 
 

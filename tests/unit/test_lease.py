@@ -2,8 +2,8 @@
 
 import pytest
 
-from facade.commands.lease import TERM, Lease
-from facade.commands.messages import HeartbeatMessage
+from facade.flows.commands.lease import TERM, Lease
+from facade.flows.commands.messages import HeartbeatMessage
 
 NAME = "SdpFacade-subarray"
 T0 = 1_800_000_000.0

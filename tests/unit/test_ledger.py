@@ -2,11 +2,11 @@
 
 import pytest
 
+from facade.flows.telemetry.ledger import NotificationLedger
+from facade.flows.telemetry.partial import FieldStatistics, Partial, Summary
+from facade.flows.telemetry.plan import plan
+from facade.flows.telemetry.views import AllNodesView, NodeView
 from facade.icd.load import load
-from facade.notifications.ledger import NotificationLedger
-from facade.notifications.partial import FieldStatistics, Partial, Summary
-from facade.notifications.plan import plan
-from facade.notifications.views import AllNodesView, NodeView
 from facade.reading import Quality
 from tests.support.heaps import BASE_US
 
@@ -20,7 +20,7 @@ STALE = ICD.classes["SdpIngestNode"].stale_after
 
 
 def summary(node: int, window: int, count: int = 10, first: int | None = None, **changes) -> Summary:
-    """Give `count` heaps of one node in the window that starts `window` seconds after BASE."""
+    """Return `count` heaps of one node in the window that starts `window` seconds after BASE."""
     first = window * 10 if first is None else first
     start = BASE_US + window * 1_000_000
     fields = {

@@ -144,7 +144,7 @@ def test_the_admin_device_sets_the_level_of_the_python_loggers():
             admin.SetLoggingLevel([[tango_level], [name]])
             levels.step()
             assert logging.root.level == level
-            assert logging.getLogger("facade.service.pump").isEnabledFor(level)
+            assert logging.getLogger("facade.runtime.event_loop").isEnabledFor(level)
         admin.SetLoggingLevel([[0], ["*"]])
         levels.step()
         assert not logging.getLogger("facade").isEnabledFor(logging.CRITICAL)

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
-from facade.commands.beginnings import PROVEN
-from facade.commands.controller import Call
-from facade.commands.flows import Components, flows
-from facade.commands.lease import Lease
-from facade.commands.messages import (
+from facade.controller.beginnings import PROVEN
+from facade.controller.controller import Call
+from facade.flows.commands.flow import Components, flows
+from facade.flows.commands.lease import Lease
+from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
     CommandMessage,
@@ -20,8 +20,8 @@ from facade.commands.messages import (
     command_record,
     decode_ack,
 )
-from facade.commands.tracker import Tracker
-from facade.device_state import DeviceStates, StateMessage, state_record
+from facade.flows.commands.tracker import Tracker
+from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
 

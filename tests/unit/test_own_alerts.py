@@ -2,16 +2,16 @@
 
 import pytest
 
-from facade.alerts.messages import Alarm, decode_alert, state_record
-from facade.alerts.own import OwnAlerts, ToldBefore
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.control.accounts import StreamTotals
-from facade.control.faults import Faults, is_fault
-from facade.control.health import Condition
-from facade.flow import Fault
+from facade.flows.alerts.messages import Alarm, decode_alert, state_record
+from facade.flows.alerts.own import OwnAlerts, ReportedBefore
+from facade.flows.overview.accounts import StreamTotals
+from facade.flows.overview.faults import Faults, is_fault
+from facade.flows.overview.health import Condition
 from facade.icd.load import load
+from facade.runtime.flow import Fault
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 
 KEY = ("workerGone", "sdp-facade")
 WRONG = {KEY: Fault("CRITICAL", "no worker")}
@@ -26,7 +26,7 @@ class Bench:
         self.start()
 
     def start(self, *alarms: Alarm) -> None:
-        self.before = before = ToldBefore()
+        self.before = before = ReportedBefore()
         for alarm in alarms:
             assert before.fold(state_record(alarm.key, alarm), count=True) is None
         find = lambda now: self.found  # noqa: E731
@@ -146,7 +146,7 @@ def test_what_others_told_is_left_alone(bench):
 
 
 def test_a_state_that_is_gone_or_broken_is_no_alarm():
-    before = ToldBefore()
+    before = ReportedBefore()
     alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1)
     before.fold(state_record(KEY, alarm), count=True)
     assert before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True).startswith("schema: ")
@@ -203,10 +203,10 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
 
 def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):
     bench.found = {KEY: Fault("ALARM", "t1 is lost", 1000)}
-    assert not bench.own.has_told(KEY, 1000)
+    assert not bench.own.has_reported(KEY, 1000)
     assert bench.look() == [("ACTIVE", "ALARM")]
-    assert bench.own.has_told(KEY, 1000)
-    assert not bench.own.has_told(KEY, 1001)
+    assert bench.own.has_reported(KEY, 1000)
+    assert not bench.own.has_reported(KEY, 1001)
     bench.found = {KEY: Fault("ALARM", "t2 is lost", 2000)}
     bench.look()
     bench.found = {KEY: Fault("ALARM", "t1 is lost", 1000)}
@@ -215,12 +215,12 @@ def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):
     bench.found = {}
     bench.look()
     assert bench.alerts()[-1].raised_at == 2000
-    assert bench.own.has_told(KEY, 2000)
+    assert bench.own.has_reported(KEY, 2000)
 
 
 def test_what_was_told_is_known_after_a_restart_though_it_has_cleared(bench):
     alarm = Alarm(condition=KEY[0], source=KEY[1], state="RTNUN", through=9, source_raised_at=1000)
     bench.start(alarm)
-    assert bench.own.has_told(KEY, 1000)
+    assert bench.own.has_reported(KEY, 1000)
     bench.before.fold(state_record(KEY, None), count=True)
-    assert not bench.own.has_told(KEY, 1000)
+    assert not bench.own.has_reported(KEY, 1000)

@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from devices.pace import HELD_UP, LASTING, Bunch, closest
+from clients.timing import HELD_UP, LASTING, Bunch, closest
 
 SHORTEST = 0.5
 
 
 def arrivals(gap: float, count: int, **held_up: float) -> list[float]:
-    """Give when events come that leave so far apart; some come later, and none before the one ahead of it."""
+    """Return when events come that leave so far apart; some come later, and none before the one ahead of it."""
     times: list[float] = []
     for number in range(count):
         time = number * gap + held_up.get(f"number_{number}", 0.0)

@@ -37,14 +37,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(file: Path) -> dict[str, int]:
-    """Give the checksum of each file of a wheel; of its own list of files, none."""
+    """Return the checksum of each file of a wheel; of its own list of files, none."""
     with zipfile.ZipFile(file) as archive:
         return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith("/RECORD")}
 
 
 def asked_for() -> Iterator[tuple[str, ...]]:
-    """Give what the code asks `facade.resources.resource` for."""
-    for file in (file for package in ("facade", "devices") for file in (ROOT / package).rglob("*.py")):
+    """Return what the code asks `facade.resources.resource` for."""
+    for file in (
+        file for package in ("facade", "devices", "clients", "proving") for file in (ROOT / package).rglob("*.py")
+    ):
         text = file.read_text()
         if "facade.resources import resource" not in text:
             continue
@@ -72,11 +74,11 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     there = contents(wheel)
     sources = {
         file.relative_to(ROOT).as_posix()
-        for package in ("facade", "devices")
+        for package in ("facade", "devices", "clients", "proving")
         for file in (ROOT / package).rglob("*.py")
     }
     assert {name for name in there if name.endswith(".py")} == sources
-    rest = {name.split("/")[0] for name in there} - {"facade", "devices"}
+    rest = {name.split("/")[0] for name in there} - {"facade", "devices", "clients", "proving"}
     assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
 
 
@@ -91,7 +93,7 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
 
 
 def test_the_demo_says_at_once_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("facade.tables.arrow.pa", None)
+    monkeypatch.setattr("facade.flows.tables.arrow.pa", None)
     refused = CliRunner().invoke(app, ["demo", "--state-dir", str(tmp_path / "state")])
     assert "pip install 'sdp-tango-facade[tables]'" in str(refused.exception)
     assert not (tmp_path / "state").exists()

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from devices.mapping import to_tango
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import ConfigError
+from facade.flows.quality.fit import fit
+from facade.flows.quality.flow import AHEAD, BEHIND
 from facade.icd.load import load
-from facade.quality.fit import fit
-from facade.quality.flow import AHEAD, BEHIND
 from facade.reading import Quality
-from facade.service.assembly import assemble
+from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 from tests.support.metrics import WRITERS, metric, npy
 
 ICD = load()
@@ -39,12 +39,12 @@ class Bench:
         self.service = assemble(
             ICD, Settings(), devices, self.sink, self.bus, instance="q", clock=self.clock, versions=versions
         )
-        self.reader = self.service.pump._open()
+        self.reader = self.service.event_loop._open()
         self.cycle()
 
     def cycle(self, times: int = 2) -> None:
         for _ in range(times):
-            self.service.pump.cycle(self.reader)
+            self.service.event_loop.cycle(self.reader)
             self.clock.sleep(0.5)
 
     @property
@@ -68,7 +68,7 @@ class Bench:
 
     @property
     def account(self) -> Any:
-        account = self.service.pump.accounts["quality"]
+        account = self.service.event_loop.accounts["quality"]
         assert account.balance == 0
         return account
 
@@ -147,7 +147,7 @@ def test_a_silent_broker_ends_in_invalid(bench):
     bench.tell("flaggedFraction", 0.1)
     bench.bus.away = True
     bench.clock.sleep(LIMIT)
-    bench.service.pump.tick()
+    bench.service.event_loop.tick()
     assert bench.shown("flaggedFraction").quality is Quality.INVALID
 
 
@@ -156,7 +156,7 @@ def test_events_are_as_rare_as_the_icd_says_and_the_last_value_comes(bench):
     pushed = len(bench.sink.pushed)
     for number in range(1, 41):
         bench.broker.append(metric("noiseAntenna", [float(number)], unit="Jy", time=bench.now_us))
-        bench.service.pump.cycle(bench.reader)
+        bench.service.event_loop.cycle(bench.reader)
         bench.clock.sleep(0.25)
     bench.cycle(4)
     values = [reading.value for _, name, reading in bench.sink.pushed[pushed:] if name == "noiseAntenna"]
@@ -299,7 +299,7 @@ def test_before_the_bus_was_read_the_state_is_unknown():
     service = assemble(
         ICD, Settings(), {"SdpQuality": [FIRST]}, bench.sink, bench.bus, instance="q", clock=bench.clock, versions={}
     )
-    service.pump.tick()
+    service.event_loop.tick()
     assert bench.shown("State").value == "UNKNOWN"
     assert "not read from the bus yet" in bench.shown("Status").value
 

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import facade.quality.decode
-import facade.quality.encode
+import facade.flows.quality.decode
+import facade.flows.quality.encode
 from facade.errors import ConfigError
-from facade.quality.decode import decode
-from facade.quality.encode import ENCODERS, encode_metric
+from facade.flows.quality.decode import decode
+from facade.flows.quality.encode import ENCODERS, encode_metric
 from tests.support.metrics import WRITERS, arrow, arrow_stream, dtype_of, msgpack, msgpack_numpy, npy
 
 IMAGE = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -173,8 +173,8 @@ def test_names_of_no_length_take_no_memory():
 
 
 def test_without_arrow_the_others_are_read_and_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr(facade.quality.decode, "pa", None)
-    monkeypatch.setattr(facade.quality.encode, "pa", None)
+    monkeypatch.setattr(facade.flows.quality.decode, "pa", None)
+    monkeypatch.setattr(facade.flows.quality.encode, "pa", None)
     assert "pip install 'sdp-tango-facade[tables]'" in read("arrow", arrow(IMAGE))
     assert np.array_equal(read("npy", npy(IMAGE)), IMAGE)
     with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[tables\]'"):

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from facade.alerts.messages import Alarm, decode_alert, state_record
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.alerts.messages import Alarm, decode_alert, state_record
 from facade.icd.load import load
-from facade.service.assembly import assemble
+from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 from tests.support.metrics import metric
 
 ICD = load()
@@ -30,10 +30,10 @@ class Bench:
         """Start the device server, as after a kill."""
         self.bus = MemoryBus(self.broker)
         devices = {"SdpQuality": ["mid-sdp/quality/01", "mid-sdp/quality/02"]}
-        self.pump = assemble(
+        self.event_loop = assemble(
             ICD, Settings(), devices, Sink(), self.bus, instance="q", clock=self.clock, versions={"versionId": "1"}
-        ).pump
-        self.reader = self.pump._open()
+        ).event_loop
+        self.reader = self.event_loop._open()
 
     def measure(self, *values: float | None, seconds: float = 6.0, **changes: Any) -> list[tuple[str, str, str]]:
         """Measure values in turn, four a second (None: nothing); gives all alerts so far."""
@@ -42,7 +42,7 @@ class Bench:
             if value is not None:
                 now_us = round(self.clock.now() * 1e6)
                 self.broker.append(metric(METRIC, value, **{"time": now_us, **changes}))
-            self.pump.cycle(self.reader)
+            self.event_loop.cycle(self.reader)
             self.clock.sleep(0.25)
         return [(one.source, one.state, one.severity) for one in self.alerts()]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from facade.icd.model import Limits, Sampling
 from facade.reading import Quality, Reading, judge
-from facade.sampling import Sampler
+from facade.runtime.sampling import Sampler
 
 INVALID = Quality.INVALID
 

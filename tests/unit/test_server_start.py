@@ -7,12 +7,12 @@ SELDOM = (
     "jsonschema",  # arguments of commands
     "pyarrow",  # tables and metrics
     "prometheus_client",  # where a port is given
-    "facade.alerts.desk",
-    "facade.commands.gateway",
-    "facade.control.panels",
-    "facade.notifications.flow",
-    "facade.quality.flow",
-    "facade.tables.claims",
+    "facade.flows.alerts.operator_api",
+    "facade.flows.commands.gateway",
+    "facade.flows.overview.views",
+    "facade.flows.telemetry.flow",
+    "facade.flows.quality.flow",
+    "facade.flows.tables.claims",
 )
 """What only some device servers need."""
 

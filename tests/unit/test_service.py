@@ -1,4 +1,4 @@
-"""The pump and the publisher on a log in memory: restarts, bad records, an absent broker, pacing."""
+"""The event loop and the publisher on a log in memory: restarts, bad records, an absent broker, pacing."""
 
 import itertools
 import json
@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 import jsonschema
 import pytest
 
-from facade.bus.memory import MemoryBroker, MemoryBus, MemoryTransactionalLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.config import Settings
-from facade.device_state import StateMessage, state_record
 from facade.errors import BusError, ConfigError
+from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
+from facade.flows.telemetry.worker import Worker
 from facade.icd.load import load
-from facade.notifications.worker import Worker
 from facade.reading import Quality, Reading
-from facade.service.assembly import assemble, node_number
-from facade.service.publisher import Publisher
+from facade.runtime.composition import assemble, node_number
+from facade.runtime.device_state import StateMessage, state_record
+from facade.runtime.publisher import Publisher
 from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -87,13 +87,13 @@ class Deployment:
         until = self.clock.now() + seconds - 1e-6
         while self.clock.now() < until:
             self.worker.step()
-            for pump, reader in servers:
-                pump.cycle(reader)
+            for event_loop, reader in servers:
+                event_loop.cycle(reader)
             self.clock.sleep(0.01)
 
 
 def opened(service):
-    return service.pump, service.pump._open()
+    return service.event_loop, service.event_loop._open()
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_killed_server_goes_on_where_its_snapshot_says(deployment):
     sent = next(deployment.seq)
     assert sink.shown[NODE, "heapsTotal"].value == sent
     assert sink.shown[NODE, "heapsMissing"].value == 0
-    account = service.pump.accounts["ingest.summary"]
+    account = service.event_loop.accounts["ingest.summary"]
     assert account.balance == 0
     assert account.consumed == len(deployment.broker.read("ingest.summary"))
 
@@ -191,8 +191,8 @@ def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deplo
     assert sink.shown[MASTER, "heapsTotal"].value == 60
     letters = [r for r in deployment.broker.read("dead-letters") if dict(r.headers)["dl.topic"].decode() == topic]
     assert [letter.value for letter in letters] == [value]
-    assert service.pump.accounts[topic].dead_lettered == 1
-    assert service.pump.accounts[topic].balance == 0
+    assert service.event_loop.accounts[topic].dead_lettered == 1
+    assert service.event_loop.accounts[topic].balance == 0
 
 
 def test_control_shows_health_accounts_and_their_balance(deployment):
@@ -295,8 +295,8 @@ def test_the_thread_waits_for_an_absent_broker_and_then_works(deployment):
                 stop.set()
 
     deployment.clock.sleep = counted
-    service.pump.run(stop)
-    assert service.pump.restored
+    service.event_loop.run(stop)
+    assert service.event_loop.restored
     assert sink.shown[MASTER, "nodesExpected"].value == 2
 
 
@@ -311,8 +311,8 @@ def test_a_mistake_in_a_flow_does_not_end_the_thread(deployment, caplog):
             stop.set()
         raise RuntimeError("ours")
 
-    service.pump._panels[0].readings = broken
-    service.pump.run(stop)
+    service.event_loop._views[0].readings = broken
+    service.event_loop.run(stop)
     assert "internal error" in bus.health.last_error
     assert "RuntimeError: ours" in caplog.text
 

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from facade.alerts.messages import decode_alert
-from facade.alerts.packets import Packet, PacketCodec, Refused
 from facade.bus.port import Record
-from facade.cli.simulate import app
 from facade.clock import ManualClock
 from facade.errors import ConfigError
-from facade.icd.load import load
-from facade.simulate.alert_stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
-from facade.simulate.alerts import (
+from facade.flows.alerts.messages import decode_alert
+from facade.flows.alerts.packets import Packet, PacketCodec, Refused
+from facade.flows.alerts.simulator.sending import (
     AlertReport,
     AlertSimulator,
     Bursts,
     read_alert_report,
 )
+from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
+from facade.flows.telemetry.simulator.cli import app
+from facade.icd.load import load
 from facade.simulate.sender import Stop, write_report
 from tests.support.alerting import Bench
 

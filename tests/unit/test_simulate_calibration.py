@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from facade.errors import ConfigError
-from facade.simulate.calibration import PointingSeries, SolutionScenario, SolutionSeries, antenna_names, channels_for
-from facade.tables.content import ARROW, decode, encode, summarise
+from facade.flows.tables.content import ARROW, decode, encode, summarise
+from facade.flows.tables.simulator.solutions import (
+    PointingSeries,
+    SolutionScenario,
+    SolutionSeries,
+    antenna_names,
+    channels_for,
+)
 
 NOW_US = 1_800_000_000_000_000
 

@@ -12,13 +12,13 @@ import pytest
 
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
+from facade.flows.telemetry.plan import plan
+from facade.flows.telemetry.reduce import AppendTimes, reduce
+from facade.flows.telemetry.sequences import SeenNumbers
+from facade.flows.telemetry.simulator.faults import Faults, Limits, Scenario, Silence, Skew
+from facade.flows.telemetry.simulator.garbage import GARBAGE, Garbage
+from facade.flows.telemetry.simulator.heaps import Batch, HeapStream
 from facade.icd.load import load
-from facade.notifications.plan import plan
-from facade.notifications.reduce import AppendTimes, reduce
-from facade.notifications.sequences import SeenNumbers
-from facade.simulate.faults import Faults, Limits, Scenario, Silence, Skew
-from facade.simulate.garbage import GARBAGE, Garbage
-from facade.simulate.heaps import Batch, HeapStream
 
 ICD = load()
 SCHEMA = ICD.messages["heap"]

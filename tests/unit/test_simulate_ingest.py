@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from facade.clock import ManualClock
-from facade.simulate.faults import Faults, Scenario, Silence, Skew
-from facade.simulate.heaps import HeapStream
-from facade.simulate.ingest import IngestSimulator
+from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
+from facade.flows.telemetry.simulator.heaps import HeapStream
+from facade.flows.telemetry.simulator.ingest import IngestSimulator
+from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.simulate.pacing import Pacer
-from facade.simulate.report import Report, read_report
 from facade.simulate.sender import Stop, write_report
 
 PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from facade.cli.simulate import app
 from facade.errors import ConfigError
+from facade.flows.quality.decode import decode
+from facade.flows.quality.flow import OWN, QualityFlow
+from facade.flows.quality.simulator.metrics import QualityScenario, QualitySeries, channels_for
+from facade.flows.telemetry.simulator.cli import app
 from facade.icd.load import load
-from facade.quality.decode import decode
-from facade.quality.flow import OWN, QualityFlow
-from facade.simulate.quality import QualityScenario, QualitySeries, channels_for
 from tests.support.metrics import WRITERS
 
 ICD = load()

@@ -12,7 +12,7 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Record
 from facade.errors import BusError, ConfigError
-from facade.tables.messages import SEGMENT
+from facade.flows.tables.messages import SEGMENT
 from tests.support.tables import ICD, Desk, cut
 
 CONTENT = bytes(range(256)) * 4
@@ -21,7 +21,7 @@ PARTITION = sum(b"p") % 4
 
 @pytest.fixture
 def desk():
-    """Give a maker of benches, whose files are closed at the end."""
+    """Return a maker of benches, whose files are closed at the end."""
     made = []
 
     def make(*args, **more) -> Desk:

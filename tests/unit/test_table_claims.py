@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from facade.tables.claims import Claims
-from facade.tables.messages import Refused, SegmentHeader, segment_record
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.messages import Refused, SegmentHeader, segment_record
 from tests.support.tables import Desk
 
 CONTENT = b"table" * 500
@@ -14,14 +14,14 @@ SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
 
 
 def check(claims: Claims, url: str, size=SIZE, sha256=DIGEST) -> str:
-    """Give the reason of a refusal, or the content."""
+    """Return the reason of a refusal, or the content."""
     found = claims.look(url, size, sha256)
     return found.reason if isinstance(found, Refused) else bytes(found).decode()
 
 
 @pytest.fixture
 def root(tmp_path):
-    """Give a directory with a table, beside another one with a secret."""
+    """Return a directory with a table, beside another one with a secret."""
     (tmp_path / "root" / "sub").mkdir(parents=True)
     (tmp_path / "root" / "table").write_bytes(CONTENT)
     (tmp_path / "root" / "sub" / "a b").write_bytes(CONTENT)

@@ -9,11 +9,11 @@ from threading import Event
 import fsspec
 import pytest
 
-import facade.tables.claims
+import facade.flows.tables.claims
 from facade.clock import ManualClock
-from facade.tables.claims import Claims
-from facade.tables.messages import Refused
-from facade.tables.roots import parse_roots
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.messages import Refused
+from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
 
 CONTENT = b"table" * 500
@@ -33,7 +33,7 @@ def claims(*roots: str, **settings) -> Claims:
 
 
 def check(checker: Claims, url: str = URL, size: int = SIZE, sha256: str = DIGEST) -> str:
-    """Give the reason of a refusal, or the content."""
+    """Return the reason of a refusal, or the content."""
     found = checker.look(url, size, sha256)
     if isinstance(found, Refused):
         assert "HUSHHUSH" not in found.detail
@@ -165,7 +165,7 @@ def test_no_more_is_read_than_one_byte_beyond_the_announced_size():
 
 
 def test_memory_does_not_grow_with_the_table(monkeypatch):
-    monkeypatch.setattr(facade.tables.claims, "_MOST_LOOKED_INTO", 1_000_000)
+    monkeypatch.setattr(facade.flows.tables.claims, "_MOST_LOOKED_INTO", 1_000_000)
     size = 25_000_000
     digest = hashlib.sha256(bytes(size)).hexdigest()
     Faulty.follow((size, [lambda: bytes(1_000_000)] * 25))
@@ -256,6 +256,6 @@ def test_passing_troubles_of_this_host_are_tried_again(tmp_path, monkeypatch, ca
             raise troubles.pop()
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(f"facade.tables.files.os.{call}", fail)
+    monkeypatch.setattr(f"facade.flows.tables.files.os.{call}", fail)
     assert check(claims(str(tmp_path)), f"file://{tmp_path}/t") == (expected or CONTENT.decode())
     monkeypatch.undo()

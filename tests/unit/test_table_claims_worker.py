@@ -6,9 +6,9 @@ import logging
 import fsspec
 import pytest
 
-from facade.bus.memory import MemoryGroupMember
-from facade.tables.messages import SegmentHeader, segment_record
-from facade.tables.roots import parse_roots
+from facade.flows.tables.messages import SegmentHeader, segment_record
+from facade.flows.tables.roots import parse_roots
+from tests.support.memory_bus import MemoryGroupMember
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import Desk, cut
 

@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import facade.tables.arrow
+import facade.flows.tables.arrow
 from facade.errors import ConfigError
-from facade.simulate.calibration import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
-from facade.tables.arrow import HEADER
-from facade.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, summarise
-from facade.tables.npy import decode_npy
-from facade.tables.picture import picture
-from facade.tables.solution import Solution
+from facade.flows.tables.arrow import HEADER
+from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, summarise
+from facade.flows.tables.npy import decode_npy
+from facade.flows.tables.picture import picture
+from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
+from facade.flows.tables.solution import Solution
 
 NOW_US = 1_800_000_000_000_000
 
 
 def solution(**changes) -> Solution:
-    """Give 3 antennas x 4 channels x 2 polarisations: 1, 2 and 3, all of them in phase."""
+    """Return 3 antennas x 4 channels x 2 polarisations: 1, 2 and 3, all of them in phase."""
     gains = np.ones((3, 4, 2), np.complex64) * np.array([1, 2, 3], np.complex64)[:, np.newaxis, np.newaxis]
     values = {
         "solution_id": "night-7",
@@ -182,7 +182,7 @@ def test_a_solution_that_contradicts_itself_is_not_written(changes):
 
 
 def test_without_the_library_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr(facade.tables.arrow, "pa", None)
+    monkeypatch.setattr(facade.flows.tables.arrow, "pa", None)
     for attempt in (lambda: encode(solution()), lambda: summarise("gains", ARROW, memoryview(b""))):
         with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[tables\]'"):
             attempt()

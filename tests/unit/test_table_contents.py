@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from facade.bus.memory import MemoryBus, MemoryReader
 from facade.bus.port import Record
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.contents import Contents, Held
+from facade.flows.tables.flow import TablesFlow
+from facade.flows.tables.messages import Refused, SegmentHeader, segment_record
 from facade.icd.load import load
-from facade.tables.claims import Claims
-from facade.tables.contents import Contents, Held
-from facade.tables.flow import TablesFlow
-from facade.tables.messages import Refused, SegmentHeader, segment_record
+from tests.support.memory_bus import MemoryBus, MemoryReader
 from tests.support.tables import Desk, cut
 from tests.support.waiting import until
 

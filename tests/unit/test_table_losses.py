@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from facade.alerts.messages import decode_alert
-from facade.bus.memory import MemoryBroker, MemoryBus
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.alerts.messages import decode_alert
+from facade.flows.tables.losses import TABLE_LOST
 from facade.icd.load import load
-from facade.service.assembly import assemble
-from facade.tables.losses import TABLE_LOST
+from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus
 from tests.support.tables import Desk, cut
 
 ICD = load()
@@ -51,7 +51,7 @@ class Bench:
             clock=self.clock,
             versions={"versionId": "1"},
         )
-        self.servers[name] = (service.pump, service.pump._open())
+        self.servers[name] = (service.event_loop, service.event_loop._open())
 
     def stop(self, name: str) -> None:
         del self.servers[name]
@@ -59,8 +59,8 @@ class Bench:
     def work(self, seconds: float = 8.0) -> list[tuple[str, str]]:
         """Let all servers work; gives all alerts so far, state and what the text begins with."""
         for _ in range(round(seconds * 2)):
-            for pump, reader in self.servers.values():
-                pump.cycle(reader)
+            for event_loop, reader in self.servers.values():
+                event_loop.cycle(reader)
             self.clock.sleep(0.5)
         return [(one.state, one.text.split(" never")[0]) for one in self.alerts()]
 

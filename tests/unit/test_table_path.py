@@ -2,11 +2,11 @@
 
 import pytest
 
-from facade.simulate.calibration import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
-from facade.tables.content import ARROW, JSON, encode, encode_pointing, summarise
-from facade.tables.flow import TablesFlow
-from facade.tables.producer import TableProducer
-from facade.tables.summaries import Summaries
+from facade.flows.tables.content import ARROW, JSON, encode, encode_pointing, summarise
+from facade.flows.tables.flow import TablesFlow
+from facade.flows.tables.producer import TableProducer
+from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
+from facade.flows.tables.summaries import Summaries
 from tests.support.tables import ICD, Desk
 
 

@@ -5,10 +5,10 @@ import hashlib
 import pytest
 
 from facade.errors import BusError, ConfigError
-from facade.tables.claims import Claims
-from facade.tables.fetch import fetch, find
-from facade.tables.messages import SEGMENT
-from facade.tables.producer import TableProducer
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.fetch import fetch, find
+from facade.flows.tables.messages import SEGMENT
+from facade.flows.tables.producer import TableProducer
 from tests.support.tables import ICD, Desk, cut
 
 CONTENT = bytes(range(256)) * 50

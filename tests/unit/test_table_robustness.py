@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-import facade.tables.claims
-from facade.bus.memory import MemoryBus, MemoryGroupMember
+import facade.flows.tables.claims
 from facade.errors import BusError
-from facade.tables.assembly import Limits
-from facade.tables.claims import Claims
-from facade.tables.flow import TablesFlow
-from facade.tables.messages import Refused
-from facade.tables.spool import Spool
-from facade.tables.worker import Assembler, Pace
+from facade.flows.tables.assembly import Limits
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.flow import TablesFlow
+from facade.flows.tables.messages import Refused
+from facade.flows.tables.spool import Spool
+from facade.flows.tables.worker import Assembler, Pace
+from tests.support.memory_bus import MemoryBus, MemoryGroupMember
 from tests.support.tables import ICD, Desk, cut
 
 
@@ -113,5 +113,5 @@ def test_what_a_file_holds_is_a_copy(tmp_path, monkeypatch):
     file.write_bytes(b"")
     assert content == b"x" * 1000
     file.write_bytes(b"x" * 1000)
-    monkeypatch.setattr(facade.tables.claims, "_MOST_LOOKED_INTO", 999)
+    monkeypatch.setattr(facade.flows.tables.claims, "_MOST_LOOKED_INTO", 999)
     assert claims.look(f"file://{file}", 1000, digest) is None

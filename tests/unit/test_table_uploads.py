@@ -8,12 +8,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
-from facade.cli import tables as cli
 from facade.errors import BusError, ConfigError
-from facade.tables.claims import Claims
-from facade.tables.fetch import fetch, find
-from facade.tables.producer import TableProducer
-from facade.tables.roots import parse_roots
+from facade.flows.tables import cli as cli
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.fetch import fetch, find
+from facade.flows.tables.producer import TableProducer
+from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import ICD, Desk
 
@@ -23,7 +23,7 @@ MEDIA = "application/octet-stream"
 
 @pytest.fixture
 def root(request, tmp_path, monkeypatch):
-    """Give the root of an empty store."""
+    """Return the root of an empty store."""
     if request.param == "file":
         (tmp_path / "store").mkdir()
         return f"file://{tmp_path}/store"
@@ -45,7 +45,7 @@ def producer(bench: Desk) -> TableProducer:
 
 
 def stored(root: str) -> list[str]:
-    """Give the names of what is in a store."""
+    """Return the names of what is in a store."""
     if root.startswith("file://"):
         return [path.name for path in Path(root.removeprefix("file://")).iterdir()]
     return [name.rpartition("/")[2] for name in MemoryFileSystem.store]
@@ -73,7 +73,15 @@ def test_what_is_placed_is_announced_and_can_be_fetched(desk, tmp_path, root, fo
     told.clear()
     output = tmp_path / "out"
     claims = Claims(desk.roots, clock=desk.broker.clock, patience=float("inf"))
-    fetch(desk.bus, find(desk.bus, "p"), output, ICD, desk.broker.clock, claims=claims, progress=told.append)
+    fetch(
+        desk.bus,
+        find(desk.bus, "p"),
+        output,
+        ICD,
+        desk.broker.clock,
+        claims=claims,
+        progress=told.append,
+    )
     assert (output.read_bytes(), told) == (content, [size][: size and 1])
     assert len(stored(root)) == 1
 

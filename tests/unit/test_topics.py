@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
-from devices.conformance.case import TopicOf
-from devices.conformance.topics import topic_checks
-from devices.conformance.verdicts import Mismatch
+from clients.conformance.case import TopicOf
+from clients.conformance.topics import topic_checks
+from clients.conformance.verdicts import Mismatch
 from facade.bus.kafka import inspection, topics
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic

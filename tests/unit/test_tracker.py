@@ -5,10 +5,10 @@ import itertools
 import pytest
 
 from facade.bus.port import Record
-from facade.commands import outcomes
-from facade.commands.messages import AckMessage, CommandMessage, command_id, issued
-from facade.commands.outcomes import FINAL, RESULT_CODE, TASK_STATUS, TRANSITIONS
-from facade.commands.tracker import Tracker
+from facade.flows.commands import outcomes
+from facade.flows.commands.messages import AckMessage, CommandMessage, command_id, issued
+from facade.flows.commands.outcomes import FINAL, RESULT_CODE, TASK_STATUS, TRANSITIONS
+from facade.flows.commands.tracker import Tracker
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from devices.events import Event, Record
-from devices.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene, cell
-from devices.view import SHOWN, draw, render, rows_in, summary
+from clients.events import Event, Record
+from clients.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene, cell
+from clients.terminal import SHOWN, draw, render, rows_in, summary
 from facade.icd.load import load
 from facade.reading import Quality
 

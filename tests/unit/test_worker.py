@@ -9,18 +9,18 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade import metrics, prometheus
 from facade.bus.dead_letters import dead_letter, original
-from facade.bus.memory import MemoryBroker, MemoryTransactionalLog
 from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.counters import AccountEntry
+from facade.flows.telemetry.partial import Summary
+from facade.flows.telemetry.simulator.garbage import GARBAGE
+from facade.flows.telemetry.worker import Pace, Worker
 from facade.icd.load import load
-from facade.notifications.partial import Summary
-from facade.notifications.worker import Pace, Worker
-from facade.simulate.garbage import GARBAGE
+from facade.runtime import metrics, prometheus
+from facade.runtime.accounts import AccountEntry
 from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 NOW = BASE_US / 1e6 + 1.0

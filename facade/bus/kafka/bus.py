@@ -13,7 +13,7 @@ _READ_ALL = 10.0
 
 
 class KafkaBus:
-    """Opens readers and the writer of one device server; see `facade.service.pump.Bus`."""
+    """Opens readers and the writer of one device server; see `facade.runtime.event_loop.Bus`."""
 
     def __init__(self, connection: Connection, *, client: str) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class KafkaBus:
         return KafkaReader(self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch)
 
     def read_all(self, topic: str) -> list[Record]:
-        """Give everything that is on a (compacted) topic."""
+        """Return everything that is on a (compacted) topic."""
         reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch=TO_END)
         try:
             return reader.read_to_end(_READ_ALL)
@@ -42,7 +42,7 @@ class KafkaBus:
             reader.close()
 
     def writer(self) -> KafkaWriter:
-        """Give the writer for snapshots, settings and dead letters."""
+        """Return the writer for snapshots, settings and dead letters."""
         return self._writer
 
     def sender(self) -> KafkaSender:

@@ -35,7 +35,7 @@ class Connection:
         self._shared = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
 
     def config(self, health: BusHealth, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the whole configuration of one client.
+        """Return the whole configuration of one client.
 
         The client's errors and statistics end up in `health`.
         """
@@ -54,11 +54,11 @@ class Connection:
         }
 
     def topic(self, name: str) -> str:
-        """Give the topic's name on the brokers."""
+        """Return the topic's name on the brokers."""
         return self.prefix + name
 
     def name(self, topic: str) -> str:
-        """Give the ICD's name of a topic on the brokers."""
+        """Return the ICD's name of a topic on the brokers."""
         return topic.removeprefix(self.prefix)
 
     def note(self, health: BusHealth, text: str) -> None:

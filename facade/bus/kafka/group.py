@@ -50,7 +50,7 @@ class KafkaGroupMember:
         self._consumer = self._join()
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Give the next records, and commit what other threads ask for; see `facade.bus.port.GroupMember`."""
+        """Return the next records, and commit what other threads ask for; see `facade.bus.port.GroupMember`."""
         self._taking = threading.get_ident()
         clock = self._connection.clock
         deadline = clock.monotonic() + timeout
@@ -74,7 +74,7 @@ class KafkaGroupMember:
         return [record for record in records if record.partition in self.assignment]
 
     def holds(self, partition: int, number: int) -> bool:
-        """Tell whether a partition was never taken away since; see `facade.bus.port.GroupMember`."""
+        """Return whether a partition was never taken away since; see `facade.bus.port.GroupMember`."""
         return self._partitions.get(partition) == number
 
     def commit(self, offsets: Mapping[int, int]) -> None:

@@ -29,7 +29,7 @@ class FoundTopic:
 
 
 def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
-    """Give those of some topics that exist, by their names in the ICD.
+    """Return those of some topics that exist, by their names in the ICD.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
 
 
 def newest_records(connection: Connection, topic: str, count: int) -> list[Record]:
-    """Give what is on the last `count` places of each partition of a topic, as far as transactions have committed it.
+    """Return what is on the last `count` places of each partition of a topic, as far as transactions have committed it.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def newest_records(connection: Connection, topic: str, count: int) -> list[Recor
 def _places(
     consumer: Consumer, connection: Connection, topic: str, count: int
 ) -> tuple[dict[int, int], list[TopicPartition]]:
-    """Give where each partition ends now and where to begin, without the partitions on which nothing is."""
+    """Return where each partition ends now and where to begin, without the partitions on which nothing is."""
     name = connection.topic(topic)
     found = consumer.list_topics(name, timeout=_BROKER_WAIT).topics[name]
     ends, places = {}, []

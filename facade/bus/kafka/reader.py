@@ -73,7 +73,7 @@ class KafkaReader:
             raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {error}") from error
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Give the next records, at most `limit`, waiting at most `timeout` [s] for them."""
+        """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
         records = []
         for message in self._consumer.consume(limit, timeout):
             error = message.error()
@@ -91,7 +91,7 @@ class KafkaReader:
         return records
 
     def caught_up(self, topic: str) -> bool:
-        """Tell whether the end of each partition was reached, at least once."""
+        """Return whether the end of each partition was reached, at least once."""
         name = self._connection.topic(topic)
         return all((place.topic, place.partition) in self._ended for place in self._places if place.topic == name)
 
@@ -105,7 +105,7 @@ class KafkaReader:
         return lag
 
     def read_to_end(self, timeout: float) -> list[Record]:
-        """Give everything up to where the topics end now, for small (compacted) topics.
+        """Return everything up to where the topics end now, for small (compacted) topics.
 
         Raises
         ------

@@ -7,7 +7,7 @@ from facade.bus.port import Record
 
 
 def to_record(connection: Connection, message: Message) -> Record:
-    """Give a message in the form that the rest of the package knows."""
+    """Return a message in the form that the rest of the package knows."""
     try:
         headers = message.headers() or ()
     except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: no reason to lose the record, nor its batch

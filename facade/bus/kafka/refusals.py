@@ -20,7 +20,7 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
 
 
 def require_present(found: TopicMetadata | None, topic: str, right: str) -> TopicMetadata:
-    """Give what is known of a topic that must be there.
+    """Return what is known of a topic that must be there.
 
     Raises
     ------

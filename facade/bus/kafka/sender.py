@@ -37,7 +37,7 @@ _WORTH_A_TRY = {KafkaError._TRANSPORT, *_ELSEWHERE}
 
 
 class KafkaSender:
-    """See `facade.commands.gateway.Sender`; may be used from several threads.
+    """See `facade.flows.commands.gateway.Sender`; may be used from several threads.
 
     Its producer is its own: what is given up together with one command is at most another command and
     heartbeats, which find the same broker silent. The heartbeats keep its connections warm, without

@@ -79,7 +79,7 @@ def delete_topics(connection: Connection) -> int:
 
 
 def broker_settings(topic: Topic) -> dict[str, str]:
-    """Give the topic settings that the ICD implies, by Kafka's names."""
+    """Return the topic settings that the ICD implies, by Kafka's names."""
     settings = {
         "cleanup.policy": topic.cleanup,
         "max.message.bytes": str(topic.max_bytes),
@@ -93,7 +93,7 @@ def broker_settings(topic: Topic) -> dict[str, str]:
 
 
 def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
-    """Give what the ICD implies, and how many replicas must confirm: that is the deployment's to say."""
+    """Return what the ICD implies, and how many replicas must confirm: that is the deployment's to say."""
     return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
 
 

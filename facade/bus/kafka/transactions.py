@@ -56,15 +56,15 @@ class KafkaRun:
         self.high_watermark = high_watermark
 
     def values(self) -> list[bytes | None]:
-        """Give the values in order."""
+        """Return the values in order."""
         return list(map(_value, self._messages))
 
     def append_time(self, index: int) -> int:
-        """Give the timestamp of one record [Unix us]."""
+        """Return the timestamp of one record [Unix us]."""
         return int(self._messages[index].timestamp()[1]) * 1000
 
     def record(self, index: int) -> Record:
-        """Give one record whole."""
+        """Return one record whole."""
         return to_record(self._connection, self._messages[index])
 
 
@@ -87,7 +87,7 @@ class KafkaTransactionalLog:
         """Monotonic time before which no producer may be opened [s]."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
-        """Give the next records; see `facade.bus.port.TransactionalLog`."""
+        """Return the next records; see `facade.bus.port.TransactionalLog`."""
         if self._must_rewind:
             self._rewind()
         messages = self._consumer.consume(limit, timeout)

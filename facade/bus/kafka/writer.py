@@ -58,12 +58,12 @@ class KafkaWriter:
         self._producer.poll(0)
 
     def mark(self) -> int:
-        """Give a mark that stands behind everything queued so far."""
+        """Return a mark that stands behind everything queued so far."""
         self._mark += 1
         return self._mark
 
     def settled(self, mark: int) -> bool:
-        """Tell whether the fate of everything before a mark is known."""
+        """Return whether the fate of everything before a mark is known."""
         self._producer.poll(0)
         with self._lock:
             return all(before >= mark for before in self._under_way)
@@ -155,7 +155,7 @@ class KafkaReceipt:
 
     @property
     def confirmed(self) -> bool:
-        """Tell whether all in-sync replicas are known to have the records."""
+        """Return whether all in-sync replicas are known to have the records."""
         self._producer.poll(0)
         return len(self.outcomes) == self._records and not any(self.outcomes)
 

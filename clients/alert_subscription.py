@@ -1,0 +1,174 @@
+"""A client of SdpAlerts that misses nothing: what a leaf node, an archiver or an operator's screen needs.
+
+Two threads: one keeps the subscription and asks for the newest number now and then, the other puts
+what came in order, asks for what did not come, and calls back. ZMQ's thread only fills a queue.
+"""
+
+import logging
+import queue
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import tango
+
+from facade.flows.alerts.follower import Entry, Follower
+
+_log = logging.getLogger(__name__)
+
+_QUEUED = 10_000
+"""Events kept for a slow callback; what comes beyond is asked for later."""
+_POLL, _AWAY = 2.0, 0.5
+"""Time between two looks at the newest number, and between two tries while the device is away [s]."""
+_IDLE = 0.3
+"""No event for so long, and the newest number is higher than what was seen: the last event was lost [s]."""
+_NEWEST = 2**62
+"""Higher than any number: what follows it is nothing, and the answer says what the newest one is."""
+_GONE = re.compile(r"sequence: expected at least (\d+)")
+"""How the device says that it no longer has what is asked for, and from where on it has everything."""
+
+
+class AlertSubscription:
+    """Calls back once for each alert and each action, in order of their numbers, until it is closed.
+
+    Parameters
+    ----------
+    device_name
+        Of the device, such as ``tango://host:10000/mid-sdp/alerts/0``.
+    on_entry
+        Called in a thread of its own; it may be slow, but not slower than alerts come for long: the device
+        keeps the newest 100,000.
+    start
+        Number of the last one that is known already; 0: everything, None: only what comes from now on.
+    on_lost
+        Told in words about what nobody can deliver any more. By default it is logged.
+    """
+
+    def __init__(
+        self,
+        device_name: str,
+        on_entry: Callable[[Entry], None],
+        *,
+        start: int | None = None,
+        on_lost: Callable[[str], None] = _log.error,
+    ) -> None:
+        self._device, self._on_entry, self._on_lost = device_name, on_entry, on_lost
+        self.follower: Follower | None = None if start is None else Follower(start)
+        """What came so far; None: the newest number is not known yet."""
+        self.overflowed = self.renewed = 0
+        """Events for which the queue had no room, and how often the subscription was made."""
+        self.last_error = ""
+        """Why the device did not answer the last time that it did not."""
+        self._events: queue.Queue[str] = queue.Queue(_QUEUED)
+        self._newest: int | None = None
+        """As read last, until it has been compared."""
+        self._closed, self._renew = threading.Event(), threading.Event()
+        self._proxy: Any = None
+        self._threads = [threading.Thread(target=body, daemon=True) for body in (self._listen, self._work)]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Listen no longer; after it nothing is called any more, unless it is called by a callback."""
+        self._closed.set()
+        self._renew.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _listen(self) -> None:
+        with tango.EnsureOmniThread():
+            proxy, subscription = None, None
+            while not self._closed.is_set():
+                try:
+                    # One that has failed waits before it tries again, so it is a new one then.
+                    proxy = proxy or tango.DeviceProxy(self._device)
+                    if self._renew.is_set():
+                        self._renew.clear()
+                        subscription = self._unsubscribe(proxy, subscription)
+                    if subscription is None:
+                        subscription = proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, self._on_event)
+                        self.renewed += 1
+                    self._newest = proxy.read_attribute("alertSequence").value  # None while the device knows nothing
+                    self._renew.wait(_POLL)
+                except tango.DevFailed as failed:
+                    self.last_error = failed.args[0].desc
+                    proxy, subscription = None, self._unsubscribe(proxy, subscription)
+                    self._closed.wait(_AWAY)
+            self._unsubscribe(proxy, subscription)
+
+    @staticmethod
+    def _unsubscribe(proxy: Any, subscription: int | None) -> None:
+        if subscription is not None:
+            with suppress(tango.DevFailed):  # of a server that is gone
+                proxy.unsubscribe_event(subscription)
+
+    def _on_event(self, event: Any) -> None:
+        if event.err or event.attr_value.value is None:
+            return
+        try:
+            self._events.put_nowait(event.attr_value.value)
+        except queue.Full:
+            self.overflowed += 1
+
+    def _work(self) -> None:
+        with tango.EnsureOmniThread():
+            while not self._closed.is_set():
+                if self.follower is None:
+                    if text := self._ask(_NEWEST):
+                        self.follower = Follower(msgspec.json.decode(text)["newest"])
+                    continue
+                try:
+                    self._give(self.follower.take(self._events.get(timeout=_IDLE)))
+                except queue.Empty:
+                    self._compare(self.follower)
+                while not self._closed.is_set() and (asked := self.follower.missing()) is not None:
+                    try:
+                        self._fill(self.follower, asked)
+                    except Exception:  # a mistake of somebody's must not end the thread without a word
+                        _log.exception("what followed alert %d could not be had", asked)
+                        self._closed.wait(_AWAY)
+
+    def _compare(self, follower: Follower) -> None:
+        """See whether the last event was lost: no other one comes after it and shows the gap."""
+        newest, self._newest = self._newest, None
+        if newest is not None:
+            follower.announce(newest)
+            if newest > follower.seen:
+                self._renew.set()  # alerts come, and their events do not
+
+    def _fill(self, follower: Follower, asked: int) -> None:
+        anew = follower.made_anew
+        if text := self._ask(asked):
+            self._give(follower.add_page(asked, text))
+        if follower.made_anew != anew:
+            with self._events.mutex:
+                self._events.queue.clear()  # they are of the log that is no more
+            self._on_lost(f"the log of the alerts was made anew: {asked} had been seen, and it begins at 1 again")
+
+    def _ask(self, sequence: int) -> str:
+        """Call GetAlertsSince; give nothing, after a pause, if the device is away or still reading."""
+        try:
+            self._proxy = self._proxy or tango.DeviceProxy(self._device)
+            return str(self._proxy.command_inout("GetAlertsSince", sequence))
+        except tango.DevFailed as failed:
+            self._proxy, self.last_error = None, failed.args[0].desc
+            if (gone := _GONE.search(failed.args[0].desc)) and self.follower is not None:
+                last = int(gone[1])
+                self._on_lost(f"{sequence + 1} to {last} are not in the device's memory any more, only on the topic")
+                self._give(self.follower.skip(last))
+            else:
+                self._closed.wait(_AWAY)
+            return ""
+
+    def _give(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if self._closed.is_set():
+                return
+            try:
+                self._on_entry(entry)
+            except Exception:
+                _log.exception("callback failed for alert %d", entry.sequence)

@@ -1,0 +1,148 @@
+"""Whether the devices that the ICD demands are in the database, exported, and answer."""
+
+import json
+import re
+
+import tango
+
+from clients.conformance.case import Check, ClassOf, DeviceOf, WholeIcd, demand
+from clients.conformance.system import System
+from clients.conformance.verdicts import Mismatch, NotShown
+from facade.icd.model import DeviceClass
+
+_FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
+_FIRST = {"node": 0, "subarray": 1}
+"""Number of the first device of a family."""
+
+
+def family_of(device_class: DeviceClass) -> str:
+    """Return what the devices of a class are numbered by; empty for one of which there is one device."""
+    found = _FIELD.search(device_class.device)
+    return found[1] if found else ""
+
+
+def number_of(device_class: DeviceClass, device: str) -> int | None:
+    """Return the number in a device's name; None if the name does not fit."""
+    found = re.fullmatch(_pattern(device_class.device), device, re.IGNORECASE)
+    return int(found[1]) if found and found.groups() else None
+
+
+def _pattern(template: str) -> str:
+    """Return a regular expression of the names that a template gives."""
+    text = ""
+    at = 0
+    for field in _FIELD.finditer(template):
+        text += re.escape(template[at : field.start()]) + rf"(\d{{{field[2] or 1},}})"
+        at = field.end()
+    return text + re.escape(template[at:])
+
+
+def _demanded(system: System, of: ClassOf) -> str:
+    wanted, found = wanted_devices(system, of.entry), system.devices[of.entry.name]
+    missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+    if missing or extra:
+        got = f"missing {_few(missing)}; beyond them {_few(extra)}"
+        raise Mismatch(f"{len(wanted)} device(s) as {of.entry.device} in the database", got)
+    return f"{len(found)} in the database"
+
+
+def wanted_devices(system: System, device_class: DeviceClass) -> list[str]:
+    """Return the devices of a class that the deployment must have."""
+    family = family_of(device_class)
+    if not family:
+        return [device_class.device.lower()]
+    first = _FIRST.get(family, 0)
+    numbers = range(first, first + _size(system, family))
+    return [device_class.device.format(**{family: number}).lower() for number in numbers]
+
+
+def _size(system: System, family: str) -> int:
+    """Return how many there must be: as was said, else as far as any class of the family goes."""
+    said = {"node": system.options.nodes, "subarray": system.options.subarrays}.get(family)
+    if said is not None:
+        return said
+    first = _FIRST.get(family, 0)
+    numbers = [
+        number - first + 1
+        for one in system.icd.classes.values()
+        if family_of(one) == family
+        for device in system.devices[one.name]
+        if (number := number_of(one, device)) is not None
+    ]
+    return max([1, *numbers, *_claimed(system, family)])
+
+
+def _claimed(system: System, family: str) -> list[int]:
+    """Return the number of ingest nodes that SDP itself says it has."""
+    if family != "node":
+        return []
+    try:
+        return [int(system.proxy(device).nodesExpected) for device in system.devices.get("SdpMaster", ())]
+    except (tango.DevFailed, AttributeError, TypeError):  # the checks of nodesExpected say so
+        return []
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") if names else "none"
+
+
+def _instance(system: System, of: ClassOf) -> str:
+    servers = set()
+    for device in system.devices[of.entry.name]:
+        server = str(system.database.get_device_info(device).ds_full_name)
+        if not re.fullmatch(_pattern(of.entry.instance), server.partition("/")[2], re.IGNORECASE):
+            raise Mismatch(f"{device} in a server instance {of.entry.instance}", server)
+        servers.add(server)
+    if not servers:
+        raise NotShown("no devices in the database")
+    return ", ".join(sorted(servers))
+
+
+def _exported(system: System, of: DeviceOf) -> str:
+    if not system.database.get_device_info(of.device).exported:
+        raise Mismatch("an exported device", "one that no server has exported")
+    return "exported"
+
+
+def _answers(system: System, of: DeviceOf) -> str:
+    begin = system.clock.monotonic()
+    state = system.proxy(of.device).state()
+    return f"{state} after {(system.clock.monotonic() - begin) * 1e3:.1f} ms"
+
+
+def _names(system: System, of: DeviceOf) -> str:
+    attributes = {entry.name for entry in of.device_class.attributes}
+    commands = {entry.name for entry in of.device_class.commands} | {entry.name for entry in of.device_class.queries}
+    for what, wanted, found in (
+        ("attributes", attributes, system.configs(of.device)),
+        ("commands", commands, system.commands(of.device)),
+    ):
+        if missing := sorted(wanted - set(found)):
+            raise Mismatch(f"the {len(wanted)} {what} of {of.device_class.name}", f"none called {_few(missing)}")
+    return f"{len(attributes)} attributes, {len(commands)} commands"
+
+
+def _version(system: System, _: WholeIcd) -> str:
+    (device,) = system.devices.get("SdpMaster", [])[:1] or [""]
+    if not device:
+        raise NotShown("there is no SdpMaster to ask")
+    text = system.proxy(device).sdpVersion
+    if text is None:
+        raise NotShown("sdpVersion is ATTR_INVALID")
+    return demand(system.icd.version, json.loads(text).get("icd"))
+
+
+ICD_CHECKS: tuple[Check[WholeIcd], ...] = (Check(aspect="version", claims=("Icd.version",), judge=_version),)
+CLASS_CHECKS: tuple[Check[ClassOf], ...] = (
+    Check(
+        aspect="devices",
+        claims=("Icd.classes", "DeviceClass.name", "DeviceClass.device"),
+        judge=_demanded,
+    ),
+    Check(aspect="instance", claims=("DeviceClass.instance",), judge=_instance),
+)
+DEVICE_CHECKS: tuple[Check[DeviceOf], ...] = (
+    Check(aspect="exported", judge=_exported),
+    Check(aspect="answers", judge=_answers),
+    Check(aspect="names", judge=_names),
+)

@@ -1,0 +1,160 @@
+"""Whether topics are set up as the ICD says, and whether what flows on them is as their messages' schemas say."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from clients.conformance.case import Check, TopicOf, demand
+from clients.conformance.system import Place, System, read_json
+from clients.conformance.verdicts import Mismatch, NotShown
+from facade.bus.dead_letters import PREFIX
+from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.topics import broker_settings
+from facade.bus.port import Record
+from facade.errors import ConfigError
+from facade.flows.alerts.messages import PACKETS
+from facade.flows.alerts.packets import PacketCodec, Refused
+from facade.icd.model import Icd, Topic
+
+IN_HEADERS: Mapping[str, tuple[str, str]] = {
+    "calibration": ("segment", "table-segment"),
+    "quality": ("metric", "metric"),
+}
+"""Topics whose values are raw bytes, and which header says what they are by which message."""
+_REASON = f"{PREFIX}reason"
+
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    "cleanup.policy": ("Topic.cleanup",),
+    "retention.ms": ("Topic.retention",),
+    "max.message.bytes": ("Topic.max_bytes",),
+    "message.timestamp.type": ("Topic.timestamp",),
+}
+"""Kafka's settings that follow from fields of the ICD; all others stand in its table `config`."""
+
+
+def topic_checks(topic: Topic) -> tuple[Check[TopicOf], ...]:
+    """Return the checks of a topic: one for each setting that the ICD implies."""
+    settings = tuple(
+        Check(aspect=name, claims=_SETTINGS.get(name, ("Topic.config",)), judge=_setting(name))
+        for name in broker_settings(topic)
+    )
+    return (
+        Check(aspect="exists", claims=("Icd.topics",), judge=_exists),
+        Check(aspect="partitions", claims=("Topic.partitions", "Topic.partitions_may_grow"), judge=_partitions),
+        *settings,
+        Check(aspect="records", claims=("Topic.message", "Topic.also", "Icd.messages"), judge=_records),
+        Check(aspect="keys", claims=("Topic.key",), judge=_keys, applies=lambda of: of.name != DEAD_LETTERS),
+    )
+
+
+def _found(system: System, of: TopicOf) -> FoundTopic:
+    found = system.topics.get(of.name)
+    if found is None:
+        raise Mismatch(f"a topic {system.connection.topic(of.name)}", "none of this name")
+    return found
+
+
+def _exists(system: System, of: TopicOf) -> str:
+    _found(system, of)
+    return system.connection.topic(of.name)
+
+
+def _partitions(system: System, of: TopicOf) -> str:
+    found = _found(system, of).partitions
+    return str(found) if of.entry.allows(found) else demand(of.entry.partitions, found)
+
+
+def _setting(name: str) -> Any:
+    def judge(system: System, of: TopicOf) -> str:
+        return demand(broker_settings(of.entry)[name], _found(system, of).settings.get(name))
+
+    return judge
+
+
+def _records(system: System, of: TopicOf) -> str:
+    records = _sample(system, of)
+    icd = system.icd
+    bad = refused_packets(icd, records) if of.name == PACKETS else invalid(icd, of.name, of.entry, records)
+    return judge_records(records, bad, system.set_aside(of.name, {(one.partition, one.offset) for one, _ in bad}))
+
+
+def _sample(system: System, of: TopicOf) -> list[Record]:
+    _found(system, of)
+    records = system.sample(of.name)
+    if not records:
+        raise NotShown("nothing flowed")
+    return records
+
+
+def invalid(icd: Icd, name: str, topic: Topic, records: list[Record]) -> list[tuple[Record, str]]:
+    """Return the records that are not as their schemas say, and what is wrong with each."""
+    validators = {one: Draft202012Validator(icd.messages[one]) for one in _messages(name, topic)}
+    return [(record, wrong) for record in records if (wrong := _wrong(name, record, validators))]
+
+
+def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
+    """Return the alert packets that are none by the Avro schema, or make no alert, and what is wrong with each."""
+    try:
+        codec = PacketCodec(icd)
+    except ConfigError as error:
+        raise NotShown(str(error)) from error
+    tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
+    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Refused)]
+
+
+def judge_records(records: list[Record], bad: list[tuple[Record, str]], set_aside: frozenset[Place]) -> str:
+    """Judge what flows: whatever is not as its schema says must have been set aside as a dead letter.
+
+    Anybody may write nonsense to a topic; a system is right that says so, and goes on.
+    """
+    missing = [(record, wrong) for record, wrong in bad if (record.partition, record.offset) not in set_aside]
+    if missing:
+        record, wrong = missing[0]
+        place = f"the first one, partition {record.partition} offset {record.offset}: {wrong}"
+        expected = f"{len(records)} records by the schema, or their dead letters"
+        raise Mismatch(expected, f"{len(missing)} with neither; {place}")
+    return f"{len(records)} records" + (f", {len(bad)} of them set aside as dead letters" if bad else "")
+
+
+def _messages(name: str, topic: Topic) -> Iterator[str]:
+    if name in IN_HEADERS:
+        yield IN_HEADERS[name][1]
+    if topic.message is not None:
+        yield from (topic.message, *topic.also)
+
+
+def _wrong(name: str, record: Record, validators: Mapping[str, Draft202012Validator]) -> str:
+    """Say what is wrong with a record; nothing: it is as it should be."""
+    headers = dict(record.headers)
+    if name == DEAD_LETTERS:
+        return "" if headers.get(_REASON) else f"expected a header {_REASON}, got {', '.join(headers) or 'none'}"
+    if record.value is None:
+        return ""  # it says that something is over, or nothing at all
+    if name in IN_HEADERS:
+        header, message = IN_HEADERS[name]
+        return _invalid(headers.get(header, b""), {message: validators[message]})
+    return _invalid(record.value, validators)
+
+
+def _invalid(text: bytes, validators: Mapping[str, Draft202012Validator]) -> str:
+    try:
+        document = read_json(text)
+    except ValueError as error:
+        return f"expected JSON, got {text!r:.60} ({error})"
+    name = document.get("schema", "") if isinstance(document, dict) else ""
+    validator = validators.get(str(name).partition("/")[0])
+    if validator is None:
+        validator = next(iter(validators.values()))
+    wrong = min(validator.iter_errors(document), key=lambda one: str(one.json_path), default=None)
+    return f"{wrong.json_path}: {wrong.message:.150}" if wrong else ""
+
+
+def _keys(system: System, of: TopicOf) -> str:
+    records = _sample(system, of)
+    for record in records:
+        if not record.key:
+            got = f"none at partition {record.partition} offset {record.offset}"
+            raise Mismatch(f"a key: {of.entry.key}", got)
+    return f"such as {(records[0].key or b'').decode(errors='replace')}"

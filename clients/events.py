@@ -1,0 +1,228 @@
+"""Listens to Tango change events of many attributes and keeps what came.
+
+Tango calls back from its own threads, one event at a time: the callback copies what it needs
+under a lock and returns. Whoever wants to show or judge something takes a copy.
+"""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tango
+
+from facade.clock import Clock
+from facade.errors import ConfigError, InfraError
+from facade.reading import Quality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One value as a client got it."""
+
+    value: Any
+    """A string for State, a tuple for a spectrum, a tuple of rows for an image, otherwise as Tango gives it.
+
+    With INVALID the last value before it; None if there was none.
+    """
+    quality: Quality
+    time: float
+    """Of the data [Unix s]."""
+    received: float
+    """By this client's clock [Unix s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What came of one attribute so far."""
+
+    newest: Event | None = None
+    """Be it an event or the value read when the subscription was made."""
+    events: tuple[Event, ...] = ()
+    """The last ones that the server pushed, oldest first."""
+    count: int = 0
+    """Events that the server pushed."""
+    errors: int = 0
+    last_error: str = ""
+
+
+Records = Mapping[str, Mapping[str, Record]]
+"""By device and attribute."""
+
+
+@dataclass(slots=True)
+class _Series:
+    events: deque[Event]
+    newest: Event | None = None
+    count: int = 0
+    errors: int = 0
+    last_error: str = ""
+
+    def record(self) -> Record:
+        return Record(
+            newest=self.newest,
+            events=tuple(self.events),
+            count=self.count,
+            errors=self.errors,
+            last_error=self.last_error,
+        )
+
+
+@dataclass(slots=True)
+class _Subscription:
+    proxy: Any
+    ids: dict[str, int] = field(default_factory=dict)
+    """Tango's number of the subscription by attribute."""
+
+
+class EventRecorder:
+    """Subscribes to attributes and keeps, for each, the newest value and the last events.
+
+    Parameters
+    ----------
+    tango_host
+        The Tango database, host:port.
+    keep
+        Events kept per attribute.
+    """
+
+    def __init__(self, tango_host: str, clock: Clock, *, keep: int = 16) -> None:
+        self._tango_host = tango_host
+        self._clock = clock
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._series: dict[str, dict[str, _Series]] = {}
+        self._subscriptions: dict[str, _Subscription] = {}
+
+    def subscribe(self, device: str, attributes: Iterable[str]) -> None:
+        """Listen to attributes; a server that is down is tried again by Tango each ten seconds."""
+        if device not in self._subscriptions:
+            # Making a proxy asks only the database, so it works for a server that is down.
+            proxy = tango.DeviceProxy(f"tango://{self._tango_host}/{device}")
+            self._subscriptions[device] = _Subscription(proxy)
+        subscription = self._subscriptions[device]
+        for attribute in attributes:
+            with self._lock:
+                series = self._series.setdefault(device, {}).setdefault(attribute, _Series(deque(maxlen=self._keep)))
+            subscription.ids[attribute] = subscription.proxy.subscribe_event(
+                attribute, tango.EventType.CHANGE_EVENT, self._callback(series), tango.EventSubMode.Stateless
+            )
+
+    def renew(self, devices: Iterable[str]) -> None:
+        """Subscribe again now, after a server was restarted; Tango itself finds out only after up to ten seconds."""
+        for device in devices:
+            subscription = self._subscriptions[device]
+            # One by one: Tango complains about each event that comes between the end and the new start.
+            for attribute in list(subscription.ids):
+                self._unsubscribe(subscription, attribute)
+                self.subscribe(device, [attribute])
+
+    def records(self) -> Records:
+        """Return a copy of what came so far."""
+        with self._lock:
+            return {
+                device: {attribute: series.record() for attribute, series in attributes.items()}
+                for device, attributes in self._series.items()
+            }
+
+    def close(self) -> None:
+        """Listen no longer; what came stays."""
+        for subscription in self._subscriptions.values():
+            for attribute in list(subscription.ids):
+                self._unsubscribe(subscription, attribute)
+        self._subscriptions.clear()
+
+    @staticmethod
+    def _unsubscribe(subscription: _Subscription, attribute: str) -> None:
+        with suppress(tango.DevFailed):  # of a server that is gone
+            subscription.proxy.unsubscribe_event(subscription.ids.pop(attribute))
+
+    def _callback(self, series: _Series) -> Callable[[Any], None]:
+        def on_event(event: Any) -> None:
+            received = self._clock.now()
+            if event.err:
+                text = event.errors[0].desc if event.errors else "unknown error"
+                with self._lock:
+                    series.errors += 1
+                    series.last_error = text
+                return
+            made = _event(event.attr_value, received)
+            with self._lock:
+                if made.value is None and series.newest is not None:  # Tango sends no value with ATTR_INVALID
+                    made = replace(made, value=series.newest.value)
+                series.newest = made
+                # The value read at (re)subscription comes the same way, and is no event.
+                if event.event_reason == tango.EventReason.Update:
+                    series.count += 1
+                    series.events.append(made)
+
+        return on_event
+
+
+def find_devices(tango_host: str, server: str) -> dict[str, list[str]]:
+    """Return the devices of all instances of a server that the Tango database knows, by class.
+
+    Raises
+    ------
+    InfraError
+        The database does not answer.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        database = open_database(tango_host)
+        for instance in database.get_server_list(f"{server}/*"):
+            pairs = list(database.get_device_class_list(instance))
+            for device, name in zip(pairs[::2], pairs[1::2], strict=True):
+                if name != "DServer":
+                    found.setdefault(name, []).append(device.lower())
+    except tango.DevFailed as failed:
+        raise InfraError(f"the Tango database at {tango_host!r} does not answer: {failed.args[0].desc}") from failed
+    return {name: sorted(devices) for name, devices in found.items()}
+
+
+def open_database(tango_host: str) -> Any:
+    """Connect to a Tango database.
+
+    Raises
+    ------
+    ConfigError
+        The address has another form than host:port.
+    tango.DevFailed
+        Nobody answers there.
+    """
+    host, _, port = tango_host.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"TANGO_HOST={tango_host!r}: expected host:port of the Tango database")
+    return tango.Database(host, int(port))
+
+
+def _event(attribute: Any, received: float) -> Event:
+    value = attribute.value
+    if isinstance(value, tango.DevState):
+        value = str(value)
+    elif attribute.data_format == tango.AttrDataFormat.SPECTRUM:
+        value = () if value is None else immutable(value)
+    elif attribute.data_format == tango.AttrDataFormat.IMAGE:
+        value = () if value is None else tuple(map(immutable, value))
+    quality = _QUALITIES.get(attribute.quality, Quality.VALID)
+    return Event(value=value, quality=quality, time=attribute.time.totime(), received=received)
+
+
+def immutable(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return an array of Tango's as a tuple that is equal to another one of the same values, NaN or not."""
+    return tuple(math.nan if value != value else value for value in values)
+
+
+_QUALITIES = {
+    tango.AttrQuality.ATTR_WARNING: Quality.WARNING,
+    tango.AttrQuality.ATTR_ALARM: Quality.ALARM,
+    tango.AttrQuality.ATTR_INVALID: Quality.INVALID,
+}
+
+
+def rate(events: Sequence[Event], now: float, over: float = 5.0) -> float:
+    """Return the events received per second within the last `over` [s]."""
+    return sum(now - event.received <= over for event in events) / over

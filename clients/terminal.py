@@ -1,0 +1,319 @@
+"""Draws what Tango events say about a deployment: pure functions of a `Scene`, in need of no server."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from clients.events import rate
+from clients.scene import ALERTS, BUS, CALIBRATION, DASH, MASTER, NODE, SUBARRAY, Scene, cell, enum_cell, state_cell
+
+MOST_ROWS: Final = 40
+_FIXED_LINES: Final = 16
+"""Lines of the view that are no device's row."""
+_SUBARRAY_LINES: Final = 3
+"""Lines above and below the subarrays' rows."""
+_ALERTS: Final = 3
+"""Alarms that are shown, the most severe ones."""
+
+_OBS_STATES = {"SCANNING": "bold green", "READY": "green", "IDLE": "cyan", "EMPTY": "dim"} | dict.fromkeys(
+    ("FAULT", "ABORTED"), "bold red"
+)
+_STATUSES = {"COMPLETED": "green", "FAILED": "bold red", "TIMED_OUT": "bold red", "UNDELIVERED": "bold red"}
+_HEALTH = {"OK": "bold green", "DEGRADED": "bold yellow", "FAILED": "bold red", "UNKNOWN": "bold magenta"}
+_ALARM_STATES = dict.fromkeys(("UNACK", "LTUNK"), "bold red") | {"RTNUN": "yellow", "ACKED": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One attribute of a device as it is shown."""
+
+    title: str
+    attribute: str
+    form: Callable[[Any], str]
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.0f}"
+
+
+NODE_FIELDS = (
+    Field("heaps/s", "heapRate", _number),
+    Field("loss", "packetLossFraction", lambda value: f"{value:.3%}"),
+    Field("flagged", "flaggedFractionMean", lambda value: f"{value:.2%}"),
+    Field("p50 ms", "latencyP50", lambda value: f"{value * 1e3:.1f}"),
+    Field("p99 ms", "latencyP99", lambda value: f"{value * 1e3:.1f}"),
+    Field("missing", "heapsMissing", _number),
+    Field("twice", "heapsDuplicated", _number),
+    Field("heaps", "heapsTotal", _number),
+)
+BUS_FIELDS = (
+    Field("records/s", "ingestHeapsRate", _number),
+    Field("used", "ingestHeapsUsed", _number),
+    Field("lag", "ingestHeapsLag", _number),
+    Field("late", "ingestHeapsLate", _number),
+    Field("workers", "workersAlive", _number),
+    Field("dead letters", "ingestHeapsDeadLettered", _number),
+    Field("connected", "connected", lambda value: "yes" if value else "NO"),
+    Field("balance", "ingestHeapsBalance", _number),
+)
+SHOWN = {
+    NODE: ("State", *(field.attribute for field in NODE_FIELDS)),
+    MASTER: ("State", "healthState", "healthInfo", "nodesReporting", "nodesExpected", "heapRate"),
+    SUBARRAY: ("State", "obsState", "healthState", "scanID", "lastCommand", "longRunningCommandProgress"),
+    ALERTS: (
+        *("State", "alertSequence", "activeCount", "unacknowledgedCount", "shelvedCount", "alertRate", "flood"),
+        *("activeAlerts", "unacknowledgedAlerts"),
+    ),
+    CALIBRATION: (
+        *("State", "solutionId", "kind", "antennas", "channels", "flaggedFraction", "snr", "age", "transferTime"),
+        *("assembling", "lastFailure"),
+    ),
+    BUS: ("State", *(field.attribute for field in BUS_FIELDS), "deadLetterReasons", "lastError"),
+}
+"""The attributes that the view needs, by device class."""
+
+
+def rows_in(height: int, subarrays: int = 0, *, alerts: bool = False, calibrated: int = 0) -> int:
+    """Return how many nodes have a row on a terminal of so many lines, beside so many subarrays, and the rest."""
+    others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0) + (_ALERTS + 2 if alerts else 0)
+    others += calibrated + 2 if calibrated else 0
+    return max(4, min(height - others, MOST_ROWS))
+
+
+def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
+    """Draw the whole view."""
+    views = Table.grid(expand=True)
+    views.add_column(ratio=3)
+    views.add_column(ratio=2)
+    views.add_row(_bus(scene), _health(scene))
+    subarrays = (_subarrays(scene), Text()) if scene.devices.get(SUBARRAY) else ()
+    alerts = (_alerts(scene),) if scene.devices.get(ALERTS) else ()
+    calibration = (_calibration(scene),) if scene.devices.get(CALIBRATION) else ()
+    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, views, *alerts, *calibration)
+
+
+def summary(scene: Scene) -> str:
+    """Return the view in one plain line."""
+    at = datetime.fromtimestamp(scene.now, UTC).strftime("%H:%M:%S")
+
+    def figure(device_class: str, attribute: str) -> str:
+        return cell(scene.first(device_class, attribute), _number).plain
+
+    return (
+        f"{at} UTC  SDP {cell(scene.first(MASTER, 'State'), str)} {scene.health()}"
+        f"  nodes {figure(MASTER, 'nodesReporting')}/{figure(MASTER, 'nodesExpected')}"
+        f"  {figure(MASTER, 'heapRate')} heaps/s  used {figure(BUS, 'ingestHeapsUsed')}"
+        f"  lag {figure(BUS, 'ingestHeapsLag')}  late {figure(BUS, 'ingestHeapsLate')}"
+        f"  dead letters {figure(BUS, 'ingestHeapsDeadLettered')}"
+        f"  balance {figure(BUS, 'ingestHeapsBalance')}  workers {figure(BUS, 'workersAlive')}"
+        f"  alarms {figure(ALERTS, 'activeCount')}"
+        + "".join(
+            f"  {device.rsplit('/', 1)[-1]} {enum_cell(scene.record(device, 'obsState'), scene.obs_states, {})}"
+            for device in scene.devices.get(SUBARRAY, ())
+        )
+    )
+
+
+def _header(scene: Scene) -> RenderableType:
+    shown_state = state_cell(scene.first(MASTER, "State"))
+    reporting, expected = scene.first(MASTER, "nodesReporting"), scene.first(MASTER, "nodesExpected")
+    health = scene.health()
+    line = Table.grid(expand=True)
+    line.add_column()
+    line.add_column(justify="right")
+    line.add_row(
+        Text.assemble(
+            ("SDP ", "bold"),
+            shown_state,
+            "  health ",
+            (health, _HEALTH.get(health, "dim")),
+            "  nodes ",
+            cell(reporting, _number, "bold"),
+            " of ",
+            cell(expected, _number, "bold"),
+            "  ",
+            cell(scene.first(MASTER, "heapRate"), _number, "bold"),
+            " heaps/s",
+        ),
+        Text(f"{scene.tango_host}  {datetime.fromtimestamp(scene.now, UTC).strftime('%Y-%m-%d %H:%M:%S')} UTC", "dim"),
+    )
+    return line
+
+
+def _nodes(scene: Scene, rows: int) -> RenderableType:
+    nodes = scene.devices.get(NODE, ())
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold")
+    table.add_column("node", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for title in (*(field.title for field in NODE_FIELDS), "age s", "ev/s"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for device in nodes[:rows]:
+        table.add_row(*_row(scene, device))
+    if len(nodes) > rows:
+        table.caption = f"and {len(nodes) - rows} more"
+    return table
+
+
+def _row(scene: Scene, device: str) -> list[Text]:
+    records = scene.records.get(device, {})
+    times = [record.newest.time for record in records.values() if record.newest is not None]
+    # The newest of all attributes: one that has not changed sends no event, however alive it is.
+    age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style="" if times else "dim")
+    pushed = sum(rate(record.events, scene.now) for record in records.values())
+    return [
+        Text(device.rsplit("/", 1)[-1]),
+        state_cell(scene.record(device, "State")),
+        *(cell(scene.record(device, field.attribute), field.form) for field in NODE_FIELDS),
+        age,
+        Text(f"{pushed:.1f}"),
+    ]
+
+
+def _subarrays(scene: Scene) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold")
+    for title in ("subarray", "state", "obsState", "health"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("scan", justify="right", no_wrap=True)
+    for title in ("last command", "status"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("progress", justify="right", no_wrap=True)
+    for device in scene.devices[SUBARRAY]:
+        table.add_row(*_subarray(scene, device))
+    return table
+
+
+def _subarray(scene: Scene, device: str) -> list[Text]:
+    last = scene.record(device, "lastCommand")
+    id, name, status = (str(last.newest.value).split() if last.newest and last.newest.value else [DASH] * 3)[:3]
+    progress = scene.record(device, "longRunningCommandProgress").newest
+    pairs = tuple(progress.value or ()) if progress else ()
+    percent = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(id)
+    return [
+        Text(device.rsplit("/", 1)[-1]),
+        state_cell(scene.record(device, "State")),
+        enum_cell(scene.record(device, "obsState"), scene.obs_states, _OBS_STATES),
+        enum_cell(scene.record(device, "healthState"), scene.health_labels, _HEALTH),
+        cell(scene.record(device, "scanID"), lambda value: str(value or DASH)),
+        cell(last, lambda _: name),
+        cell(last, lambda _: status, _STATUSES.get(status, "yellow" if status != DASH else "dim")),
+        Text(f"{percent} %" if percent else DASH, style="" if percent else "dim"),
+    ]
+
+
+def _bus(scene: Scene) -> RenderableType:
+    grid = Table.grid(padding=(0, 2), expand=True)
+    for _ in range(2):
+        grid.add_column(no_wrap=True)
+        grid.add_column(justify="right", no_wrap=True)
+    cells = [
+        (Text(field.title, style="dim"), cell(scene.first(BUS, field.attribute), field.form)) for field in BUS_FIELDS
+    ]
+    for left, right in zip(cells[::2], cells[1::2], strict=True):
+        grid.add_row(*left, *right)
+    reasons = scene.first(BUS, "deadLetterReasons").newest
+    texts = reasons.value or () if reasons else ()
+    counts = [text.removeprefix("ingest.heaps ") for text in texts if text.startswith("ingest.heaps ")]
+    error = cell(scene.first(BUS, "lastError"), lambda value: value or "none")
+    body = Group(
+        grid,
+        Text("set aside: " + (", ".join(counts) or "nothing"), no_wrap=True, overflow="ellipsis"),
+        Text.assemble("last error: ", error),
+    )
+    return Panel(
+        body, title=Text.assemble("SdpBus ", state_cell(scene.first(BUS, "State"))), border_style="dim", height=9
+    )
+
+
+def _alerts(scene: Scene) -> RenderableType:
+    """Show the alarms that need an operator: those that are active, and those that nobody has acknowledged."""
+
+    def count(attribute: str) -> Text:
+        return cell(scene.first(ALERTS, attribute), _number, "bold")
+
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for attribute in ("activeAlerts", "unacknowledgedAlerts"):
+        newest = scene.first(ALERTS, attribute).newest
+        for text in (newest.value or ()) if newest else ():
+            alarm = json.loads(text)
+            found[alarm["condition"], alarm["source"]] = alarm
+    lines = [_alarm(alarm) for alarm in list(found.values())[:_ALERTS]]
+    more = f", {len(found) - _ALERTS} more not shown" if len(found) > _ALERTS else ""
+    title = Text.assemble(
+        "SdpAlerts ",
+        state_cell(scene.first(ALERTS, "State")),
+        *("  ", count("activeCount"), " active, ", count("unacknowledgedCount"), " not acknowledged, "),
+        *(count("shelvedCount"), " shelved, ", count("alertSequence"), f" so far{more}"),
+    )
+    body = Group(*(lines or [Text("nothing to see to", style="dim")]))
+    return Panel(body, title=title, border_style="red" if found else "dim", height=_ALERTS + 2)
+
+
+def _alarm(alarm: Mapping[str, Any]) -> Text:
+    style = _ALARM_STATES.get(alarm["state"], "")
+    name = f"{alarm['condition']} of {alarm['source']}"
+    return Text.assemble(
+        (f"{alarm['state']:5} ", style), (f"{alarm['severity']:8} ", style), (name, "bold"), f"  {alarm['text']}"
+    )
+
+
+def _calibration(scene: Scene) -> RenderableType:
+    """Show the solution of each subarray, and what is under way."""
+    devices = scene.devices[CALIBRATION]
+    body = Group(*(_solution(scene, device) for device in devices))
+    return Panel(body, title="SdpCalibration", border_style="dim", height=len(devices) + 2)
+
+
+def _solution(scene: Scene, device: str) -> Text:
+    def shown(attribute: str, form: Callable[[Any], str], style: str = "") -> Text:
+        return cell(scene.record(device, attribute), form, style)
+
+    head = (device.rsplit("/", 1)[-1], "  ", state_cell(scene.record(device, "State")), "  ")
+    newest = scene.record(device, "assembling").newest
+    under_way = "".join(_progress(json.loads(text)) for text in newest.value or ()) if newest else ""
+    solution = scene.record(device, "solutionId").newest
+    if solution is None or not solution.value:
+        return Text.assemble(*head, ("no solution yet", "dim"), under_way)
+    return Text.assemble(
+        *head,
+        shown("solutionId", str, "bold"),
+        *("  ", shown("antennas", lambda names: str(len(names))), " antennas x "),
+        *(shown("channels", _number), " channels, "),
+        *(shown("flaggedFraction", lambda value: f"{value:.1%}"), " flagged, snr "),
+        *(shown("snr", lambda value: f"{value:.0f}"), ", "),
+        *(shown("age", lambda value: f"{value:.0f} s"), " old"),
+        under_way,
+    )
+
+
+def _progress(table: Mapping[str, Any]) -> str:
+    return f"  {table['product'].rsplit('/', 1)[-1]} {table['received'] / max(table['size'], 1):.0%}"
+
+
+def _health(scene: Scene) -> RenderableType:
+    newest = scene.first(MASTER, "healthInfo").newest
+    if newest is None or newest.value is None:
+        body = Text("nothing is heard of SdpMaster", style="dim")
+    else:
+        body = Text("\n".join(newest.value) or "no complaints")
+    return Panel(body, title="health reasons", border_style=_HEALTH.get(scene.health(), "dim"), height=9)
+
+
+def draw(scene: Scene, file: Path, width: int = 100) -> None:
+    """Write the view as SVG, as it looks on a terminal."""
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(render(scene))
+    picture = console.export_svg(title="sdp-facade watch", unique_id="watch")
+    # Without the fonts that it would fetch from elsewhere: the reader's own monospaced one does.
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))

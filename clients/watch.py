@@ -1,0 +1,88 @@
+"""A live view of a deployment, fed by Tango change events and nothing else.
+
+What it shows is what any Tango client gets: no read, no look at the bus. `clients.terminal` draws it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from clients.events import EventRecorder
+from clients.scene import ALERTS, CALIBRATION, SUBARRAY, Scene
+from clients.terminal import MOST_ROWS, SHOWN, render, rows_in, summary
+from facade.clock import Clock
+from facade.icd.model import Icd
+
+PLAIN_INTERVAL: Final = 5.0
+"""Time between the lines that stand for the live view where there is no terminal [s]."""
+_REFRESH: Final = 4.0
+"""Pictures per second."""
+
+
+class Watch:
+    """Looks at some devices through a recorder."""
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        devices: Mapping[str, Sequence[str]],
+        *,
+        tango_host: str,
+        icd: Icd,
+        clock: Clock,
+    ) -> None:
+        self._recorder, self._devices, self._clock = recorder, devices, clock
+        self._tango_host, self._enums = tango_host, icd.enums
+
+    def scene(self) -> Scene:
+        """Take the picture of now."""
+        return Scene(
+            tango_host=self._tango_host,
+            devices=self._devices,
+            records=self._recorder.records(),
+            now=self._clock.now(),
+            health_labels=self._enums["HealthState"],
+            obs_states=self._enums["ObsState"],
+        )
+
+    def live(self, console: Console, *, screen: bool) -> Live:
+        """Return the live view; use it in a `with` statement."""
+        subarrays, alerts = len(self._devices.get(SUBARRAY, ())), ALERTS in self._devices
+        calibrated = len(self._devices.get(CALIBRATION, ()))
+        return Live(
+            get_renderable=lambda: render(
+                self.scene(), rows=rows_in(console.height, subarrays, alerts=alerts, calibrated=calibrated)
+            ),
+            console=console,
+            refresh_per_second=_REFRESH,
+            screen=screen,
+            vertical_overflow="crop",
+        )
+
+
+def subscribe_shown(recorder: EventRecorder, devices: Mapping[str, Iterable[str]]) -> None:
+    """Subscribe to what the view shows: nodes beyond the last row would only load their servers."""
+    for device_class, attributes in SHOWN.items():
+        for device in list(devices.get(device_class, ()))[:MOST_ROWS]:
+            recorder.subscribe(device, attributes)
+
+
+def look(watch: Watch, console: Console, *, seconds: float | None, stopped: Callable[[], bool], clock: Clock) -> None:
+    """Show the view until it is to stop: live on a terminal, else as a plain line now and then."""
+    begin = printed = clock.monotonic()
+    with watch.live(console, screen=True) if console.is_terminal else nullcontext():
+        while not stopped() and (seconds is None or clock.monotonic() - begin < seconds):
+            if not console.is_terminal and clock.monotonic() - printed >= PLAIN_INTERVAL:
+                printed = clock.monotonic()
+                print_plain(console, watch.scene())
+            clock.sleep(0.1)
+    print_plain(console, watch.scene())
+
+
+def print_plain(console: Console, scene: Scene) -> None:
+    """Print one line at once, whatever the output is piped into."""
+    console.print(summary(scene), highlight=False, soft_wrap=True)
+    console.file.flush()

@@ -1,0 +1,277 @@
+"""What SDP teams write controllers with: handlers by command name, and the call that each one gets.
+
+The rules that every controller must obey are in `facade.controller.execution`, and a handler need not
+know them: it does what the command asks, reports the new state, and returns.
+
+    controller = Controller("my-subarrays", "SdpSubarray")
+
+    @controller.command("Configure")
+    def configure(call: Call) -> None:
+        call.report(obsState="CONFIGURING")
+        ...
+        call.report(obsState="READY", scanType=call.argument["scan_type"])
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from facade.bus.port import Headers, Receipt, Record
+from facade.errors import ConfigError
+from facade.flows.commands.messages import CommandMessage
+from facade.icd.model import Command, Icd
+from facade.runtime.device_state import DeviceStates, StateMessage
+
+
+class Rejected(Exception):
+    """Raised by a handler that refuses, before it has changed anything; the text says why."""
+
+
+class Cancelled(BaseException):
+    """Raised in a handler whose command was aborted, or whose process is about to end.
+
+    Not an `Exception`, so that a handler's own ``except Exception`` does not swallow it.
+    """
+
+
+class Desk(Protocol):
+    """What a call needs of the controller that it runs in."""
+
+    states: DeviceStates
+
+    def report(self, device: "Device", values: Mapping[str, str]) -> None:
+        """Have values written to the ``state`` topic."""
+
+    def confirm(self, device: "Device") -> bool:
+        """Wait until everything that was reported of a device is on the bus; False: the end came first."""
+
+    def progress(self, call: "Call", percent: float, remaining: float | None, text: str) -> None:
+        """Acknowledge that a command is being executed."""
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        """Wait for an event, at most so long [s]."""
+
+
+@dataclass(slots=True)
+class Posted:
+    """Records that were given to the bus together, and are perhaps not confirmed yet."""
+
+    records: Sequence[Record]
+    receipt: Receipt | None
+    """None: they must be posted again."""
+    states: Sequence[StateMessage] = ()
+
+
+class Device:
+    """One device as its controller sees it: what was reported last, and a way to report."""
+
+    def __init__(self, device: str, desk: Desk, cause: str = "", headers: Headers = ()) -> None:
+        self.device = device
+        """Name of the Tango device."""
+        self.cause = cause
+        """Id of the command that brings about what is reported."""
+        self.headers = headers
+        """What the records about it carry on of the command's own headers."""
+        self.posted: list[Posted] = []
+        """What was written about it and is not known to be on the bus, in order."""
+        self._desk = desk
+
+    def reported(self, attribute: str, default: Any = None) -> Any:
+        """Return what was last reported of an attribute: text, a number, or a tuple of texts."""
+        told = self._desk.states.get(self.device, attribute)
+        return default if told is None else told.value
+
+    def report(self, **values: Any) -> None:
+        """Report attributes of the device: ``call.report(obsState="READY", scanID=0)``.
+
+        Texts and labels are given as they are; numbers, None, lists and dicts as well, and travel as JSON.
+        It returns when all in-sync replicas have it, so that what a handler does next is never ahead of what is known
+        of it. The state that the command leads to is an exception: it goes with the outcome, and is not waited for.
+
+        Raises
+        ------
+        ValueError
+            The ICD knows no such reported attribute, or the value is not one that it allows.
+        """
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+        self._desk.report(self, texts)
+
+    def confirm(self) -> None:
+        """Wait until all in-sync replicas have everything that was reported, for a handler that must know.
+
+        Raises
+        ------
+        Cancelled
+            The controller ends, and the bus takes nothing.
+        """
+        if not self._desk.confirm(self):
+            raise Cancelled("the controller ends, and the bus takes nothing")
+
+    def reaches(self, values: Mapping[str, str]) -> bool:
+        """Return whether values have the state that a command leads to; what is no command leads to none."""
+        return False
+
+
+class Call(Device):
+    """One command that is being executed."""
+
+    def __init__(self, message: CommandMessage, headers: Headers, place: tuple[int, int], desk: Desk) -> None:
+        super().__init__(message.device, desk, message.id, headers)
+        self.message = message
+        """The command with its times."""
+        self.again = False
+        """Whether it was begun before, and a crash came in between."""
+        self.in_progress = False
+        """Whether progress was reported."""
+        self.place = place
+        """Partition and offset."""
+        self.moved = False
+        """Whether its partition is another member's now."""
+        self.overtook = False
+        """Whether it has cut another one short, or ended it before it had begun."""
+        self.goal: tuple[str, tuple[str, ...]] = ("", ())
+        """What the ICD says that it leads to: the attribute, and the labels that it may have then."""
+        self.assigned = 0
+        """The number with which its partition was assigned."""
+        self.ours = False
+        """Whether it is ours to end, whoever has its partition now."""
+        self._cancelled = threading.Event()
+        self._reason = ""
+
+    @property
+    def id(self) -> str:
+        """Return the command's id."""
+        return self.message.id
+
+    @property
+    def command(self) -> str:
+        """Return the command's name."""
+        return self.message.command
+
+    @property
+    def argument(self) -> dict[str, Any]:
+        """Return the argument, checked against its schema; an empty one where the command takes none."""
+        return self.message.argument or {}
+
+    @property
+    def cancelled(self) -> str:
+        """Say why the command must end now; an empty text while it may go on."""
+        return self._reason
+
+    def reaches(self, values: Mapping[str, str]) -> bool:
+        """Return whether values have the state that the command leads to."""
+        attribute, labels = self.goal
+        return values.get(attribute) in labels
+
+    def cancel(self, reason: str) -> None:
+        """Ask the handler to end; it hears of it in its next `wait`."""
+        self._reason = self._reason or reason
+        self._cancelled.set()
+
+    def progress(self, percent: float, remaining: float | None = None, text: str = "") -> None:
+        """Say how far it is.
+
+        Parameters
+        ----------
+        remaining
+            Time still needed [s]: whoever waits for the outcome waits for so much longer.
+
+        Raises
+        ------
+        Cancelled
+            The command was aborted.
+        """
+        self.check()
+        self._desk.progress(self, percent, remaining, text)
+
+    def wait(self, seconds: float) -> None:
+        """Wait [s]; handlers wait here and nowhere else, so that an Abort is heard at once.
+
+        Raises
+        ------
+        Cancelled
+            The command was aborted.
+        """
+        self.check()
+        self._desk.wait(self._cancelled, seconds)
+        self.check()
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the command was aborted: for handlers that work for long without waiting."""
+        if self._reason:
+            raise Cancelled(self._reason)
+
+
+Handler = Callable[[Call], Any]
+OnInterrupted = Callable[[Device, str], None]
+
+
+class Controller:
+    """The handlers of one controller.
+
+    Parameters
+    ----------
+    component
+        Its name in heartbeats and acknowledgements: the same after a restart, and nobody else's.
+    classes
+        Device classes of the ICD whose commands it executes.
+    group
+        Controllers of one group share the devices, or take over from each other; None: it is alone.
+    """
+
+    def __init__(self, component: str, *classes: str, group: str | None = None) -> None:
+        self.component = component
+        self.classes = classes
+        self.group = group or component
+        self.handlers: dict[str, Handler] = {}
+        self.on_interrupted: OnInterrupted = lambda device, command: None
+
+    def command(self, *names: str) -> Callable[[Handler], Handler]:
+        """Register a handler for commands of these names.
+
+        What it returns is the result (any JSON, or nothing); `Rejected` refuses, any other exception
+        is a failure and its text the reason. Commands of one device come one after the other, those of
+        different devices at the same time.
+        """
+
+        def register(handler: Handler) -> Handler:
+            for name in names:
+                if name in self.handlers:
+                    raise ConfigError(f"controller {self.component}: {name} has two handlers")
+                self.handlers[name] = handler
+            return handler
+
+        return register
+
+    def interrupted(self, handler: OnInterrupted) -> OnInterrupted:
+        """Register what to do about a device whose command was cut short by a crash and will not be repeated.
+
+        Either it must not be, or it is too late for that. The handler gets the device and the command's name,
+        and commonly reports a fault; the command has failed.
+        """
+        self.on_interrupted = handler
+        return handler
+
+    def commands(self, icd: Icd) -> dict[str, dict[str, Command]]:
+        """Return the ICD's commands by device class and name.
+
+        Raises
+        ------
+        ConfigError
+            The ICD lacks a class, or a command that a handler is for.
+        """
+        if unknown := set(self.classes) - set(icd.classes):
+            raise ConfigError(
+                f"controller {self.component}: expected device classes from {', '.join(icd.classes)},"
+                f" got {', '.join(sorted(unknown))}"
+            )
+        found = {name: {command.name: command for command in icd.classes[name].commands} for name in self.classes}
+        known = {name for commands in found.values() for name in commands}
+        if strange := set(self.handlers) - known:
+            raise ConfigError(
+                f"controller {self.component}: {', '.join(sorted(strange))}: expected commands of"
+                f" {', '.join(self.classes)}: {', '.join(sorted(known))}"
+            )
+        return found

@@ -1,0 +1,272 @@
+"""What every controller must do around its handlers, so that no command is lost, doubled or begun late.
+
+- A command is ACCEPTED, durably, before it begins. One that is not *repeatable* begins only if its partition
+  is proven to be ours meanwhile, and is committed from then on; a repeatable one when its outcome is on the bus.
+- What other records, other members of the group or an earlier life of this controller have already
+  begun or ended is read from ``command-acks``: a command that has an outcome is not executed, one that
+  was cut short is executed again if it is repeatable and has FAILED if it is not.
+- A command that could only begin after its ``not_after`` is refused, however long it has waited here;
+  for that, or for its state, only when its partition is proven to be ours still: who stood still
+  meanwhile does not know whether another member has begun it.
+- A command that *overtakes* cancels what its device executes, and ends what the device has queued.
+
+`step` is called by one thread and `execute_next` by one for each device; a test calls both in turn.
+"""
+
+import logging
+import math
+import threading
+from collections.abc import Mapping
+
+from facade import tracing
+from facade.bus.port import GroupMember, Record
+from facade.clock import Clock
+from facade.controller.beginnings import Beginnings
+from facade.controller.controller import Call, Cancelled, Controller, Rejected
+from facade.controller.endings import Endings
+from facade.controller.intake import Bus, Intake, Memory
+from facade.controller.offsets import Offsets
+from facade.controller.outbox import Outbox, Wait
+from facade.controller.past import Past
+from facade.controller.queues import Queues
+from facade.errors import BusError, FacadeError
+from facade.flows.commands.messages import AckStatus
+from facade.icd.model import Icd
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.device_state import DeviceStates
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 100
+LONGEST_QUEUE = 100
+"""Commands of one device that wait here."""
+_RETRY = 0.5
+"""Pause after the past could not be read [s]."""
+
+
+class Execution:
+    """Takes the commands of some devices and executes each by the rules.
+
+    Parameters
+    ----------
+    devices
+        Device class by device name.
+    wait
+        How a handler waits; a test has other things to do meanwhile.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        icd: Icd,
+        devices: Mapping[str, str],
+        member: GroupMember,
+        bus: Bus,
+        *,
+        clock: Clock,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        by_class = controller.commands(icd)
+        self._commands = {device: by_class[name] for device, name in devices.items()}
+        self._controller = controller
+        self._name = controller.component
+        self._member = member
+        self._clock = clock
+        self._states = DeviceStates(icd, devices)
+        self._past = Past()
+        self._memory = Memory(bus, self._past, self._states, component=self._name)
+        self._outbox = Outbox(self._name, bus.writer(), self._states, clock=clock, wait=wait)
+        self.account = StreamAccount()
+        """What became of the records on ``commands``."""
+        self._intake = Intake(icd, list(devices), bus.writer(), self.account, by=self._name)
+        self._offsets = Offsets(member, clock=clock)
+        self._assignment: Mapping[int, int] = {}
+        self._held: list[Record] = []
+        """Records taken before the past was known."""
+        self.ready = False
+        """Whether the past is known, so that commands are executed."""
+        self._recovered = False
+        self._queues = Queues(devices)
+        self._endings = Endings(controller, self._past, self._outbox, self._offsets, self._queues, self.account)
+        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member, clock=clock)
+
+    # What one thread does all the time.
+
+    def step(self, timeout: float) -> None:
+        """Read what has happened, and queue the commands that have come.
+
+        Raises
+        ------
+        Fenced
+            Another process has taken this controller's name.
+        """
+        self._outbox.post_left()
+        if not self.ready:
+            self._catch_up(timeout)
+            return
+        records = self._member.take(_BATCH, timeout)
+        if self._member.assignment != self._assignment:
+            self._reassign(self._member.assignment)
+            self._held += records
+            return
+        self._memory.follow(0.0)
+        for record in records:
+            self._take(record)
+        self._offsets.commit_or_later(busy=bool(records))
+
+    def stop(self) -> None:
+        """Begin no further command; what is queued is left to the next start."""
+        self._queues.close()
+
+    def interrupt(self) -> None:
+        """Cancel what still runs because the process must end; a repeatable command begins anew at the next start."""
+        self._queues.cancel("the controller was stopped while it ran")
+
+    def close(self) -> None:
+        """Commit what is done and leave."""
+        self._outbox.post_left()  # of commands that go on at the next start
+        self._outbox.closed = True
+        self._offsets.commit_or_later()
+        self._memory.close()
+        self._member.close()
+
+    # What one thread per device does.
+
+    def await_command(self, device: str) -> bool:
+        """Wait until there is something to execute; False at the end."""
+        return self._queues.wait(device)
+
+    def execute_next(self, device: str) -> bool:
+        """Execute the next command of a device, to its outcome; False when there is none."""
+        call = self._queues.next(device)
+        if call is None:
+            return False
+        try:
+            self._execute(call)
+        finally:
+            self._queues.done(device)
+        return True
+
+    # The past, and whose the devices are.
+
+    def _catch_up(self, timeout: float) -> None:
+        try:
+            if not self._memory.catch_up(timeout):
+                return
+        except BusError as error:
+            _log.warning("what was before cannot be read yet: %s", error)
+            self._clock.sleep(_RETRY)
+            return
+        if not self._recovered:
+            self._recover()
+            self._recovered = True
+        self._outbox.record_again(self._states.unrecorded())
+        self.ready = True
+        held, self._held = self._held, []
+        for record in held:
+            if record.partition in self._assignment:
+                self._take(record)
+
+    def _recover(self) -> None:
+        """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
+        for ack in self._past.left_open(self._name):
+            command = self._commands.get(ack.device, {}).get(ack.command)
+            if command is not None and not command.repeatable:
+                self._endings.interrupted(ack)
+        for ack in self._past.given_up(self._name):  # nobody will go on with it, and its device may wait for that
+            if ack.command in self._commands.get(ack.device, {}):
+                self._endings.interrupted(ack)
+
+    def _reassign(self, assignment: Mapping[int, int]) -> None:
+        """Leave to others what is theirs now, and see to it that we learn what they did with what is ours."""
+        gone = {partition for partition, number in self._assignment.items() if assignment.get(partition) != number}
+        waited = self._queues.move(gone)
+        for partition in gone:
+            self._offsets.lose(partition)
+        for call in waited:
+            self._endings.finish(call, "moved")
+        _log.info("partitions assigned component=%s partitions=%s", self._name, sorted(assignment))
+        self._assignment = assignment
+        self.ready = False
+        self._memory.begin_anew()
+
+    # Commands that come.
+
+    def _take(self, record: Record) -> None:
+        place = (record.partition, record.offset)
+        self._offsets.take(*place)
+        with self._endings.counting:
+            message = self._intake.read(record)
+        if message is None:
+            self._offsets.finish(*place)
+            return
+        headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
+        call = Call(message, headers, place, self._outbox)
+        call.assigned = self._assignment[record.partition]
+        live = self._queues.enter(call)
+        if live is not None:
+            with self._endings.counting:
+                self.account.suppress("repeated")
+            if live.place != place:  # else its partition was away, and has come back
+                self._offsets.finish(*place)
+            return
+        with self._endings.counting:
+            self.account.in_flight += 1
+        if not self._endings.settle(call):
+            self._queue(call)
+
+    def _queue(self, call: Call) -> None:
+        command = self._commands[call.device].get(call.command)
+        if command is None or call.command not in self._controller.handlers:
+            known = ", ".join(sorted(self._controller.handlers))
+            self._endings.end(call, "REJECTED", f"expected one of the commands that {self._name} knows, {known}")
+            return
+        if command.overtakes and not self._endings.is_late(call):
+            why = f"ended by {call.command} {call.id}"
+            for other in self._queues.overtake(call, why):
+                if not self._endings.settle(other) and not self._leave_late(other):
+                    self._endings.end(other, "ABORTED", why)
+        if not self._leave_late(call) and not self._queues.put(call, LONGEST_QUEUE):
+            self._endings.end(call, "REJECTED", f"{LONGEST_QUEUE} commands of {call.device} wait already")
+
+    def _leave_late(self, call: Call) -> bool:
+        """Leave what is late to its device's thread, which can wait for the proof that it may be refused."""
+        return self._endings.is_late(call) and self._queues.put(call, math.inf)
+
+    # Execution.
+
+    def _execute(self, call: Call) -> None:
+        if self._endings.settle(call) or self._endings.expire(call):
+            return
+        command = self._commands[call.device][call.command]
+        call.goal = (command.reports, command.targets)
+        # TM was shown the transitional state of what was overtaken, and no controller has reported that.
+        if not (call.again or call.overtook) and (why := self._beginnings.refusal(call, command)):
+            self._endings.refuse(call, why)
+            return
+        if not self._beginnings.begin(call) or self._endings.hinder(call):
+            return
+        tags = f"transaction_id={call.message.transaction_id} id={call.id} device={call.device}"
+        _log.info("command begins %s again=%s", tags, call.again)
+        status, text, result = self._handle(call)
+        if status is None:
+            _log.warning("command left to the next start %s", tags)
+            return
+        _log.info("command ends %s status=%s text=%s", tags, status, text)
+        self._endings.end(call, status, text, result)
+
+    def _handle(self, call: Call) -> tuple[AckStatus | None, str, object]:
+        try:
+            with tracing.span(f"{self._name} {call.command}", call.headers, id=call.id, device=call.device):
+                return "COMPLETED", "", self._controller.handlers[call.command](call)
+        except Rejected as refused:
+            # In the table of outcomes nothing is refused any more once it is in progress.
+            return "FAILED" if call.in_progress or call.again else "REJECTED", str(refused), None
+        except Cancelled as cancelled:
+            if not self._queues.closed:
+                return "ABORTED", str(cancelled), None
+            return None if call.message.repeatable else "FAILED", f"interrupted: {cancelled}", None
+        except Exception as error:
+            unforeseen = not isinstance(error, FacadeError)
+            _log.warning("handler failed id=%s command=%s: %s", call.id, call.command, error, exc_info=unforeseen)
+            return "FAILED", f"{type(error).__name__}: {error}", None

@@ -1,0 +1,231 @@
+"""What a controller writes: acknowledgements and states, each sent until the bus has it.
+
+What a handler reports is on the bus before it goes on. Only the state that its command leads to is left to the outcome,
+and posted right behind it: that one is what everybody waits for. They are on two partitions, so the outcome carries the
+state as well.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Headers, Record, Writer
+from facade.clock import Clock
+from facade.controller.controller import Call, Cancelled, Device, Posted
+from facade.errors import BusError
+from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
+from facade.runtime.device_state import DeviceStates, StateMessage, state_record
+
+_log = logging.getLogger(__name__)
+
+_CONFIRM = 2.0
+"""Longest wait for the bus to confirm a record before it is sent once more [s]."""
+_RETRY = 0.2
+"""Pause before that [s]."""
+_LONGEST_TEXT = 10_000
+_LONGEST_REMAINING = 86_400.0
+_LONGEST_RESULT = 524_288
+"""Longest result [bytes of JSON]; a record that the bus refuses for ever would hold its device up."""
+_LONGEST_VALUE = 262_144
+"""Bounds of the messages' schemas."""
+_LONGEST_STATES = 65_536
+"""Longest states that travel with an outcome, together; longer ones are waited for."""
+
+Wait = Callable[[threading.Event, float], object]
+
+
+class Outbox:
+    """Writes for all devices of one controller; see `facade.controller.controller.Desk`."""
+
+    def __init__(
+        self, component: str, writer: Writer, states: DeviceStates, *, clock: Clock, wait: Wait = threading.Event.wait
+    ) -> None:
+        self.states = states
+        self._component = component
+        self._writer = writer
+        self._clock = clock
+        self._wait = wait
+        self._left: list[Device] = []
+        """Those with states that were left to an outcome since `post_left` was called last."""
+        self._posting = threading.RLock()  # a bus in memory may call back
+        self.closed = False
+        """Set when the process is about to end: nothing is tried again then."""
+
+    def insist(self, attempt: Callable[[], None], until_us: float = float("inf")) -> bool:
+        """Do something with the bus until it succeeds; False if it did not by a time [Unix us], or before the end."""
+        while True:
+            try:
+                attempt()
+            except BusError as error:
+                _log.warning("the bus did not confirm, trying again: %s", error)
+                if self.closed or self._clock.now() * 1e6 > until_us:
+                    return False
+                self._clock.sleep(_RETRY)
+            else:
+                return True
+
+    def ack(self, message: CommandMessage, status: AckStatus, text: str = "", result: Any = None) -> AckMessage:
+        """Make an acknowledgement."""
+        try:
+            if (length := len(msgspec.json.encode(result))) > _LONGEST_RESULT:
+                raise ValueError(f"expected at most {_LONGEST_RESULT} bytes, got {length}")
+        except (TypeError, ValueError, RecursionError) as error:
+            text, result = f"{text} (its result cannot be written as JSON: {error})".strip(), None
+        return AckMessage(
+            id=message.id,
+            device=message.device,
+            command=message.command,
+            status=status,
+            time=self.now_us(),
+            origin=self._component,
+            text=text[:_LONGEST_TEXT],
+            result=result,
+        )
+
+    def send(self, ack: AckMessage, headers: Headers) -> bool:
+        """Write an acknowledgement durably; see `insist`."""
+        return self.insist(lambda: self._writer.send_durably(ack_record(ack, headers), _CONFIRM))
+
+    def report(self, device: Device, values: Mapping[str, str]) -> None:
+        """Write states; see `facade.controller.controller.Device.report`.
+
+        Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
+        """
+        kept: list[StateMessage] = []
+        try:
+            for name, value in values.items():
+                message = StateMessage(
+                    device=device.device,
+                    attribute=name,
+                    value=value,
+                    time=self._after_all_before(device.device, name),
+                    origin=self._component,
+                    command=device.cause,
+                )
+                self._keep(message)
+                kept.append(message)
+        finally:
+            # What came before a value that is wrong is known here already, so it is sent all the same.
+            records = [replace(state_record(message), headers=device.headers) for message in kept]
+            with self._posting:
+                while device.posted and device.posted[0].receipt is not None and device.posted[0].receipt.confirmed:
+                    del device.posted[0]
+                device.posted.append(Posted(records, None, kept))
+                if left := device.reaches(values):
+                    self._left.append(device)
+            if not (left or self.confirm(device)):
+                raise Cancelled("the controller ends, and the bus takes nothing")
+
+    def post(self, device: Device, record: Record) -> bool:
+        """Have a record written behind those that were posted for a device before; False at the end.
+
+        It is in `Device.posted` until `confirm` has found it on the bus.
+        """
+        device.posted.append(Posted([record], None))
+        return self.insist(lambda: self._post(device))
+
+    def post_left(self) -> None:
+        """Post what was left to an outcome that has not come yet: its handler goes on, and others look at the state."""
+        with self._posting:
+            left, self._left = self._left, []
+        for device in left:
+            try:
+                self._post(device)
+            except BusError:
+                with self._posting:
+                    self._left.append(device)  # the next time, or with the outcome
+
+    def confirm(self, device: Device, until_us: float = float("inf")) -> bool:
+        """Wait until everything that was posted for a device is on the bus; see `insist`."""
+        return self.insist(lambda: self._confirm(device), until_us)
+
+    def _confirm(self, device: Device) -> None:
+        while device.posted:
+            self._post(device)
+            receipt = device.posted[0].receipt
+            assert receipt is not None
+            try:
+                receipt.wait(_CONFIRM)
+            except BusError:
+                with self._posting:
+                    for posted in device.posted:
+                        posted.receipt = None  # what came behind it must come behind it once more
+                raise
+            del device.posted[0]
+
+    def _post(self, device: Device) -> None:
+        """Post what waits for it, in order."""
+        with self._posting:
+            for posted in device.posted:
+                if posted.receipt is None:
+                    posted.receipt = self._writer.post(posted.records)
+
+    def conclude(self, call: Call, ack: AckMessage) -> bool:
+        """Write an outcome, and wait until the bus has it with all that was reported; False at the end."""
+        open_ = [posted for posted in call.posted if posted.receipt is None or not posted.receipt.confirmed]
+        states = {
+            message.attribute: ReportedState(message.value, message.time)
+            for posted in open_
+            for message in posted.states
+        }
+        if sum(len(state.value) for state in states.values()) > _LONGEST_STATES:
+            if not self.confirm(call):
+                return False
+            open_, states = [], {}
+        ack = msgspec.structs.replace(ack, states=states)
+        call.posted = [
+            # ACCEPTED, after an outage: never behind an outcome
+            *(posted for posted in open_ if not posted.states),
+            Posted([ack_record(ack, call.headers)], None),
+            *(posted for posted in open_ if posted.states),
+        ]
+        return self.confirm(call)
+
+    def record_again(self, messages: Sequence[StateMessage]) -> None:
+        """Write states of which only an outcome tells: whoever ended that command was killed in between."""
+        for message in messages:
+            self.states.set(message)
+            self._writer.send(state_record(message))
+
+    def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
+        """Acknowledge progress, without waiting for the bus."""
+        self.post_left()
+        call.in_progress = True
+        ack = msgspec.structs.replace(
+            self.ack(call.message, "IN_PROGRESS", text),
+            progress=min(max(round(percent), 0), 100),
+            remaining=None if remaining is None else min(max(remaining, 0.0), _LONGEST_REMAINING),
+        )
+        self._writer.send(ack_record(ack, call.headers))
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        """Wait for an event, at most so long [s]."""
+        self.post_left()
+        self._wait(event, seconds)
+
+    def now_us(self) -> int:
+        """Return the time [Unix us]."""
+        return round(self._clock.now() * 1e6)
+
+    def _after_all_before(self, device: str, attribute: str) -> int:
+        """Return the time of a new value [Unix us]: after that of the one before, also when the clock was set back.
+
+        By these times it is told whether a state that came with an outcome is newer than another one.
+        """
+        told = self.states.get(device, attribute)
+        return max(self.now_us(), 0 if told is None else round(told.time * 1e6) + 1)
+
+    def _keep(self, message: StateMessage) -> None:
+        """Take a value over into the known states."""
+        if len(message.value) > _LONGEST_VALUE:
+            raise ValueError(
+                f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"
+            )
+        try:
+            self.states.set(message)
+        except KeyError:
+            raise ValueError(f"{message.device}: the ICD has no reported attribute {message.attribute!r}") from None

@@ -1,0 +1,201 @@
+"""Runs a controller as a process: its threads, its heartbeats, and its orderly end.
+
+The deployment is that of the environment and the settings file (KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX,
+SDP_SUBARRAYS, SDP_FACADE_CONFIG).
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from facade import __version__, tracing
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.group import KafkaGroupMember
+from facade.bus.port import BusHealth, Reader, Writer
+from facade.clock import Clock, SystemClock
+from facade.config import Settings, load_settings
+from facade.controller.controller import Controller
+from facade.controller.execution import Execution
+from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_record
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.logs import start_logging
+from facade.runtime.metrics import serve_metrics
+
+_log = logging.getLogger(__name__)
+
+INTERVAL = 1.0
+"""Time between two heartbeats [s]."""
+_WAIT = 0.02
+"""Longest wait for a command before looking at what else there is to do [s]."""
+_GRACE = 3.0
+"""Time that running commands have to end when the process is told to end [s]; supervisors kill after about ten."""
+_CANCELLED = 1.0
+"""The same for those that were cancelled then [s]."""
+
+
+def run(
+    controller: Controller,
+    settings: Settings | None = None,
+    *,
+    through: Callable[[Writer], Writer] = lambda writer: writer,
+) -> None:
+    """Execute the commands of a controller's devices until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    settings
+        The deployment; None: as the environment says.
+    through
+        Changes what is written; for simulated faults.
+
+    Raises
+    ------
+    ConfigError
+        The controller does not fit the ICD, or a setting is wrong.
+    Fenced
+        Another controller has taken this one's name.
+    """
+    start_logging(f"component:{controller.component}")
+    tracing.start(controller.component)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    icd, clock = load(), SystemClock()
+    settings = settings or load_settings()
+    devices = devices_of(controller.classes, icd, settings)
+    connection = Connection(settings, clock=clock)
+    bus = KafkaBus(connection, client=controller.component)
+    changed = _Bus(bus, through)
+    controller.commands(icd)  # before anything is opened
+    member = KafkaGroupMember(
+        connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health
+    )
+    execution = Execution(controller, icd, devices, member, changed, clock=clock)
+    serve_metrics({COMMANDS: execution.account})
+    heartbeats = Heartbeats(controller.component, list(devices), bus.writer(), clock=clock)
+    Threads(execution, list(devices), heartbeats, stop, clock=clock).run()
+    bus.writer().close(1.0)
+
+
+def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str, str]:
+    """Return the devices of some classes in a deployment, with their classes."""
+    found: dict[str, str] = {}
+    for name in classes:
+        pattern = icd.classes[name].device
+        numbers = range(1, settings.subarrays + 1) if "{subarray" in pattern else range(1)
+        found |= {pattern.format(subarray=number): name for number in numbers}
+    return found
+
+
+class _Bus:
+    """A bus whose writer may be another."""
+
+    def __init__(self, bus: KafkaBus, through: Callable[[Writer], Writer]) -> None:
+        self._bus = bus
+        self._writer = through(bus.writer())
+        self.health: BusHealth = bus.health
+
+    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
+        """Read topics from given offsets on; what others have done is wanted to its end, and else not in a hurry."""
+        return self._bus.open_reader(topics, start, together=True)
+
+    def writer(self) -> Writer:
+        """Return the writer."""
+        return self._writer
+
+
+class Heartbeats:
+    """The signs of life of one controller."""
+
+    def __init__(self, component: str, devices: Sequence[str], writer: Writer, *, clock: Clock) -> None:
+        self._component = component
+        self._devices = tuple(devices)
+        self._writer = writer
+        self._clock = clock
+        self._incarnation = f"{round(clock.now() * 1e6):x}-{os.getpid():x}"
+
+    def beat(self, *, stopping: bool = False) -> None:
+        """Return a sign of life."""
+        heartbeat = HeartbeatMessage(
+            component=self._component,
+            incarnation=self._incarnation,
+            devices=self._devices,
+            time=round(self._clock.now() * 1e6),
+            interval=INTERVAL,
+            stopping=stopping,
+            version=__version__,
+        )
+        self._writer.send(heartbeat_record(heartbeat))
+
+
+class Threads:
+    """One thread takes commands, one for each device executes them, one gives signs of life."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        devices: Sequence[str],
+        heartbeats: Heartbeats,
+        stop: threading.Event,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._execution = execution
+        self._heartbeats = heartbeats
+        self._stop = stop
+        self._failure: BaseException | None = None
+        self._workers = [
+            threading.Thread(target=self._guard, args=(self._work, device), name=device, daemon=True)
+            for device in devices
+        ]
+
+    def run(self) -> None:
+        """Go on until told to stop; this thread takes the commands."""
+        beating = threading.Thread(target=self._guard, args=(self._beat,), name="heartbeats", daemon=True)
+        for thread in (beating, *self._workers):
+            thread.start()
+        try:
+            while not self._stop.is_set():
+                self._execution.step(_WAIT)
+        finally:
+            self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end(self) -> None:
+        self._execution.stop()
+        self._join(_GRACE)
+        self._execution.interrupt()
+        self._join(_CANCELLED)
+        self._execution.close()
+        self._stop.set()
+        self._heartbeats.beat(stopping=True)
+
+    def _work(self, device: str) -> None:
+        while self._execution.await_command(device):
+            self._execution.execute_next(device)
+
+    def _beat(self) -> None:
+        self._heartbeats.beat()
+        while not self._stop.wait(INTERVAL):
+            self._heartbeats.beat()
+
+    def _guard(self, work: Callable[..., None], *arguments: str) -> None:
+        """End the process when a thread fails: half a controller is worse than none."""
+        try:
+            work(*arguments)
+        except BaseException as error:
+            _log.exception("thread %s failed", threading.current_thread().name)
+            self._failure = error
+            self._stop.set()
+
+    def _join(self, within: float) -> None:
+        """Wait for the workers, at most so long in all [s]; they need the thread that takes to commit."""
+        deadline = self._clock.monotonic() + within
+        while any(worker.is_alive() for worker in self._workers) and self._clock.monotonic() < deadline:
+            self._execution.step(0.01)

@@ -1,0 +1,82 @@
+"""`sdp-facade simulate controller`: the reference controller as a process."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from facade.cli.sending import deployment
+from facade.clock import SystemClock
+from facade.config import MOST_SUBARRAYS
+from facade.controller.run import run
+from facade.controller.simulator.controller import KINDS, Fault, SimulatedController
+from facade.icd.load import load
+
+_EXECUTING, _FAULTS, _WHERE = "How to execute", "Faults", "Where"
+
+EPILOG = (
+    """
+Faults: KIND, KIND:COMMAND or KIND:COMMAND:PROBABILITY, the kinds being
+"""
+    + "\n".join(f"\n[bold]{kind}[/bold]: {what}" for kind, what in KINDS.items())
+    + """
+
+Examples:
+
+[bold]sdp-facade simulate controller --subarrays 2[/bold]
+until Ctrl-C, as a real SDP would, with its delays
+
+[bold]sdp-facade simulate controller --fault fail:Scan:0.1 --fault slow --speed 10[/bold]
+every tenth Scan fails; everything takes as long as it would
+"""
+)
+
+
+def controller(
+    subarrays: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_SUBARRAYS, rich_help_panel=_EXECUTING, help="Default: the deployment's."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.001, rich_help_panel=_EXECUTING, help="By how much it is faster than a real SDP.")
+    ] = 1.0,
+    name: Annotated[
+        str,
+        typer.Option(rich_help_panel=_EXECUTING, help="In acks and heartbeats; each running one needs its own."),
+    ] = "simulated-controller",
+    report: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=_EXECUTING, help="File for a JSON line on each execution, before its effect."),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(rich_help_panel=_FAULTS, metavar="KIND[:COMMAND[:PROBABILITY]]", help="See below. Repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, rich_help_panel=_FAULTS, help="Same seed and id, same fault.")] = 1,
+    bootstrap: Annotated[
+        str | None, typer.Option(rich_help_panel=_WHERE, help="Kafka brokers. Default: the deployment's.")
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(rich_help_panel=_WHERE, help="Before all topics. Default: the deployment's.")
+    ] = None,
+) -> None:
+    """Execute the commands for SDP and its subarrays, as SDP's own controllers do.
+
+    It may be killed and started again at any time: what it was doing is on the bus.
+    """
+    settings = deployment(bootstrap, prefix, subarrays=subarrays)
+    simulated = SimulatedController(
+        load(),
+        component=name,
+        faults=[Fault.parse(text) for text in fault or ()],
+        report=report,
+        seed=seed,
+        speed=speed,
+        clock=SystemClock(),
+    )
+    run(simulated.controller, settings, through=simulated.through)
+    # Everything is said and done. The client's destructor would wait for its group as closing it does.
+    logging.shutdown()
+    os._exit(0)

@@ -1,0 +1,269 @@
+"""The reference controller: executes the commands of simulated subarrays and of SDP as a whole, with faults on request.
+
+It keeps nothing: a subarray is what was reported of it last, so the controller may be killed at any time.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Receipt, Record, Writer
+from facade.clock import Clock
+from facade.controller.controller import Call, Controller, Device, Rejected
+from facade.controller.simulator import observation
+from facade.errors import ConfigError, FacadeError
+from facade.flows.commands.messages import ACKS, AckMessage, ack_record, decode_ack
+from facade.icd.model import Command, Icd
+
+_log = logging.getLogger(__name__)
+
+KINDS = {
+    "reject": "it is refused",
+    "fail": "it fails in the middle, and a subarray is left in FAULT",
+    "hang": "it never ends unless it is aborted",
+    "slow": "it takes ten times as long",
+    "crash-before": "the process dies before the effect, the first time that the command is executed",
+    "crash-after": "the same after the effect, before it is acknowledged",
+    "duplicate-acks": "each acknowledgement is written twice",
+    "late-acks": "the outcome is acknowledged two seconds after the deadline",
+    "no-acks": "it is executed and the state reported, but nothing is acknowledged",
+    "wrong-ids": "the acknowledgements carry an id that nobody knows",
+}
+"""The faults that can be asked for, and what each one does to a command."""
+
+CRASHED = 70
+"""Exit code of a simulated crash."""
+SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
+_SLOW = 10.0
+_LATE = 2.0
+_STEPS = 4
+_SECONDS = {
+    "AssignResources": 2.0,
+    "Configure": 1.5,
+    "ReleaseResources": 1.0,
+    "ReleaseAllResources": 1.0,
+    "Restart": 1.0,
+}
+_QUICK = 0.3
+"""How long the commands take that are not named above [s]."""
+
+
+class SimulatedFailure(FacadeError):
+    """What a handler raises when it is asked to fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong, for some commands."""
+
+    kind: str
+    command: str = ""
+    """Empty: every command."""
+    probability: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Fault":
+        """Read ``KIND[:COMMAND[:PROBABILITY]]``.
+
+        Raises
+        ------
+        ConfigError
+            It has another form.
+        """
+        kind, _, rest = text.partition(":")
+        command, _, probability = rest.partition(":")
+        if kind not in KINDS:
+            raise ConfigError(f"fault: expected one of {', '.join(KINDS)}, got {text!r}")
+        try:
+            fault = cls(kind, command, float(probability or 1.0))
+        except ValueError as error:
+            raise ConfigError(
+                f"fault: expected KIND:COMMAND:PROBABILITY, such as fail:Scan:0.1; got {text!r}"
+            ) from error
+        if not 0 <= fault.probability <= 1:
+            raise ConfigError(f"fault: expected a probability from 0 to 1, got {text!r}")
+        return fault
+
+    def strikes(self, seed: int, command_id: str, command: str) -> bool:
+        """Return whether it happens to a command: the same answer each time, also after a restart."""
+        if self.command not in ("", command):
+            return False
+        digest = hashlib.sha256(f"{seed}/{self.kind}/{command_id}".encode()).digest()
+        return int.from_bytes(digest[:6]) < self.probability * 2**48
+
+
+class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution, as the report has it."""
+
+    id: str
+    command: str
+    device: str
+    begun_at: int
+    """[Unix us], as `not_after`."""
+    not_after: int
+    repeatable: bool
+    again: bool
+    """Whether an earlier execution was cut short."""
+
+
+class SimulatedController:
+    """Handlers for all commands of the ICD.
+
+    Parameters
+    ----------
+    report
+        File to which a line is added for each execution, before it has any effect.
+    speed
+        By how much everything is faster than with a real SDP.
+    """
+
+    def __init__(
+        self,
+        icd: Icd,
+        *,
+        component: str,
+        faults: Sequence[Fault],
+        report: Path | None,
+        seed: int,
+        speed: float,
+        clock: Clock,
+    ) -> None:
+        self._faults, self._seed, self._speed, self._clock = faults, seed, speed, clock
+        self._commands = {(name, c.name): c for name in (SUBARRAY, MASTER) for c in icd.classes[name].commands}
+        self._report = None
+        if report is not None:
+            self._report = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self.controller = Controller(component, SUBARRAY, MASTER)
+        self.controller.command(*dict.fromkeys(name for _, name in self._commands))(self._execute)
+        self.controller.interrupted(self._on_interrupted)
+        known = {name for _, name in self._commands}
+        if strange := {fault.command for fault in faults} - known - {""}:
+            raise ConfigError(f"fault: expected one of the commands {', '.join(sorted(known))}, got {strange.pop()!r}")
+
+    def through(self, writer: Writer) -> Writer:
+        """Return a writer whose acknowledgements have the faults that were asked for."""
+        return FaultyWriter(writer, self)
+
+    def faults_of(self, command_id: str, command: str) -> set[str]:
+        """Return the kinds of faults that strike a command."""
+        return {fault.kind for fault in self._faults if fault.strikes(self._seed, command_id, command)}
+
+    def _execute(self, call: Call) -> None:
+        faults = self.faults_of(call.id, call.command)
+        if "reject" in faults:
+            raise Rejected("simulated refusal")
+        command, changes = self._plan(call)
+        self._write_line(call)
+        if command.transitional is not None:
+            call.report(**{command.reports: command.transitional})
+        while "hang" in faults:
+            call.wait(60.0)
+        if "crash-before" in faults and not call.again:
+            self._crash(call)
+        self._work(call, _SLOW if "slow" in faults else 1.0)
+        if "fail" in faults:
+            self._fail(call)
+        call.report(**changes)
+        if "crash-after" in faults and not call.again:
+            call.confirm()
+            self._crash(call)
+        if "late-acks" in faults:
+            call.wait(max(call.message.deadline / 1e6 + _LATE - self._clock.now(), 0.0))
+
+    def _plan(self, call: Call) -> tuple[Command, dict[str, Any]]:
+        if (SUBARRAY, call.command) in self._commands and "subarray" in call.device:
+            before = observation.subarray(call, again=call.again)
+            return self._commands[SUBARRAY, call.command], observation.COMMANDS[call.command](before, call.argument)
+        command = self._commands[MASTER, call.command]
+        return command, {command.reports: command.targets[0]}
+
+    def _work(self, call: Call, factor: float) -> None:
+        """Take as long as SDP would, and say how far it is where that is long."""
+        seconds = _SECONDS.get(call.command, _QUICK) * factor / self._speed
+        if call.command not in _SECONDS and factor == 1.0:
+            call.wait(seconds)
+            return
+        for step in range(1, _STEPS + 1):
+            call.wait(seconds / _STEPS)
+            if step < _STEPS:
+                call.progress(100 * step / _STEPS, seconds * (1 - step / _STEPS))
+
+    def _fail(self, call: Call) -> None:
+        text = f"simulated failure of {call.command}"
+        self._fault(call, text)
+        raise SimulatedFailure(text)
+
+    def _crash(self, call: Call) -> None:
+        _log.error("simulated crash id=%s", call.id)
+        os._exit(CRASHED)
+
+    def _on_interrupted(self, device: Device, command: str) -> None:
+        known = self._commands.get((SUBARRAY, command))
+        if known is not None and device.reported(known.reports) == known.transitional is not None:
+            self._fault(device, f"{command} was interrupted; how much was done is not known")
+
+    @staticmethod
+    def _fault(device: Device, text: str) -> None:
+        if device.reported("obsState") is not None:
+            device.report(errorMessages=[text], obsState="FAULT")
+
+    def _write_line(self, call: Call) -> None:
+        if self._report is None:
+            return
+        line = ExecutionLine(
+            id=call.id,
+            command=call.command,
+            device=call.device,
+            begun_at=round(self._clock.now() * 1e6),
+            not_after=call.message.not_after,
+            repeatable=call.message.repeatable,
+            again=call.again,
+        )
+        os.write(self._report, msgspec.json.encode(line) + b"\n")
+
+
+class FaultyWriter:
+    """Writes acknowledgements as a controller does that does not keep the rules."""
+
+    def __init__(self, writer: Writer, simulated: SimulatedController) -> None:
+        self._writer = writer
+        self._simulated = simulated
+
+    def send(self, record: Record) -> None:
+        """Queue what becomes of a record."""
+        for changed in self._changed(record):
+            self._writer.send(changed)
+
+    def post(self, records: Sequence[Record]) -> Receipt:
+        """Queue what becomes of records."""
+        return self._writer.post([changed for record in records for changed in self._changed(record)])
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write what becomes of a record."""
+        for changed in self._changed(record):
+            self._writer.send_durably(changed, timeout)
+
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write what becomes of records."""
+        self._writer.send_all_durably([changed for record in records for changed in self._changed(record)], timeout)
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is queued."""
+        self._writer.close(timeout)
+
+    def _changed(self, record: Record) -> list[Record]:
+        if record.topic != ACKS:
+            return [record]
+        ack: AckMessage = decode_ack(record.value or b"")
+        faults = self._simulated.faults_of(ack.id, ack.command)
+        if "no-acks" in faults:
+            return []
+        if "wrong-ids" in faults:
+            record = ack_record(msgspec.structs.replace(ack, id=f"{ack.id}-wrong"), record.headers)
+        return [record, record] if "duplicate-acks" in faults else [record]

@@ -1,0 +1,104 @@
+"""`sdp-facade alerts`: the intake of packets, and what came along in them."""
+
+import gc
+import hashlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import BusHealth
+from facade.cli.root import app as root
+from facade.cli.stopping import stopping
+from facade.clock import SystemClock
+from facade.config import load_settings
+from facade.errors import BusError, ConfigError
+from facade.flows.alerts.intake import Intake
+from facade.flows.alerts.messages import PACKETS
+from facade.flows.alerts.packets import Content, PacketCodec, Refused, fetch
+from facade.icd.load import load
+from facade.logs import start_logging
+from facade.runtime.metrics import serve_metrics
+
+alerts_app = typer.Typer(no_args_is_help=True, help="Take alerts that come as packets, and fetch what came along.")
+root.add_typer(alerts_app, name="alerts")
+
+_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@alerts_app.command()
+def intake(
+    slot: Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")] = "0",
+) -> None:
+    """Put the alert of each packet on the topic alerts, exactly-once: one worker of the group.
+
+    One is enough for LSST's nights; several share the partitions.
+
+    Example: sdp-facade alerts intake --slot 1
+    """
+    start_logging(f"worker:alerts-intake-{slot}")
+    gc.set_threshold(100_000)
+    icd, settings, clock = load(), load_settings(), SystemClock()
+    log = KafkaTransactionalLog(
+        Connection(settings, clock=clock), PACKETS, group="alerts-intake", slot=slot, health=BusHealth()
+    )
+    worker = Intake(log, icd, slot=slot, clock=clock)
+    serve_metrics({PACKETS: worker.account})
+    with stopping() as stopped:
+        while not stopped():
+            worker.step()
+    worker.finish()
+    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
+    logging.shutdown()
+    os._exit(0)
+
+
+@alerts_app.command()
+def attachment(
+    packet: Annotated[str, typer.Argument(help="Where it is, as the alert says: partition/offset, such as 3/1724.")],
+    name: Annotated[str, typer.Argument(help="Name of the attachment, as the alert says.")],
+    output: Annotated[Path | None, typer.Option(help="File for it. Default: standard output.")] = None,
+    sha256: Annotated[str, typer.Option(help="The digest that the alert says; checked if given.")] = "",
+) -> None:
+    """Fetch one attachment of an alert from its packet.
+
+    Example: sdp-facade alerts attachment 3/1724 cutoutDifference --output difference.fits
+    """
+    clock = SystemClock()
+    codec = PacketCodec(load())
+    bus = KafkaBus(Connection(load_settings(), clock=clock), client="alerts-attachment")
+    found = _named(codec, fetch(bus, packet, clock).value, packet, name)
+    digest = hashlib.sha256(found.content).hexdigest()
+    if sha256 and digest != sha256.lower():
+        raise BusError(f"attachment {name!r} of packet {packet}: expected the digest {sha256}, got {digest}")
+    if output is not None:
+        _write(output, found.content)
+    elif not sys.stdout.isatty():
+        sys.stdout.buffer.write(found.content)
+    said = "the alert's digest" if sha256 else "digest"
+    _console.print(f"{len(found.content):,} B of {found.content_type}, {said} {digest}", markup=False)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"--output {file}: cannot be written: {error.strerror}") from error
+
+
+def _named(codec: PacketCodec, value: bytes | None, place: str, name: str) -> Content:
+    packet = codec.decode(value)
+    if isinstance(packet, Refused):
+        raise BusError(f"packet {place} cannot be read: {packet.reason}: {packet.detail}")
+    for content in packet.contents:
+        if content.name == name:
+            return content
+    there = ", ".join(repr(content.name) for content in packet.contents) or "none"
+    raise BusError(f"packet {place}: expected the name of one of its attachments, {there}, got {name!r}")

@@ -1,0 +1,299 @@
+"""The flow of alerts: each record gets its number, becomes one event, and is folded into the ledger.
+
+The number is the record's place on the log plus one, so it is the same after any restart. Events leave
+in the order of the log and are never merged; the place from which a restart goes on is written down
+only once the events have left and the states of the alarms are durable (see `facade.runtime.event_loop`).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.json_schema import compile_message
+from facade.flows.alerts import messages, states
+from facade.flows.alerts.ledger import Ledger
+from facade.flows.alerts.log import AlertLog
+from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
+from facade.flows.alerts.statistics import Statistics
+from facade.icd.model import Icd
+from facade.reading import Reading
+from facade.runtime.flow import DeviceReading, LastReadings
+
+LAST_ALERT = "lastAlert"
+_MOST_SOURCES = 10_000
+"""Sources whose numbers are followed."""
+_MOST_MISSING = 1_000_000
+"""A source that leaves out more numbers than this counts in another way."""
+_MOST_REFUSALS = 1_000
+"""Refused actions that are remembered as such."""
+_REFRESHED_AT_ONCE = 100
+"""Events of a refresh that may stand before an alert."""
+_MOST_REFRESHES = 8
+LARGEST = 65_536
+"""Largest alert [bytes]: what it is about is kept in memory and sent to every client; large things are attachments."""
+KEPT = 100_000
+"""Alerts and actions that are kept in memory for clients that missed some."""
+
+
+class AlertsFlow:
+    """A flow: everything on ``alerts``, and what it adds up to; see `facade.runtime.flow.Flow`.
+
+    Parameters
+    ----------
+    device
+        The device that shows it.
+    """
+
+    topic = messages.ALERTS
+    durable = True
+    partitions: Sequence[int] | None = None
+    recalls = messages.STATES
+    kept = KEPT
+    remembered: Sequence[str] = (LAST_ALERT,)
+
+    def __init__(self, icd: Icd, device: str) -> None:
+        self.device = device
+        self.ledger = Ledger(icd.conditions)
+        self.statistics = Statistics()
+        self.log = AlertLog(KEPT)
+        self.alerts = self.actions = self.refused = 0
+        """Alerts numbered, actions of operators that took effect, and that did not."""
+        self.missing = 0
+        """Numbers that sources left out."""
+        self._sources: dict[str, int] = {}
+        """The newest number of each source, the one that spoke last at the end."""
+        self._newest = 0
+        self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
+        """Numbers of actions that were refused: they are nothing that happened."""
+        self._packets: dict[str, int] = {}
+        """Newest packet whose alert was counted, by partition of ``alert-packets``."""
+        self._packets_kept: dict[str, int] = {}
+        """The same of those that are read again after a start."""
+        self._events: deque[DeviceReading] = deque()
+        self._refreshes: deque[str] = deque()
+        self._refreshing: Iterator[DeviceReading] = iter(())
+        self._alert_decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
+        self._action_decoder = BatchDecoder(compile_message("alert-action", icd.messages["alert-action"]))
+        self._state_decoder = BatchDecoder(compile_message("alert-state", icd.messages["alert-state"]))
+
+    @property
+    def sequence(self) -> int:
+        """Return the number of the newest alert or action; 0: there is none."""
+        return self._newest
+
+    def recall(self, record: Record) -> str | None:
+        """Take over the state of an alarm from before the restart; gives why it cannot be, if so."""
+        if record.value is None:
+            condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
+            self.ledger.forget((condition, source))
+            return None
+        for rejected in self._state_decoder.decode([record.value]).rejected:
+            return f"state of an alarm at offset {record.offset} is not usable: {rejected.path}: {rejected.detail}"
+        self.ledger.recall(messages.decode_alarm(record.value))
+        return None
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
+        message = self._decode(record)
+        if isinstance(message, str):
+            return message
+        if self._is_again(record, self._packets if count else self._packets_kept):
+            return "-again"
+        sequence = record.offset + 1
+        if not count:
+            # Its effect is in the states that were recalled; judged again, it could end in another way.
+            if isinstance(message, Action) and sequence in self._refusals:
+                return "-refused"
+            self.statistics.alert(record.timestamp_us)
+        elif isinstance(message, Alert):
+            self._apply(message, sequence, record.timestamp_us)
+        elif why := self.ledger.act(message, sequence, record.timestamp_us):
+            self.refused += 1
+            self._refusals.append(sequence)
+            return f"action: {message.action}: {why}"
+        else:
+            self.actions += 1
+        if sequence <= self.log.newest:
+            return None  # read once more: it is there
+        text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
+        self._newest = max(sequence, self._newest)
+        self.log.append(sequence, text)
+        if count:
+            self._say(text, record.timestamp_us)
+        return None
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Return nothing: the view shows it."""
+        return ()
+
+    def refresh(self, id: str) -> bool:
+        """Ask for an event for each alarm that is not at rest, between two marks; from any thread.
+
+        Gives False, and does nothing, while too many others wait for theirs.
+        """
+        if len(self._refreshes) >= _MOST_REFRESHES:
+            return False
+        self._refreshes.append(id)
+        return True
+
+    def events(self, now: float, *, current: bool) -> Iterator[DeviceReading]:
+        """Return all events since the last call, in order; each is to be sent."""
+        if current:  # else a record that ends a delay may be among those that have not been read
+            self.ledger.fire(round(now * 1e6))
+        for key, at_us in self.ledger.take_occurrences():
+            self.statistics.occurrence(key, at_us)
+        while self._events:
+            yield self._events.popleft()
+        refreshed = list(islice(self._refreshing, _REFRESHED_AT_ONCE))
+        if not refreshed and self._refreshes:
+            self._refreshing = self._refreshed(self._refreshes.popleft(), now)
+        yield from refreshed
+
+    def records(self, now: float) -> list[Record]:
+        """Return the states of the alarms that changed since the last call, to be written."""
+        return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(round(now * 1e6))]
+
+    def again(self) -> None:
+        """Write all states once more: some may not have been."""
+        self.ledger.touch_all()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the alarms do not hold, for a snapshot."""
+        return {
+            "newest": self._newest,
+            "alerts": self.alerts,
+            "actions": self.actions,
+            "refused": self.refused,
+            "out_of_order": self.ledger.out_of_order,
+            "skewed": self.ledger.skewed,
+            "missing": self.missing,
+            "refusals": list(self._refusals),
+            "sources": dict(self._sources),
+            "packets": dict(self._packets),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take it back."""
+        kept = msgspec.convert(state, _Kept)
+        self._sources, self.missing = kept.sources, kept.missing
+        self._refusals.extend(kept.refusals)
+        self._packets = kept.packets
+        self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
+        self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
+        self._newest = kept.newest
+
+    def describe(self, alarm: Alarm) -> dict[str, Any]:
+        """Return an alarm as clients see it: with the state that is shown, and times in seconds."""
+        return {
+            "condition": alarm.condition,
+            "source": alarm.source,
+            "state": self.ledger.shown(alarm),
+            "severity": alarm.severity,
+            "text": alarm.text,
+            "occurrence": alarm.occurrence,
+            "raised_at": alarm.raised_at / 1e6,
+            "changed_at": alarm.changed_at / 1e6,
+            "raised": alarm.raised,
+            "sequence": alarm.through,
+            **({"shelved_until": alarm.shelved_until / 1e6} if alarm.shelved_until else {}),
+            **(
+                {
+                    "action": alarm.action,
+                    "operator": alarm.operator,
+                    "comment": alarm.comment,
+                    "acted_at": alarm.acted_at / 1e6,
+                }
+                if alarm.action
+                else {}
+            ),
+        }
+
+    def _decode(self, record: Record) -> Alert | Action | str:
+        if len(record.value or b"") > LARGEST:
+            return f"too-large: $: expected at most {LARGEST} bytes, got {len(record.value or b'')}"
+        rejected = self._alert_decoder.decode([record.value]).rejected
+        if not rejected:
+            return messages.decode_alert(record.value or b"")
+        why = rejected[0]
+        if why.reason is Reason.TOMBSTONE:
+            return "-tombstone"
+        if why.reason is Reason.VERSION:
+            rejected = self._action_decoder.decode([record.value]).rejected
+            if not rejected:
+                return messages.decode_action(record.value or b"")
+            if rejected[0].reason is not Reason.VERSION:
+                why = rejected[0]
+        return f"{why.reason}: {why.path}: {why.detail}"
+
+    @staticmethod
+    def _is_again(record: Record, newest: dict[str, int]) -> bool:
+        """Return whether an intake worker has written a packet's alert before, in a transaction that it did not end.
+
+        Alerts are read without waiting for transactions: one that a killed worker left open would hold up all
+        that come after it. Each worker goes through a partition in order, so a packet not beyond the newest was seen.
+        """
+        for name, value in record.headers:
+            if name == messages.PACKET:
+                partition, _, offset = value.decode("latin-1").partition("/")
+                if partition.isdecimal() and offset.isdecimal():
+                    if int(offset) <= newest.get(partition, -1):
+                        return True
+                    newest[partition] = int(offset)
+        return False
+
+    def _apply(self, alert: Alert, sequence: int, at_us: int) -> None:
+        self.ledger.apply(alert, sequence, at_us)
+        self.statistics.alert(at_us)
+        self.alerts += 1
+        newest = self._sources.pop(alert.source, None)
+        if newest is not None and newest < alert.sequence <= newest + _MOST_MISSING:
+            self.missing += alert.sequence - newest - 1
+        self._sources[alert.source] = alert.sequence  # at the end: the one that was silent longest is dropped first
+        if len(self._sources) > _MOST_SOURCES:
+            del self._sources[next(iter(self._sources))]
+
+    def _say(self, text: bytes, at_us: int) -> None:
+        self._events.append((self.device, LAST_ALERT, Reading(text.decode(), at_us / 1e6)))
+
+    def _refreshed(self, id: str, now: float) -> Iterator[DeviceReading]:
+        def event(**content: Any) -> DeviceReading:
+            text = msgspec.json.encode({"refresh": id, **content}).decode()
+            return self.device, LAST_ALERT, Reading(text, now)
+
+        retained = [alarm for state, alarm in self.ledger.all_shown() if state != states.NORM]
+        yield event(mark="START", sequence=self._newest, alarms=len(retained))
+        for alarm in retained:
+            yield event(alarm=self.describe(alarm))
+        yield event(mark="END", sequence=self._newest, alarms=len(retained))
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    newest: int
+    alerts: int
+    actions: int
+    refused: int
+    out_of_order: int
+    skewed: int
+    missing: int
+    refusals: list[int]
+    sources: dict[str, int]
+    packets: dict[str, int]
+
+
+def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:
+    """Return what a client sees of a record: the record itself, its number, and the number before it."""
+    kind = b"alert" if isinstance(message, Alert) else b"action"
+    head = b'{"sequence":%d,"previous":%d,"time":%d.%06d,"%s":' % (
+        sequence, previous, at_us // 1_000_000, at_us % 1_000_000, kind,
+    )  # fmt: skip
+    return head + messages.encode(message) + b"}"
+
+
+def name_of(key: AlarmKey) -> str:
+    """Return the name of an alarm as lists show it."""
+    return f"{key[0]}@{key[1]}"

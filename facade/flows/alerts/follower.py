@@ -1,0 +1,159 @@
+"""Puts what a client hears of alerts in order again: each alert and action once, whatever was lost or came twice.
+
+Events can get lost without a word on their way. Each one names the number of the one before it, so a gap
+shows as soon as anything comes after it; and the device says the newest number, so the loss of the very
+last event shows as well. What is missing is asked for with GetAlertsSince. No I/O here, and no clock.
+"""
+
+import heapq
+from typing import Any
+
+import msgspec
+
+MOST_HELD = 10_000
+"""Events behind a gap that are held back; further ones are dropped, and asked for later."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One alert or action, in the form of the attribute lastAlert."""
+
+    sequence: int
+    previous: int
+    """Number of the one before it."""
+    time: float
+    """When the bus took it [Unix s]."""
+    alert: dict[str, Any] | None = None
+    """The alert, by the fields of ``alert.schema.json``."""
+    action: dict[str, Any] | None = None
+    """The operator's action, by the fields of ``alert-action.schema.json``."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """An answer of GetAlertsSince: everything that followed a number, up to the last entry here."""
+
+    newest: int
+    entries: list[Entry]
+
+
+_REFRESH = '{"refresh"'
+"""How the events of RefreshAlerts begin: they are no alerts, and have no number of their own."""
+_decode_event = msgspec.json.Decoder(Entry).decode
+_decode_page = msgspec.json.Decoder(Page).decode
+
+
+class Follower:
+    """Gives out everything after a number, in order.
+
+    A log that was made anew begins to count from 1 again. That is noticed by an answer whose newest number is
+    below the one asked for; a new log that has grown beyond it before anybody asked cannot be told from the old one.
+
+    Parameters
+    ----------
+    start
+        Number of the last one that is known already; 0: everything is wanted.
+    """
+
+    def __init__(self, start: int, *, most_held: int = MOST_HELD) -> None:
+        self.seen = start
+        """Number of the last one that was given out."""
+        self.by_event = self.by_page = 0
+        """Entries given out, by how they came."""
+        self.again = 0
+        """Events that came though they were known already."""
+        self.overtaken = 0
+        """Events that came before others that belong before them."""
+        self.dropped = self.unusable = 0
+        """Events for which there was no room, and that could not be read."""
+        self.made_anew = 0
+        """How often the log was found to begin anew."""
+        self._most_held = most_held
+        self._known = start
+        """Highest number heard of."""
+        self._doubted = False
+        """Whether the device has named a lower number than was seen: it is starting, or the log is another one."""
+        self._held: dict[int, Entry] = {}
+        self._order: list[int] = []
+        """A heap of the numbers held."""
+
+    def take(self, text: str) -> list[Entry]:
+        """Take an event of lastAlert; give what can be given out now."""
+        if text.startswith(_REFRESH):
+            return []
+        try:
+            entry = _decode_event(text)
+        except (msgspec.MsgspecError, UnicodeError):
+            self.unusable += 1  # if it was an alert, there is a gap before the next one
+            return []
+        if entry.sequence <= self.seen or entry.sequence in self._held:
+            self.again += 1
+            return []
+        self._known = max(self._known, entry.sequence)
+        if entry.previous > self.seen:
+            self._hold(entry)
+            return []
+        self.by_event += 1
+        return self._follow([entry])
+
+    def add_page(self, asked: int, text: str) -> list[Entry]:
+        """Take the answer to GetAlertsSince(`asked`); give what can be given out now.
+
+        Raises
+        ------
+        msgspec.MsgspecError
+            It is no such answer.
+        """
+        page = _decode_page(text)
+        if 0 < page.newest < asked:
+            self._begin_anew(page.newest)
+            return []
+        if asked > self.seen:
+            return []  # asked before the log began anew
+        self._doubted = False
+        entries = [entry for entry in page.entries if entry.sequence > self.seen]
+        self.by_page += len(entries)
+        given = self._follow(entries)
+        if self.seen >= page.newest and not self._held:
+            self._known = self.seen  # a higher number was that of a log which is no more
+        return given
+
+    def announce(self, newest: int) -> None:
+        """Take the newest number there is, as the attribute alertSequence shows it."""
+        self._known = max(self._known, newest)
+        self._doubted = newest < self.seen
+
+    def missing(self) -> int | None:
+        """Return the number for which GetAlertsSince is to be asked; None: nothing is known to be missing."""
+        return self.seen if self._known > self.seen or self._doubted else None
+
+    def skip(self, sequence: int) -> list[Entry]:
+        """Give up everything up to a number, as nobody has it any more; give what can be given out now."""
+        self.seen = max(self.seen, sequence)
+        return self._follow([])
+
+    def _hold(self, entry: Entry) -> None:
+        self.overtaken += 1
+        if len(self._held) >= self._most_held:
+            self.dropped += 1
+            return
+        self._held[entry.sequence] = entry
+        heapq.heappush(self._order, entry.sequence)
+
+    def _follow(self, entries: list[Entry]) -> list[Entry]:
+        """Return entries that follow on what was seen, and what was held back for want of them."""
+        if entries:
+            self.seen = entries[-1].sequence
+        while self._order and self._held[self._order[0]].previous <= self.seen:
+            entry = self._held.pop(heapq.heappop(self._order))
+            if entry.sequence <= self.seen:
+                self.again += 1
+                continue
+            self.by_event += 1
+            self.seen = entry.sequence
+            entries.append(entry)
+        return entries
+
+    def _begin_anew(self, newest: int) -> None:
+        self.made_anew += 1
+        self.seen, self._known, self._doubted = 0, newest, False
+        self._held.clear()
+        self._order.clear()

@@ -1,0 +1,313 @@
+"""The alarms: what all alerts and all actions of operators so far add up to.
+
+The ledger is a fold over the log ``alerts``: what it holds depends on the records in their order, and on
+the broker's clock for delays and shelving, on nothing else. A record that is in an alarm already
+changes nothing when it comes again, as it does after a restart.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+
+from facade.flows.alerts import states
+from facade.flows.alerts.messages import ACTIVE, SEVERITIES, Action, Alarm, AlarmKey, Alert
+from facade.icd.model import Condition
+
+LONGEST_SHELVING = 7 * 86400.0
+"""Shelving ends, and not later than after this [s]: what is forgotten on a shelf is no alarm any more."""
+_AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
+"""A source whose clock is further ahead, or behind, than this is not believed [us]."""
+_REST_US = 600_000_000
+"""How long an alarm at rest is remembered, so that an alert that comes late is known as late [us]."""
+_MOST_AT_REST = 10_000
+_MOST_ACTED = 256
+"""Actions whose effect is remembered with an alarm: more than come between two snapshots."""
+
+
+class Ledger:
+    """All alarms that are not at rest, and those that have come to rest lately.
+
+    Parameters
+    ----------
+    conditions
+        Those of the ICD; alarms of any other condition have no delays and do not latch.
+    """
+
+    def __init__(self, conditions: Mapping[str, Condition]) -> None:
+        self._conditions = conditions
+        self._explains: dict[str, list[str]] = {}
+        for name, condition in conditions.items():
+            for other in condition.suppressed_by:
+                self._explains.setdefault(other, []).append(name)
+        self._unknown = Condition(label="", description="", response="", priority="MEDIUM")
+        self.by_condition: dict[str, dict[str, Alarm]] = {}
+        """By condition and source."""
+        self._due: list[tuple[int, AlarmKey]] = []
+        self._resting: dict[AlarmKey, None] = {}
+        self._touched: dict[AlarmKey, None] = {}
+        self._moved: set[str] = set()
+        self._forgotten: dict[AlarmKey, None] = {}
+        """Those dropped last, should their last records be lost."""
+        self._occurrences: list[tuple[AlarmKey, int]] = []
+        self.out_of_order = 0
+        """Alerts that were older than what the alarm had already been told."""
+        self.skewed = 0
+        """Alerts whose source's clock was not believed."""
+
+    def get(self, key: AlarmKey) -> Alarm | None:
+        """Return the alarm of a condition and source."""
+        return self.by_condition.get(key[0], {}).get(key[1])
+
+    def alarms(self) -> Iterable[Alarm]:
+        """Return all alarms; any thread may ask, as each step copies at once."""
+        for sources in list(self.by_condition.values()):
+            yield from list(sources.values())
+
+    def shown(self, alarm: Alarm) -> str:
+        """Return the state that operators see."""
+        return _shown(alarm, suppressed=self._suppressed(alarm.condition))
+
+    def shown_of(self, condition: str) -> Iterable[tuple[str, Alarm]]:
+        """Return the alarms of a condition with the states that operators see; any thread may ask."""
+        suppressed = self._suppressed(condition)
+        for alarm in list(self.by_condition.get(condition, {}).values()):
+            yield _shown(alarm, suppressed=suppressed), alarm
+
+    def all_shown(self) -> Iterable[tuple[str, Alarm]]:
+        """Return all alarms with the states that operators see; any thread may ask."""
+        for condition in list(self.by_condition):
+            yield from self.shown_of(condition)
+
+    def recall(self, alarm: Alarm) -> None:
+        """Take over an alarm as it was before a restart."""
+        self.by_condition.setdefault(alarm.condition, {})[alarm.source] = alarm
+        self._plan(alarm)
+        self._move(alarm.condition)
+
+    def forget(self, key: AlarmKey) -> None:
+        """Drop an alarm that is at rest."""
+        sources = self.by_condition.get(key[0], {})
+        sources.pop(key[1], None)
+        if not sources:
+            self.by_condition.pop(key[0], None)
+        self._resting.pop(key, None)
+        self._move(key[0])
+
+    def apply(self, alert: Alert, sequence: int, at_us: int) -> bool:
+        """Take one alert; False if it was in already, or was overtaken by a newer one of its alarm.
+
+        Parameters
+        ----------
+        sequence
+            Its number on the log.
+        at_us
+            When the bus took it [Unix us].
+        """
+        self.fire(at_us)
+        believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
+        self.skewed += not believed
+        alarm = self.get(alert.key)
+        if alarm is None:
+            alarm = Alarm(condition=alert.condition, source=alert.source, state=states.NORM, through=0)
+            self.by_condition.setdefault(alert.condition, {})[alert.source] = alarm
+        elif sequence <= alarm.through:
+            return False
+        # What a clock that was far ahead has said must not hide what it says once it is right.
+        repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
+        if alert.sequence < alarm.source_sequence and alert.raised_at <= alarm.source_raised_at and not repaired:
+            self.out_of_order += 1
+            return False
+        anew = alert.raised_at > alarm.source_raised_at or not alarm.raised_at or repaired
+        if alert.state == ACTIVE:
+            self._raise(alarm, alert, sequence, at_us, anew=anew)
+        else:
+            self._clear(alarm, at_us)
+        alarm.text, alarm.source_sequence, alarm.through = alert.text, alert.sequence, sequence
+        if anew or (alert.state == ACTIVE and alert.raised_at != alarm.source_raised_at):
+            alarm.source_raised_at = alert.raised_at
+            alarm.raised_at = alert.raised_at if believed else at_us
+        self._touch(alarm, at_us)
+        return True
+
+    def act(self, action: Action, sequence: int, at_us: int) -> str | None:
+        """Take what an operator did; give None if it took effect, else why not."""
+        self.fire(at_us)
+        alarm = self.get(action.key)
+        if alarm is not None and sequence <= alarm.through:
+            return None if sequence in alarm.acted else "it had no effect when it was first read"
+        if why := self.refusal(action, at_us):
+            return why
+        if alarm is None:
+            alarm = Alarm(condition=action.condition, source=action.source, state=states.NORM, through=0)
+            self.by_condition.setdefault(action.condition, {})[action.source] = alarm
+        match action.action:
+            case "ACKNOWLEDGE" | "RESET":
+                self._step(alarm, action.action)
+            case "SHELVE":
+                alarm.shelved_until = action.until
+            case "UNSHELVE":
+                alarm.shelved_until = 0
+            case "REMOVE_FROM_SERVICE":
+                alarm.out_of_service = True
+            case "RETURN_TO_SERVICE":
+                alarm.out_of_service = False
+        alarm.action, alarm.operator, alarm.comment = action.action, action.operator, action.comment
+        alarm.acted_at, alarm.through = action.time, sequence
+        alarm.acted = [*alarm.acted, sequence][-_MOST_ACTED:]
+        if action.action == "SHELVE":
+            self._plan(alarm)
+        self._touch(alarm, at_us)
+        return None
+
+    def refusal(self, action: Action, now_us: int) -> str:
+        """Say why an action is not possible now; nothing if it is."""
+        alarm, name = self.get(action.key), f"{action.condition} of {action.source}"
+        if action.action == "SHELVE":
+            most = round(LONGEST_SHELVING * 1e6)
+            if not now_us < action.until <= now_us + most:
+                return f"until: expected an end within {LONGEST_SHELVING:.0f} s from now, got {action.until} us"
+            return ""
+        if action.action == "REMOVE_FROM_SERVICE":
+            return f"{name} is out of service already" if alarm is not None and alarm.out_of_service else ""
+        if alarm is None:
+            return f"expected an alarm, got {name}, which is at rest or was never heard of"
+        match action.action:
+            case "ACKNOWLEDGE" if alarm.state not in states.UNACKNOWLEDGED:
+                return f"{name} needs no acknowledgement: its state is {alarm.state}"
+            case "ACKNOWLEDGE" if action.occurrence != alarm.occurrence:
+                return f"occurrence: expected the newest of {name}, {alarm.occurrence}, got {action.occurrence}"
+            case "RESET" if states.RESET not in states.TRANSITIONS[alarm.state]:
+                return f"{name} is not latched: its state is {alarm.state}"
+            case "UNSHELVE" if not alarm.shelved_until:
+                return f"{name} is not shelved"
+            case "RETURN_TO_SERVICE" if not alarm.out_of_service:
+                return f"{name} is in service already"
+        return ""
+
+    def fire(self, now_us: int) -> None:
+        """Let delays and shelving end that have ended by now."""
+        while self._due and self._due[0][0] <= now_us:
+            at_us, key = heapq.heappop(self._due)
+            alarm = self.get(key)
+            if alarm is None:
+                continue
+            if alarm.pending and alarm.pending_at <= at_us:
+                event, alarm.pending = alarm.pending, ""
+                if event == states.RAISE:
+                    self._begin(alarm, states.RAISE, alarm.pending_occurrence, at_us)
+                else:
+                    self._step(alarm, self._clearing(alarm))
+                self._touch(alarm, at_us)
+            if 0 < alarm.shelved_until <= at_us:
+                alarm.shelved_until = 0
+                self._touch(alarm, at_us)
+
+    def take_touched(self, now_us: int) -> list[tuple[AlarmKey, Alarm | None]]:
+        """Return the alarms that changed since the last call; None in place of one that is forgotten."""
+        touched, self._touched = self._touched, {}
+        for key in self._overdue(now_us):
+            self.forget(key)
+            touched[key] = None
+            self._forgotten[key] = None
+        while len(self._forgotten) > _MOST_AT_REST:
+            del self._forgotten[next(iter(self._forgotten))]
+        return [(key, self.get(key)) for key in touched]
+
+    def take_moved(self) -> set[str]:
+        """Return the conditions any of whose alarms may be shown in another way than at the last call."""
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def touch_all(self) -> None:
+        """Let all alarms count as changed, and those forgotten: it is not known which states have been written."""
+        self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
+
+    def take_occurrences(self) -> list[tuple[AlarmKey, int]]:
+        """Return the new occurrences of alarms since the last call, with their times [Unix us]."""
+        occurrences, self._occurrences = self._occurrences, []
+        return occurrences
+
+    def _raise(self, alarm: Alarm, alert: Alert, sequence: int, at_us: int, *, anew: bool) -> None:
+        delay = self._condition(alarm).on_delay
+        if alarm.state in states.ACTIVE:
+            alarm.pending = ""  # it has come back within the off-delay
+            worse = SEVERITIES.index(alert.severity) > SEVERITIES.index(alarm.severity)
+            if worse or anew:
+                self._begin(alarm, states.ESCALATE, sequence, at_us)
+        elif not delay:
+            self._begin(alarm, states.RAISE, sequence, at_us)
+        elif alarm.pending != states.RAISE:
+            alarm.pending, alarm.pending_at = "RAISE", at_us + round(delay * 1e6)
+            alarm.pending_occurrence = sequence
+            self._plan(alarm)
+        alarm.severity = alert.severity
+
+    def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
+        self._step(alarm, event)
+        alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
+        self._occurrences.append((alarm.key, at_us))
+
+    def _clear(self, alarm: Alarm, at_us: int) -> None:
+        delay = self._condition(alarm).off_delay
+        if alarm.state not in states.ACTIVE:
+            alarm.pending = ""  # it was gone before the on-delay had ended
+        elif not delay:
+            self._step(alarm, self._clearing(alarm))
+        elif alarm.pending != states.CLEAR:
+            alarm.pending, alarm.pending_at = "CLEAR", at_us + round(delay * 1e6)
+            self._plan(alarm)
+
+    def _clearing(self, alarm: Alarm) -> str:
+        return states.CLEAR_LATCHED if self._condition(alarm).latching else states.CLEAR
+
+    def _step(self, alarm: Alarm, event: str) -> None:
+        alarm.state = states.TRANSITIONS[alarm.state].get(event, alarm.state)
+
+    def _condition(self, alarm: Alarm) -> Condition:
+        return self._conditions.get(alarm.condition, self._unknown)
+
+    def _suppressed(self, condition: str) -> bool:
+        known = self._conditions.get(condition)
+        return known is not None and any(
+            alarm.state in states.ACTIVE and not alarm.out_of_service
+            for other in known.suppressed_by
+            for alarm in list(self.by_condition.get(other, {}).values())
+        )
+
+    def _plan(self, alarm: Alarm) -> None:
+        if alarm.pending:
+            heapq.heappush(self._due, (alarm.pending_at, alarm.key))
+        if alarm.shelved_until:
+            heapq.heappush(self._due, (alarm.shelved_until, alarm.key))
+        self._rest(alarm)
+
+    def _touch(self, alarm: Alarm, at_us: int) -> None:
+        alarm.changed_at = at_us
+        self._touched[alarm.key] = None
+        self._move(alarm.condition)
+        self._rest(alarm)
+
+    def _move(self, condition: str) -> None:
+        self._moved.add(condition)
+        self._moved.update(self._explains.get(condition, ()))
+
+    def _rest(self, alarm: Alarm) -> None:
+        covered = alarm.pending or alarm.shelved_until or alarm.out_of_service
+        self._resting.pop(alarm.key, None)
+        if alarm.state == states.NORM and not covered:
+            self._resting[alarm.key] = None  # in the order in which they came to rest
+
+    def _overdue(self, now_us: int) -> list[AlarmKey]:
+        surplus = len(self._resting) - _MOST_AT_REST
+        overdue = []
+        for index, key in enumerate(self._resting):
+            alarm = self.get(key)
+            if index >= surplus and alarm is not None and alarm.changed_at > now_us - _REST_US:
+                break
+            overdue.append(key)
+        return overdue
+
+
+def _shown(alarm: Alarm, *, suppressed: bool) -> str:
+    return states.shown(
+        alarm.state, shelved=alarm.shelved_until > 0, suppressed=suppressed, out_of_service=alarm.out_of_service
+    )

@@ -1,0 +1,226 @@
+"""What operators ask for: checked against the alarms as they are, then put on the log.
+
+Nothing is changed here: an action takes effect when it comes back from the log, in its order among the
+alerts. So it is on the bus before the operator's call returns, and it holds after any restart.
+"""
+
+import secrets
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Protocol
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.clock import Clock
+from facade.errors import CommandRefused
+from facade.flows.alerts import states
+from facade.flows.alerts.flow import AlertsFlow
+from facade.flows.alerts.ledger import LONGEST_SHELVING
+from facade.flows.alerts.messages import Action, ActionKind, Alarm, alert_record
+
+CONFIRMED_WITHIN = 0.4
+"""Longest wait for the bus in an operator's call [s]."""
+MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
+"""Entries that one call gives, and about how large its answer gets."""
+_FAILED, _NOT_ALLOWED = "API_CommandFailed", "API_CommandNotAllowed"
+
+
+class Sender(Protocol):
+    """Puts one record on the bus."""
+
+    def send(self, record: Record, timeout: float) -> None:
+        """Write a record, confirmed by all in-sync replicas.
+
+        Raises
+        ------
+        NotSent, OutcomeUnknown
+            It surely is not there; it may be.
+        """
+
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The JSON argument of an operator's command."""
+
+    condition: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*\Z", max_length=100)]
+    operator: _Text
+    comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+    source: _Text | None = None
+    """May be left out while only one source has an alarm of the condition."""
+    occurrence: int | None = None
+    """Only for Acknowledge."""
+    duration: float | None = None
+    """Only for Shelve [s]."""
+
+
+_WANTED: dict[ActionKind, tuple[str, ...]] = {
+    "ACKNOWLEDGE": ("occurrence",),
+    "COMMENT": ("comment",),
+    "SHELVE": ("duration", "comment"),
+    "UNSHELVE": (),
+    "RESET": (),
+    "REMOVE_FROM_SERVICE": ("comment",),
+    "RETURN_TO_SERVICE": (),
+}
+"""Keys that an action must have, beside those that every one must."""
+_decode = msgspec.json.Decoder(Request).decode
+
+
+class OperatorApi:
+    """Takes the requests of operators.
+
+    Parameters
+    ----------
+    ready
+        Whether everything that was on the bus at the start has been read.
+    origin
+        Name of the device server.
+    """
+
+    def __init__(
+        self, flow: AlertsFlow, sender: Sender, *, ready: Callable[[], bool], origin: str, clock: Clock
+    ) -> None:
+        self.flow = flow
+        self._sender = sender
+        self._ready = ready
+        self._origin = origin
+        self._clock = clock
+
+    def act(self, command: str, kind: ActionKind, text: str) -> str:
+        """Put an action on the log; gives its id.
+
+        Raises
+        ------
+        CommandRefused
+            The argument is wrong, or the action is not possible now; nothing was written.
+        NotSent, OutcomeUnknown
+            The bus did not confirm it.
+        """
+        origin = f"SdpAlerts.{command}"
+        if not self._ready():
+            raise CommandRefused(_NOT_ALLOWED, "the alerts on the bus have not all been read yet; try again", origin)
+        action = self._action(kind, self._request(kind, text, origin), origin)
+        if why := self.flow.ledger.refusal(action, action.time):
+            raise CommandRefused(_NOT_ALLOWED, why, origin)
+        self._sender.send(alert_record(action), CONFIRMED_WITHIN)
+        return action.id
+
+    def since(self, sequence: int) -> str:
+        """Return the first alerts and actions after a sequence number, as JSON.
+
+        Raises
+        ------
+        CommandRefused
+            Some of them are so old that they are on the log only.
+        """
+        log = self.flow.log
+        if not self._ready():
+            raise CommandRefused(_NOT_ALLOWED, "the alerts on the bus have not all been read yet; try again", _SINCE)
+        entries = log.since(sequence, MOST_ENTRIES, MOST_BYTES)
+        oldest = log.complete_from
+        if sequence < oldest:
+            what = f"sequence: expected at least {oldest}, which is what memory holds, got {sequence}"
+            raise CommandRefused(
+                _FAILED, f"{what}; older ones are on the topic alerts at the offset sequence - 1", _SINCE
+            )
+        inner = b",".join(text for _, text in entries)
+        return (b'{"newest":%d,"entries":[%b]}' % (self.flow.sequence, inner)).decode()
+
+    def history(self, text: str) -> str:
+        """Return the newest alerts and actions about one alarm that are in memory, the newest first, as JSON."""
+        request = _decode_history(text)
+        # As it stands in each entry: most of them need not be decoded to see that they are about something else.
+        wanted = b'"condition":' + msgspec.json.encode(request.condition)
+        if request.source is not None:
+            wanted += b',"source":' + msgspec.json.encode(request.source)
+        newest = (entry for _, entry in reversed(self.flow.log.since(0, 2**62)) if wanted in entry)
+        return (b"[%b]" % b",".join(islice(newest, request.most))).decode()
+
+    def alarms(self) -> str:
+        """Return all alarms that are not at rest, as JSON."""
+        found = [self.flow.describe(alarm) for state, alarm in self.flow.ledger.all_shown() if state != states.NORM]
+        return msgspec.json.encode(found).decode()
+
+    def refresh(self) -> str:
+        """Ask for events about all alarms that are not at rest; gives the id in their marks.
+
+        Raises
+        ------
+        CommandRefused
+            Too many others wait for theirs.
+        """
+        id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
+        if not self.flow.refresh(id):
+            raise CommandRefused(_NOT_ALLOWED, "others wait for their refresh; try again in a second", _REFRESH)
+        return id
+
+    def _request(self, kind: ActionKind, text: str, origin: str) -> Request:
+        try:
+            request = _decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise CommandRefused(_FAILED, f"argument: {error}, in {text!r:.200}; {_form(kind)}", origin) from error
+        for key in _WANTED[kind]:
+            if getattr(request, key) in (None, ""):
+                raise CommandRefused(
+                    _FAILED, f"argument: expected the key {key}, got {text!r:.200}; {_form(kind)}", origin
+                )
+        return request
+
+    def _action(self, kind: ActionKind, request: Request, origin: str) -> Action:
+        now = self._clock.now()
+        duration = request.duration or 0.0
+        if kind == "SHELVE" and not 0 < duration <= LONGEST_SHELVING:
+            what = f"duration: expected more than 0 and at most {LONGEST_SHELVING:.0f} s, got {duration}"
+            raise CommandRefused(_FAILED, what, origin)
+        return Action(
+            id=f"{now:.6f}-{secrets.token_hex(4)}",
+            action=kind,
+            condition=request.condition,
+            source=request.source if request.source is not None else self._only_source(request.condition, origin),
+            operator=request.operator,
+            comment=request.comment,
+            time=round(now * 1e6),
+            origin=self._origin,
+            occurrence=max(request.occurrence or 0, 0),
+            until=round((now + duration) * 1e6) if kind == "SHELVE" else 0,
+        )
+
+    def _only_source(self, condition: str, origin: str) -> str:
+        sources = sorted(self._sources(condition))
+        if len(sources) == 1:
+            return sources[0]
+        found = ", ".join(sources[:20]) or "none with an alarm"
+        raise CommandRefused(
+            _FAILED, f"source: expected the source of an alarm of {condition}; there are: {found}", origin
+        )
+
+    def _sources(self, condition: str) -> list[str]:
+        alarms: list[Alarm] = list(self.flow.ledger.by_condition.get(condition, {}).values())
+        return [alarm.source for alarm in alarms]
+
+
+_SINCE = "SdpAlerts.GetAlertsSince"
+_REFRESH = "SdpAlerts.RefreshAlerts"
+_HISTORY = "SdpAlerts.GetAlertHistory"
+
+
+class _HistoryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    condition: str
+    source: str | None = None
+    most: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)] = 100
+
+
+def _decode_history(text: str) -> _HistoryRequest:
+    try:
+        return msgspec.json.decode(text, type=_HistoryRequest)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        form = '{"condition": ..., "source": ..., "most": 100}, the last two may be left out'
+        raise CommandRefused(_FAILED, f"argument: {error}, in {text!r:.200}; expected {form}", _HISTORY) from error
+
+
+def _form(kind: ActionKind) -> str:
+    keys = ["condition", "source", "operator", *dict.fromkeys((*_WANTED[kind], "comment"))]
+    return f"expected a JSON object with the keys {', '.join(keys)}; source may be left out while there is only one"

@@ -1,0 +1,206 @@
+"""The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from facade.bus.port import QueueingWriter, Record
+from facade.clock import Clock
+from facade.flows.alerts import messages, states
+from facade.flows.alerts.messages import Alarm, AlarmKey, Alert, Severity
+from facade.runtime.flow import DeviceReading, Fault, LastReadings
+
+Found = Mapping[AlarmKey, Fault]
+"""By condition and source."""
+Find = Callable[[float], Found | None]
+"""Gives the faults at a time [Unix s]; None while nothing can be known."""
+Mine = Callable[[AlarmKey], bool]
+"""Tells whether an alarm is of the kind that one finds; others of the same server have their own."""
+
+_EACH = 1.0
+"""Time between two looks [s]."""
+_LOOKS = 3
+"""A change must have been found so many times one after the other: at a start, half of everything is missing."""
+
+
+class ReportedBefore:
+    """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile.
+
+    A device server has one of it, for all that it raises.
+    """
+
+    topic = messages.STATES
+    durable = False
+    partitions: Sequence[int] | None = None
+
+    def __init__(self) -> None:
+        self.active: dict[AlarmKey, Alarm] = {}
+        self.raised: dict[AlarmKey, int] = {}
+        """When each alarm that is remembered was raised last, by its source [Unix us]."""
+        self.sequences: dict[str, int] = {}
+        """The newest number of each source."""
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take the state of an alarm; see `facade.runtime.flow.Flow`."""
+        if record.value is None:
+            condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
+            for known in (self.active, self.raised):
+                known.pop((condition, source), None)
+            return "-tombstone"
+        try:
+            alarm = messages.decode_alarm(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return f"schema: {error}"
+        self.raised[alarm.key] = alarm.source_raised_at
+        self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
+        if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
+            self.active[alarm.key] = alarm
+        else:
+            self.active.pop(alarm.key, None)
+        return None
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Return nothing: SdpAlerts shows it."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return nothing: the topic itself is compacted."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: the topic itself is read from its beginning."""
+
+
+class OwnAlerts:
+    """Tells what has changed about the faults that are found; see `facade.runtime.event_loop.PeriodicTask`.
+
+    What is told is compared with what is found, again and again: an alert that could not be delivered
+    is sent once more, and one that was raised before a restart is cleared after it.
+
+    Parameters
+    ----------
+    known
+        Whether `before` has read what was on the bus at the start.
+    """
+
+    def __init__(
+        self,
+        find: Find,
+        before: ReportedBefore,
+        writer: QueueingWriter,
+        *,
+        mine: Mine,
+        known: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._find = find
+        self._before = before
+        self._writer = writer
+        self._mine, self._known = mine, known
+        self._clock = clock
+        self._told: dict[AlarmKey, Alert] = {}
+        """The alerts that are active by what has been delivered."""
+        self._sent: list[Alert] = []
+        """Alerts whose delivery is not certain yet."""
+        self._mark = self._failed = 0
+        self._looks: Counter[AlarmKey] = Counter()
+        """How often one after the other something else was found than what has been told."""
+        self._began: dict[AlarmKey, int] = {}
+        """When a fault that is still there was first told [Unix us]: sent again, it is no second occurrence."""
+        self._delivered: dict[AlarmKey, int] = {}
+        """When the newest occurrence began that surely is on the bus [Unix us]."""
+        self._cleared: dict[AlarmKey, int] = {}
+        """The number under which each was last told to have gone."""
+        self._sequences: Counter[str] = Counter()
+        self._next = 0.0
+
+    def perform(self) -> None:
+        """Send what is due; never waits."""
+        if not self._known() or self._clock.monotonic() < self._next:
+            return
+        self._next = self._clock.monotonic() + _EACH
+        if self._sent and not self._settle():
+            return
+        self._take_over()
+        now = self._clock.now()
+        found = self._find(now)
+        if found is None:
+            self._looks.clear()  # what was seen before is not one after the other with what will be
+        else:
+            news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
+            self._looks = Counter({key: self._looks[key] + 1 for key in news})
+            self._began = {key: at for key, at in self._began.items() if key in found}
+            self._tell(found, round(now * 1e6))
+
+    def end(self) -> None:
+        """Leave everything as it is: the next start goes on."""
+
+    def has_reported(self, key: AlarmKey, began: int) -> bool:
+        """Return whether an occurrence of an alarm that began at some time [Unix us], or a later one, is on the bus."""
+        return max(self._delivered.get(key, 0), self._before.raised.get(key, 0)) >= began
+
+    def _take_over(self) -> None:
+        """Find out what an earlier life of this server has told, or this one did not know to have arrived."""
+        for key, alarm in self._before.active.items():
+            if self._mine(key) and key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
+                self._told[key] = Alert(
+                    condition=alarm.condition,
+                    source=alarm.source,
+                    severity=alarm.severity,
+                    state="ACTIVE",
+                    text=alarm.text,
+                    raised_at=alarm.source_raised_at,
+                    sequence=alarm.source_sequence,
+                )
+
+    def _settle(self) -> bool:
+        """Find out whether what was sent has been delivered; False: not yet."""
+        if not self._writer.settled(self._mark):
+            return False
+        if self._writer.failures(messages.ALERTS) == self._failed:
+            for alert in self._sent:
+                self._delivered[alert.key] = alert.raised_at
+                if alert.state == messages.ACTIVE:
+                    self._told[alert.key] = alert
+                else:
+                    self._told.pop(alert.key, None)
+                    self._cleared[alert.key] = alert.sequence
+        self._sent = []  # what has failed is found missing, and sent again
+        return True
+
+    def _is_news(self, key: AlarmKey, found: Found) -> bool:
+        fault, told = found.get(key), self._told.get(key)
+        return fault is None or told is None or fault.severity != told.severity
+
+    def _tell(self, found: Found, now_us: int) -> None:
+        self._failed = self._writer.failures(messages.ALERTS)
+        for key, fault in found.items():
+            before = self._told.get(key)
+            if before is None and self._looks[key] >= _LOOKS:
+                began = self._began.setdefault(key, now_us) if fault.began is None else fault.began
+                self._send(key, "ACTIVE", fault.severity, fault.text, began)
+            elif before is not None and (fault.began or 0) > before.raised_at:
+                self._send(key, "ACTIVE", fault.severity, fault.text, fault.began or 0)
+            elif before is not None and before.severity != fault.severity and self._looks[key] >= _LOOKS:
+                self._send(key, "ACTIVE", fault.severity, fault.text, before.raised_at)
+        for key, before in self._told.items():
+            if key not in found and self._looks[key] >= _LOOKS:
+                self._send(key, "CLEARED", before.severity, f"gone: {before.text}", before.raised_at)
+        self._mark = self._writer.mark()
+
+    def _send(self, key: AlarmKey, state: str, severity: str, text: str, raised_at: int) -> None:
+        source = key[1]
+        self._sequences[source] = max(self._sequences[source], self._before.sequences.get(source, 0)) + 1
+        alert = Alert(
+            condition=key[0],
+            source=source,
+            severity=cast(Severity, severity),
+            state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
+            text=text[:2000],
+            raised_at=raised_at,
+            sequence=self._sequences[source],
+        )
+        self._sent.append(alert)
+        self._writer.send(messages.alert_record(alert))

@@ -1,0 +1,215 @@
+"""Alert packets: an alert and its attachments in Avro, the form in which LSST sends 136 KB with two images.
+
+A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint
+of its schema, and the datum. So a packet of another schema is known as such, and never read by guess.
+The alert that is made of it is small: of each attachment it has size and digest, and where it is.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from facade.bus.port import Reader, Record
+from facade.clock import Clock
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.errors import BusError, ConfigError
+from facade.flows.alerts.flow import LARGEST
+from facade.flows.alerts.messages import PACKETS, Alert, Attachment, encode
+from facade.icd.model import Icd
+from facade.resources import resource
+
+try:
+    import fastavro
+    from fastavro.schema import fingerprint, to_parsing_canonical_form
+except ImportError:  # an extra: pip install 'sdp-tango-facade[alerts]'
+    fastavro = None  # type: ignore[assignment]
+
+MARKER = b"\xc3\x01"
+"""How a datum in single-object encoding begins."""
+_HEAD = len(MARKER) + 8
+_FIELDS = tuple(name for name in Alert.__struct_fields__ if name != "attachments")
+_PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
+
+
+class PacketReason(StrEnum):
+    """Why a packet was not used; what the JSON Schema of the alert forbids has the reasons of `facade.codec`."""
+
+    TOMBSTONE = "tombstone"
+    EMPTY = "empty"
+    TOO_LARGE = "too-large"
+    """The packet, or the alert that it makes, is larger than its topic takes."""
+    NOT_AVRO = "not-avro"
+    """No datum in single-object encoding, or one that breaks off, or goes on."""
+    UNKNOWN_SCHEMA = "unknown-schema"
+    """A datum of some other schema, or of a version that is not known here."""
+    ATTACHMENT = "attachment"
+    """Two attachments have one name, so that neither can be asked for."""
+
+
+class Content(msgspec.Struct, frozen=True):
+    """An attachment with its bytes."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+class Packet(msgspec.Struct, frozen=True):
+    """A packet as it was sent: nothing in it has been checked but its form."""
+
+    alert: Alert
+    contents: list[Content]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a packet cannot be used."""
+
+    reason: str
+    path: str
+    detail: str
+
+
+class PacketCodec:
+    """Writes packets, reads them, and makes alerts of them.
+
+    Raises
+    ------
+    ConfigError
+        The Avro library is not installed.
+    """
+
+    def __init__(self, icd: Icd) -> None:
+        if fastavro is None:
+            raise ConfigError("alert packets need fastavro: pip install 'sdp-tango-facade[alerts]'")
+        schema = msgspec.json.decode(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
+        self._schema = fastavro.parse_schema(schema)
+        crc = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+        self.head = MARKER + bytes.fromhex(crc)
+        """How every packet of this schema begins."""
+        self._decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
+        self._most_packet = icd.topics[PACKETS].max_bytes
+
+    def encode(self, alert: Alert, contents: Sequence[Content] = ()) -> bytes:
+        """Write a packet.
+
+        Raises
+        ------
+        ValueError
+            Something in it is of a type that the schema does not have.
+        """
+        out = io.BytesIO()
+        out.write(self.head)
+        datum = {name: getattr(alert, name) for name in _FIELDS}
+        datum["attachments"] = [msgspec.structs.asdict(content) for content in contents]
+        try:
+            fastavro.schemaless_writer(out, self._schema, datum)
+        except (TypeError, OverflowError, AttributeError) as error:
+            raise ValueError(f"packet of {alert.condition} by {alert.source}: {error}") from error
+        return out.getvalue()
+
+    def decode(self, value: bytes | None) -> Packet | Refused:
+        """Read a packet; whatever the bytes are, this does not raise."""
+        if value is None:
+            return Refused(PacketReason.TOMBSTONE, "$", "the record has no value")
+        if not value:
+            return Refused(PacketReason.EMPTY, "$", "the value has no bytes")
+        if len(value) > self._most_packet:
+            return _refuse(PacketReason.TOO_LARGE, f"expected at most {self._most_packet} bytes, got {len(value)}")
+        if not value.startswith(MARKER) or len(value) < _HEAD:
+            return _refuse(PacketReason.NOT_AVRO, f"expected C3 01 and a fingerprint, got {value[:_HEAD].hex(' ')}")
+        if not value.startswith(self.head):
+            what = f"expected the fingerprint {self.head[2:].hex()}, got {value[2:_HEAD].hex()}"
+            return _refuse(PacketReason.UNKNOWN_SCHEMA, what)
+        source = io.BytesIO(value)  # shares the bytes: an attachment is copied once, when it is read
+        source.seek(_HEAD)
+        try:
+            datum = cast("dict[str, Any]", fastavro.schemaless_reader(source, self._schema, None))
+        except Exception as error:  # the bytes may be anything, and so is what the library raises
+            what = f"broken off or broken at byte {source.tell()}: {type(error).__name__}: {error!s:.100}"
+            return _refuse(PacketReason.NOT_AVRO, what)
+        if left := len(value) - source.tell():
+            return _refuse(PacketReason.NOT_AVRO, f"expected nothing after the packet, got {left} bytes")
+        contents = [Content(**attachment) for attachment in datum.pop("attachments")]
+        return Packet(Alert(**datum), contents)
+
+    def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Refused:
+        """Make the alert of a packet, and its wire form; checked against the JSON Schema, and small.
+
+        Parameters
+        ----------
+        place
+            Where the packet is: partition and offset, with a / between.
+        """
+        packet = self.decode(value)
+        if isinstance(packet, Refused):
+            return packet
+        names = [content.name for content in packet.contents]
+        if len(set(names)) < len(names):
+            return Refused(PacketReason.ATTACHMENT, "$.attachments", f"expected different names, got {names!r:.200}")
+        attachments = [reference(content, place) for content in packet.contents]
+        alert = msgspec.structs.replace(packet.alert, attachments=attachments)
+        text = encode(alert)
+        for rejected in self._decoder.decode([text]).rejected:
+            return Refused(rejected.reason, rejected.path, rejected.detail)
+        if len(text) > LARGEST:
+            what = f"expected at most {LARGEST} bytes without the attachments, got {len(text)}"
+            return _refuse(PacketReason.TOO_LARGE, what)
+        return alert, text
+
+
+def reference(content: Content, place: str) -> Attachment:
+    """Return what an alert says of an attachment."""
+    return Attachment(
+        name=content.name,
+        content_type=content.content_type,
+        size=len(content.content),
+        sha256=hashlib.sha256(content.content).hexdigest(),
+        packet=place,
+    )
+
+
+class OpensReaders(Protocol):
+    """As much of a bus as is needed to fetch a packet."""
+
+    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
+        """Read some partitions of topics from given offsets on."""
+
+
+def fetch(bus: OpensReaders, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
+    """Return the record of a packet from where an alert says that it is.
+
+    Raises
+    ------
+    BusError
+        The place is none, nothing is there any more or yet, or no broker answers.
+    """
+    found = _PLACE.fullmatch(place)
+    if found is None:
+        raise BusError(f"packet: expected partition/offset, as alerts name it, such as 3/1724, got {place!r:.100}")
+    partition, offset = map(int, found.groups())
+    reader = bus.open_reader({PACKETS: [partition]}, {PACKETS: {partition: offset}})
+    try:
+        return _read_one(reader, place, offset, clock, clock.monotonic() + timeout)
+    finally:
+        reader.close()
+
+
+def _read_one(reader: Reader, place: str, offset: int, clock: Clock, deadline: float) -> Record:
+    while clock.monotonic() < deadline:
+        for record in reader.take(1, 0.2):
+            if record.offset == offset:
+                return record
+            raise BusError(f"packet {place} is not on {PACKETS} any more, or never was; the next is at {record.offset}")
+        if reader.caught_up(PACKETS):
+            raise BusError(f"packet {place} is behind the newest on {PACKETS}")
+    raise BusError(f"packet {place} was not read from {PACKETS} in time")
+
+
+def _refuse(reason: PacketReason, detail: str) -> Refused:
+    return Refused(reason, "$", "".join(one if one.isprintable() else "?" for one in detail))

@@ -1,0 +1,1 @@
+"""Plays sources of alerts."""

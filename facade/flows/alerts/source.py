@@ -1,0 +1,153 @@
+"""What an SDP component raises alerts with: it counts them, knows which conditions are active, and waits for the bus.
+
+::
+
+    alerts = AlertSource(bus.writer(), "receive/0007", SystemClock())
+    alerts.raise_alert("receiveOverrun", "ALARM", "expected no drops, got 312 heaps/s", {"dropped": 312.0})
+    alerts.clear("receiveOverrun", "no drops for 10 s")
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from facade import tracing
+from facade.bus.port import Record, Writer
+from facade.clock import Clock
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.flows.alerts.flow import LARGEST
+from facade.flows.alerts.messages import PACKETS, Alert, Severity, alert_record
+from facade.flows.alerts.packets import Content, PacketCodec, Refused
+from facade.icd.load import load
+from facade.icd.model import Icd
+
+CONFIRMED_WITHIN = 5.0
+"""Longest wait for the bus, unless asked otherwise [s]."""
+
+
+class AlertSource:
+    """The alerts of one source; may be used from several threads.
+
+    A source sends either alerts or, if it is given a codec, packets only: on two topics they would overtake each other.
+
+    Parameters
+    ----------
+    source
+        Who says it, down to the part that is concerned. Only one process may use the name at a time.
+    timeout
+        Each alert is waited for until all in-sync replicas have it, at most so long [s]; None: it is queued, and the
+        writer counts and logs those that fail.
+    packets
+        To send packets, with attachments.
+    icd
+        None: the shipped one.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        source: str,
+        clock: Clock,
+        *,
+        timeout: float | None = CONFIRMED_WITHIN,
+        packets: PacketCodec | None = None,
+        icd: Icd | None = None,
+    ) -> None:
+        self._writer, self._source, self._clock = writer, source, clock
+        self._timeout, self._packets = timeout, packets
+        self._decoder = BatchDecoder(compile_message("alert", (icd or load()).messages["alert"]))
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._active: dict[str, tuple[int, Severity]] = {}
+        """Since when [Unix us], and how bad, by condition."""
+
+    def raise_alert(
+        self,
+        condition: str,
+        severity: Severity,
+        text: str,
+        values: Mapping[str, float] | None = None,
+        *,
+        with_attachments: Sequence[Content] = (),
+    ) -> Alert:
+        """Say that a condition is active: newly, still, or worse than before; gives what was sent.
+
+        Raises
+        ------
+        ValueError
+            The schema of alerts forbids it; nothing was sent.
+        BusError
+            It is not known to be on the bus. Call again: it may then be there twice, which does no harm.
+        """
+        with self._lock:
+            now_us = round(self._clock.now() * 1e6)
+            since = self._active[condition][0] if condition in self._active else now_us
+            alert = self._alert(condition, severity, "ACTIVE", text, since, values)
+            record = self._record(alert, with_attachments)
+            self._active[condition] = (since, severity)
+            self._send(alert, record)
+            return alert
+
+    def clear(self, condition: str, text: str, values: Mapping[str, float] | None = None) -> Alert:
+        """Say that a condition has gone; also when it may have been raised by an earlier life of the process.
+
+        Raises
+        ------
+        ValueError
+            The schema of alerts forbids it; nothing was sent.
+        BusError
+            It is not known to be on the bus; call again.
+        """
+        with self._lock:
+            now_us = round(self._clock.now() * 1e6)
+            since, severity = self._active.get(condition, (now_us, "INFO"))
+            alert = self._alert(condition, severity, "CLEARED", text, since, values)
+            self._send(alert, self._record(alert, ()))
+            self._active.pop(condition, None)
+            return alert
+
+    def _alert(
+        self,
+        condition: str,
+        severity: Severity,
+        state: Literal["ACTIVE", "CLEARED"],
+        text: str,
+        since: int,
+        values: Mapping[str, float] | None,
+    ) -> Alert:
+        return Alert(
+            condition=condition,
+            source=self._source,
+            severity=severity,
+            state=state,
+            text=text,
+            raised_at=since,
+            sequence=self._sequence + 1,
+            values=dict(values or {}),
+            traceparent=dict(tracing.current()).get("traceparent", b"").decode("latin-1"),
+        )
+
+    def _record(self, alert: Alert, contents: Sequence[Content]) -> Record:
+        """Make the record, and refuse what nobody could use: here it can still be put right."""
+        if self._packets is not None:
+            value = self._packets.encode(alert, contents)
+            made = self._packets.alert(value, "0/0")
+            if isinstance(made, Refused):
+                raise ValueError(f"alert {alert.condition!r:.110}: {made.path}: {made.detail}")
+            return Record(topic=PACKETS, key=alert.source.encode(), value=value)
+        if contents:
+            raise ValueError("with_attachments: expected a source that was made with a PacketCodec, got one without")
+        record = alert_record(alert)
+        for rejected in self._decoder.decode([record.value]).rejected:
+            raise ValueError(f"alert {alert.condition!r:.110}: {rejected.path}: {rejected.detail}")
+        if (size := len(record.value or b"")) > LARGEST:
+            raise ValueError(f"alert {alert.condition!r:.110}: expected at most {LARGEST} bytes, got {size}")
+        return record
+
+    def _send(self, alert: Alert, record: Record) -> None:
+        self._sequence = alert.sequence  # used up, whatever becomes of it: what got lost must show as missing
+        if self._timeout is None:
+            self._writer.send(record)
+        else:
+            self._writer.send_durably(record, self._timeout)

@@ -1,0 +1,228 @@
+"""Takes a command: checks it, puts it on the bus, and gives its id once the bus has it.
+
+Called from Tango's threads, one call at a time for each device. A refusal changes nothing; a call
+that the bus did not confirm in time says whether the command may still happen.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from facade.bus.port import Headers, Record
+from facade.clock import Clock
+from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.lease import Lease
+from facade.flows.commands.messages import CommandMessage, command_id, command_record
+from facade.flows.commands.outcomes import NEW, UNDELIVERED
+from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, refusal, shown, unsettled
+from facade.flows.commands.tracker import Tracked, Tracker, digest
+from facade.icd.model import Command, DeviceClass
+from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.runtime.admin_mode import DISABLED
+from facade.runtime.device_state import STATE, DeviceStates
+
+_log = logging.getLogger(__name__)
+
+TIMEOUT = 0.4
+"""Longest wait for the bus [s]: TM's clients give a call 0.5 s."""
+MOST_PENDING = 32
+"""Commands of one device that may be without an outcome."""
+NOT_ALLOWED, FAILED = "API_CommandNotAllowed", "API_CommandFailed"
+
+
+class Sender(Protocol):
+    """Puts a command on the bus."""
+
+    def send(self, record: Record, timeout: float) -> None:
+        """Return once all in-sync replicas have it.
+
+        Raises
+        ------
+        NotSent
+            It surely is not there, and will not be.
+        OutcomeUnknown
+            It may be there, or still come, after `timeout` [s].
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """The command path of one device server."""
+
+    classes: Mapping[str, DeviceClass]
+    """Device class by device name."""
+    arguments: Arguments
+    states: DeviceStates
+    device_state: Callable[[str], str]
+    """Gives the Tango State that a device shows."""
+    tracker: Tracker
+    lease: Lease
+    sender: Sender
+    ready: Callable[[], bool]
+    """Whether everything has been read that stood on the bus at the start."""
+    origin: str
+    clock: Clock
+
+    def give(self, device: str, name: str, text: str | None, headers: Headers = ()) -> str:
+        """Give a command to a device; returns its id.
+
+        Parameters
+        ----------
+        text
+            JSON argument; None for a command that takes none.
+
+        Raises
+        ------
+        CommandRefused
+            Nothing was sent; the reason and the text say why.
+        NotSent, OutcomeUnknown
+            The bus did not confirm it.
+        """
+        commands = {command.name: command for command in self.classes[device].commands}
+        command = commands[name]
+        where = f"{self.classes[device].name}.{name}"
+        try:
+            checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
+        except ArgumentError as error:
+            raise CommandRefused(FAILED, f"{name}: {error}", where) from error
+        document = None if checked is None else checked.document
+        transaction_id = (checked and checked.transaction_id) or self._new_transaction_id()
+        self._require_readiness(name, where)
+        self._require_mode(device, name, where)
+        before = self.tracker.of_transaction(device, name, transaction_id)
+        if before is not None:
+            again = self._repeated(before, digest(document), where)
+            if again is not None:
+                return again
+        else:
+            self._require_allowed(device, command, commands)
+            self._require_sense(device, command, document, where)
+        message = self._message(device, command, document, transaction_id, before)
+        return self._send(message, headers, again=before is not None)
+
+    def show(self, device: str) -> tuple[str, str | None]:
+        """Return State and obsState as a command finds them; obsState is None where there is none."""
+        device_class = self.classes[device]
+        entry = next((a for a in device_class.attributes if a.name == OBS_STATE), None)
+        if entry is None:
+            return self.device_state(device), None
+        commands = {command.name: command for command in device_class.commands}
+        told = self.states.get(device, OBS_STATE)
+        label = shown(OBS_STATE, told, entry.initial or "", self.tracker.pending(device), commands)
+        return self.device_state(device), label
+
+    def _require_readiness(self, name: str, where: str) -> None:
+        now, monotonic = self.clock.now(), self.clock.monotonic()
+        if not self.ready():
+            what = "was not sent: the bus was not read yet, so the present state is not known; try again later"
+        elif why := self.lease.refusal(monotonic, now):
+            what = f"was not sent: {why}"
+        else:
+            return
+        raise CommandRefused(FAILED, f"{name} {what}", where)
+
+    def _require_mode(self, device: str, name: str, where: str) -> None:
+        mode = self.states.label(device, ADMIN_MODE)
+        if mode in DISABLED:
+            what = f"Command {name} not allowed when adminMode is {mode}; expected ONLINE or ENGINEERING, got {mode}"
+            raise CommandRefused(NOT_ALLOWED, what, where)
+
+    def _require_allowed(self, device: str, command: Command, commands: Mapping[str, Command]) -> None:
+        pending = self.tracker.pending(device)
+        state, obs_state = self.show(device)
+        reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
+        under_way = unsettled(reports, pending, commands)
+        origin = f"{self.classes[device].name}.is_{command.name}_allowed()"
+        if why := refusal(command, state=state, obs_state=obs_state, under_way=under_way):
+            raise CommandRefused(NOT_ALLOWED, why, origin)
+        if len(pending) >= MOST_PENDING:
+            what = f"{command.name}: {len(pending)} commands are without an outcome; expected fewer than {MOST_PENDING}"
+            raise CommandRefused(NOT_ALLOWED, what, origin)
+
+    def _require_sense(self, device: str, command: Command, document: dict[str, Any] | None, where: str) -> None:
+        told = {name: found.value for name in REPORTED if (found := self.states.get(device, name)) is not None}
+        if document is not None and (why := contradiction(command.argument or "", document, told)):
+            raise CommandRefused(FAILED, f"{command.name}: {why}", where)
+
+    def _repeated(self, before: Tracked, argument: bytes, where: str) -> str | None:
+        """Return the id of the command that a transaction id stands for; None: it must be sent once more."""
+        if before.digest != argument:
+            what = (
+                f"{before.command}: transaction_id {before.transaction_id} was used for command {before.id} with"
+                " another argument; expected a new one"
+            )
+            raise CommandRefused(FAILED, what, where)
+        if before.status == UNDELIVERED and not before.place:
+            what = f"{before.command}: command {before.id} of this transaction_id never reached the bus; use a new one"
+            raise CommandRefused(FAILED, what, where)
+        if before.status == NEW and not before.place:
+            if self._now_us() < before.not_after:
+                return None  # perhaps it never arrived: the same id, so that it cannot be executed twice
+            raise _unknown(before, "it was not seen on the bus yet")  # a bus that is slow may have it all the same
+        _log.info("repeated transaction_id=%s id=%s device=%s", before.transaction_id, before.id, before.device)
+        return before.id
+
+    def _message(
+        self,
+        device: str,
+        command: Command,
+        document: dict[str, Any] | None,
+        transaction_id: str,
+        before: Tracked | None,
+    ) -> CommandMessage:
+        now_us = self._now_us() if before is None else before.issued
+        # The order of the commands is that of their issue times, whatever the clock does.
+        issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
+        return CommandMessage(
+            id=command_id(issued, secrets.randbelow(10**12), command.name) if before is None else before.id,
+            device=device,
+            command=command.name,
+            argument=document,
+            transaction_id=transaction_id,
+            issued=issued,
+            not_after=now_us + round(command.start_within * 1e6),
+            deadline=now_us + round(command.deadline * 1e6),
+            ceiling=now_us + round(command.ceiling * 1e6),
+            repeatable=command.repeatable,
+            origin=self.origin,
+        )
+
+    def _send(self, message: CommandMessage, headers: Headers, *, again: bool) -> str:
+        if self.tracker.find(message.id) is None:
+            self.tracker.begin(message)
+        tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
+        try:
+            self.sender.send(command_record(message, headers), TIMEOUT)
+        except NotSent as error:
+            if again:  # which says nothing about the first time
+                _log.warning("command not sent again %s: %s", tags, error)
+                raise _unknown(message, str(error)) from error
+            self.tracker.undelivered(message.id, self._now_us(), str(error))
+            _log.warning("command not sent %s: %s", tags, error)
+            raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
+        except OutcomeUnknown as error:
+            _log.warning("command unconfirmed %s: %s", tags, error)
+            raise _unknown(message, str(error)) from error
+        self.tracker.sent(message.id)
+        _log.info("command sent %s", tags)
+        return message.id
+
+    def _new_transaction_id(self) -> str:
+        day = datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y%m%d")
+        return f"txn-sdp-{day}-{secrets.token_hex(8)}"
+
+    def _now_us(self) -> int:
+        return round(self.clock.now() * 1e6)
+
+
+def _unknown(command: CommandMessage | Tracked, why: str) -> OutcomeUnknown:
+    """Say that nobody knows whether a command is on the bus, and how to find out."""
+    until = datetime.fromtimestamp(command.not_after / 1e6, UTC).isoformat(timespec="seconds")
+    return OutcomeUnknown(
+        f"{command.command}: outcome unknown: {why}. It will not begin after {until}; ask"
+        f" GetCommand({command.id!r}), or repeat the call with transaction_id {command.transaction_id}"
+    )

@@ -1,0 +1,95 @@
+"""Which of several device servers of one name may command: the one whose lease the log shows.
+
+Every server writes heartbeats to one partition and reads them all, so all judge by the same
+sequence: who holds the lease keeps it while its heartbeats follow each other within the term, by
+the broker's clock; when they do not, the next heartbeat of anyone takes it. A server trusts its own
+lease only for the term after *sending* a heartbeat that it has read back, so that one that was
+stopped for a while refuses before another can have taken over.
+"""
+
+from facade.flows.commands.messages import HeartbeatMessage
+
+TERM = 3.0
+"""How long a heartbeat is good for [s]."""
+INTERVAL = 0.5
+"""Time between two heartbeats of a device server [s]."""
+
+
+class Lease:
+    """The lease of one component, as one of its incarnations sees it."""
+
+    def __init__(self, component: str, incarnation: str, *, term: float = TERM) -> None:
+        self._component = component
+        self._incarnation = incarnation
+        self._term = term
+        self._renewed_us = 0
+        self._sent: dict[int, float] = {}
+        self._good_until = self._held_since = float("-inf")
+        self._released = False
+        self.holder: str | None = None
+        """Incarnation that may command; None: nobody."""
+
+    def sent(self, heartbeat: HeartbeatMessage, monotonic: float) -> None:
+        """Note that an own heartbeat was handed to the bus at a monotonic time [s]."""
+        self._sent[heartbeat.time] = monotonic
+        while len(self._sent) > 100:  # the bus is away: what comes back so late is worth nothing
+            del self._sent[next(iter(self._sent))]
+
+    def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
+        """Take a heartbeat from the log, with the broker's time stamp [Unix us]."""
+        if heartbeat.role != "server" or heartbeat.component != self._component:
+            return
+        # The broker's clock may have been set back, or another broker's may be behind.
+        lapsed = abs(appended_us - self._renewed_us) > self._term * 1e6
+        if self.holder is None or self.holder == heartbeat.incarnation or lapsed:
+            self.holder = None if heartbeat.stopping else heartbeat.incarnation
+            self._renewed_us = appended_us
+        sent = self._sent.pop(heartbeat.time, None) if heartbeat.incarnation == self._incarnation else None
+        if self.holder == self._incarnation and sent is not None and not self._released:
+            if sent > self._good_until:
+                self._held_since = sent
+            self._good_until = sent + self._term
+        elif self.holder != self._incarnation:
+            self._good_until = float("-inf")
+
+    def release(self) -> None:
+        """Command no more, from now on: another server may hold the lease as soon as it hears of it."""
+        self._released, self._good_until = True, float("-inf")
+
+    def held(self, monotonic: float) -> bool:
+        """Return whether this incarnation may command now."""
+        return monotonic < self._good_until
+
+    def held_for(self, monotonic: float) -> float:
+        """Return for how long this incarnation has held the lease without a gap [s]; 0: it does not."""
+        return monotonic - self._held_since if self.held(monotonic) else 0.0
+
+    def trouble(self, monotonic: float) -> str:
+        """Say why this incarnation may not command; an empty text when it may."""
+        if self.held(monotonic):
+            return ""
+        if self._released:
+            return "this device server is about to end"
+        if self.holder is None or self.holder == self._incarnation:
+            return (
+                f"this device server's heartbeats do not come back from the bus within {self._term:g} s, so it cannot"
+                " know whether another one serves the same devices"
+            )
+        return f"another device server of the name {self._component} is alive (incarnation {self.holder})"
+
+    def refusal(self, monotonic: float, now: float) -> str:
+        """Say why this incarnation may not command, and what to do; an empty text when it may.
+
+        Parameters
+        ----------
+        now
+            Wall-clock time [Unix s].
+        """
+        trouble = self.trouble(monotonic)
+        if not trouble or self.holder in (None, self._incarnation):
+            return trouble and f"{trouble}; try again, and look at the broker"
+        age = max(now - self._renewed_us / 1e6, 0.0)
+        return (
+            f"{trouble}; it gave a sign of life {age:.1f} s ago: stop it or, if it was killed, try again once it has"
+            f" been silent for {self._term:g} s"
+        )

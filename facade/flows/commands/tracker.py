@@ -1,0 +1,318 @@
+"""Every pending and recent command of some devices, and its one outcome; made of the log alone.
+
+The tracker folds the ``commands`` and ``command-acks`` topics. Acknowledgements of one device are on
+one partition, so everyone who reads them finds the same first final outcome, also after a restart.
+"""
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.flows.commands.messages import AckMessage, CommandMessage
+from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, NEW, REJECTED, SENT, TIMED_OUT, TRANSITIONS, UNDELIVERED
+
+_MICRO = 1_000_000
+_ORPHAN = 10.0
+"""How long an acknowledgement waits for its command, which may be read after it [s]."""
+_ORPHANS = 1000
+_AGAIN = 5.0
+"""Time after which an outcome that the facade has made is written again, if it has not come back [s]."""
+_ACKS = 50
+"""Acknowledgements kept of one command."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Tracked:
+    """One command and what is known of it."""
+
+    id: str
+    device: str
+    command: str
+    transaction_id: str
+    issued: int
+    """[Unix us], as all times here."""
+    not_after: int
+    deadline: int
+    ceiling: int
+    digest: bytes
+    """Of the argument."""
+    status: str = NEW
+    place: str = ""
+    """Where its record is on the bus."""
+    appended_us: int = 0
+    began: int = 0
+    ended: int = 0
+    progress: int | None = None
+    text: str = ""
+    result: Any = None
+    acks: list[AckMessage] = field(default_factory=list)
+    closed_at: float = float("-inf")
+    """When the facade last wrote an outcome of its own [monotonic s]."""
+
+    @property
+    def final(self) -> bool:
+        """Return whether the outcome is known."""
+        return self.status in FINAL
+
+
+@dataclass(slots=True)
+class _Device:
+    """The commands of one device."""
+
+    pending: dict[str, Tracked] = field(default_factory=dict)
+    finished: deque[Tracked] = field(default_factory=deque)
+    version: int = 0
+    finished_total: int = 0
+    newest: int = 0
+    """When the newest command was issued [Unix us]."""
+
+
+class Tracker:
+    """The commands of some devices; may be used from several threads.
+
+    Parameters
+    ----------
+    keep
+        Finished commands remembered of each device.
+    """
+
+    def __init__(self, devices: Iterable[str], *, keep: int = 2000) -> None:
+        self._keep = keep
+        self._devices = {device: _Device() for device in devices}
+        self._by_id: dict[str, Tracked] = {}
+        self._by_transaction: dict[tuple[str, str, str], Tracked] = {}
+        self._orphans: dict[str, list[tuple[float, AckMessage]]] = {}
+        self._lock = threading.RLock()
+        self.live = False
+        """Whether what stood on the bus at the start has been read."""
+        self.late = dict.fromkeys(self._devices, 0)
+        """Acknowledgements that came after the outcome, or out of order, by device."""
+        self.unknown = dict.fromkeys(self._devices, 0)
+        """Acknowledgements of commands that nobody sent, by device."""
+
+    def begin(self, command: CommandMessage) -> None:
+        """Remember a command that is about to be written."""
+        with self._lock:
+            self._add(command)
+
+    def sent(self, id: str) -> None:
+        """Note that the bus has a command."""
+        with self._lock:
+            tracked = self._by_id[id]
+            if tracked.status == NEW:
+                self._move(tracked, SENT)
+
+    def undelivered(self, id: str, now_us: int, why: str) -> None:
+        """Note that the bus does surely not have a command, and never will."""
+        with self._lock:
+            tracked = self._by_id[id]
+            if tracked.status == NEW:
+                tracked.ended, tracked.text = now_us, why
+                self._move(tracked, UNDELIVERED)
+
+    def fold_command(self, command: CommandMessage, record: Record) -> str | None:
+        """Take a command from the log; see `facade.runtime.flow.Flow.fold`."""
+        with self._lock:
+            if command.device not in self._devices:
+                return "-other-device"
+            tracked = self._by_id.get(command.id)
+            if tracked is not None and tracked.place:
+                return "-repeated"
+            if tracked is None:
+                tracked = self._add(command)
+            tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
+            tracked.appended_us = record.timestamp_us
+            if tracked.status in (NEW, UNDELIVERED):
+                # A record that was given up may be there after all: then the log is right.
+                self._reopen(tracked)
+            for _, ack in self._orphans.pop(command.id, ()):
+                self._apply(tracked, ack)
+            return None
+
+    def fold_ack(self, ack: AckMessage, monotonic: float) -> str | None:
+        """Take an acknowledgement from the log; see `facade.runtime.flow.Flow.fold`."""
+        with self._lock:
+            if (why := self.objection(ack)) is not None:
+                return why
+            tracked = self._by_id.get(ack.id)
+            if tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
+                self._keep_orphan(ack, monotonic)
+            else:
+                self._apply(tracked, ack)
+            return None
+
+    def objection(self, ack: AckMessage) -> str | None:
+        """Say why an acknowledgement is not to be taken; see `facade.runtime.flow.Flow.fold`."""
+        if ack.device not in self._devices:
+            return "-other-device"
+        tracked = self._by_id.get(ack.id)
+        if tracked is not None and tracked.device != ack.device:
+            return f"device: {ack.id}: expected {tracked.device}, got {ack.device}"
+        return None
+
+    def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:
+        waiting = self._orphans.setdefault(ack.id, [])
+        if len(waiting) < _ACKS or (ack.status in FINAL and not any(a.status in FINAL for _, a in waiting)):
+            waiting.append((monotonic, ack))
+        # At a start the acknowledgements of thousands of commands may be read before these are.
+        if self.live and len(self._orphans) > _ORPHANS:
+            self._drop_orphans([next(iter(self._orphans))])
+
+    def due(self, now_us: int, monotonic: float, origin: str) -> list[AckMessage]:
+        """Return the outcomes that the facade has to make, as records still to be written.
+
+        They count once they have come back: an outcome that the log has first is the one.
+        """
+        with self._lock:
+            self.live = True
+            old = [id for id, acks in self._orphans.items() if monotonic - acks[0][0] > _ORPHAN]
+            self._drop_orphans(old)
+            made = []
+            for device in self._devices.values():
+                for tracked in device.pending.values():
+                    verdict = _overdue(tracked, now_us)
+                    if verdict is not None and monotonic - tracked.closed_at > _AGAIN:
+                        tracked.closed_at = monotonic
+                        made.append(_outcome(tracked, *verdict, now_us, origin))
+            return made
+
+    def pending(self, device: str) -> list[Tracked]:
+        """Return the commands of a device without an outcome, oldest first."""
+        with self._lock:
+            return list(self._devices[device].pending.values())
+
+    def finished(self, device: str, most: int) -> list[Tracked]:
+        """Return the newest finished commands of a device, oldest first."""
+        with self._lock:
+            finished = self._devices[device].finished
+            return [finished[at] for at in range(max(0, len(finished) - most), len(finished))]
+
+    def finished_total(self, device: str) -> int:
+        """Return the number of finished commands of a device, as far back as the log goes."""
+        return self._devices[device].finished_total
+
+    def version(self, device: str) -> int:
+        """Give a number that changes with everything that happens to a device's commands."""
+        return self._devices[device].version
+
+    def next_issue(self, device: str, now_us: int) -> int:
+        """Return an issue time after those of all earlier commands, also when the clock was set back [Unix us]."""
+        with self._lock:
+            return max(now_us, self._devices[device].newest + 1)
+
+    def find(self, id: str) -> Tracked | None:
+        """Return a command."""
+        return self._by_id.get(id)
+
+    def of_transaction(self, device: str, command: str, transaction_id: str) -> Tracked | None:
+        """Return the command that a device was given under a transaction id."""
+        return self._by_transaction.get((device, command, transaction_id))
+
+    def _add(self, command: CommandMessage) -> Tracked:
+        tracked = Tracked(
+            id=command.id,
+            device=command.device,
+            command=command.command,
+            transaction_id=command.transaction_id,
+            issued=command.issued,
+            not_after=command.not_after,
+            deadline=command.deadline,
+            ceiling=command.ceiling,
+            digest=digest(command.argument),
+        )
+        self._by_id[tracked.id] = tracked
+        self._by_transaction[tracked.device, tracked.command, tracked.transaction_id] = tracked
+        device = self._devices[tracked.device]
+        device.pending[tracked.id] = tracked
+        device.newest = max(device.newest, tracked.issued)
+        device.version += 1
+        return tracked
+
+    def _reopen(self, tracked: Tracked) -> None:
+        device = self._devices[tracked.device]
+        if tracked.final:
+            device.finished.remove(tracked)
+            device.finished_total -= 1
+            device.pending[tracked.id] = tracked
+            tracked.ended, tracked.text = 0, ""
+            tracked.acks.clear()
+        tracked.status = SENT
+        device.version += 1
+
+    def _apply(self, tracked: Tracked, ack: AckMessage) -> None:
+        if len(tracked.acks) < _ACKS:
+            tracked.acks.append(ack)
+        self._devices[tracked.device].version += 1
+        if ack.status not in TRANSITIONS[tracked.status]:
+            self.late[tracked.device] += 1
+            return
+        tracked.text = ack.text or tracked.text
+        if ack.progress is not None:
+            tracked.progress = ack.progress
+        if ack.status not in (REJECTED, TIMED_OUT, UNDELIVERED):
+            tracked.began = tracked.began or ack.time
+        if ack.status == IN_PROGRESS and ack.remaining is not None:
+            extended = ack.time + round(ack.remaining * _MICRO)
+            tracked.deadline = min(max(tracked.deadline, extended), tracked.ceiling)
+        if ack.status in FINAL:
+            tracked.ended, tracked.result = ack.time, ack.result
+        self._move(tracked, ack.status)
+
+    def _move(self, tracked: Tracked, status: str) -> None:
+        device = self._devices[tracked.device]
+        tracked.status = status
+        device.version += 1
+        if status not in FINAL:
+            return
+        device.pending.pop(tracked.id, None)
+        device.finished.append(tracked)
+        device.finished_total += 1
+        if len(device.finished) > self._keep:
+            self._forget(device.finished.popleft())
+
+    def _forget(self, tracked: Tracked) -> None:
+        self._by_id.pop(tracked.id, None)
+        key = (tracked.device, tracked.command, tracked.transaction_id)
+        if self._by_transaction.get(key) is tracked:
+            del self._by_transaction[key]
+
+    def _drop_orphans(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            acks = self._orphans.pop(id)
+            self.unknown[acks[0][1].device] += len(acks)
+            self._devices[acks[0][1].device].version += 1
+
+
+def digest(argument: Mapping[str, Any] | None) -> bytes:
+    """Return a digest by which two arguments can be told to be the same document."""
+    return hashlib.sha256(msgspec.json.encode(argument, order="deterministic")).digest()
+
+
+def _overdue(tracked: Tracked, now_us: int) -> tuple[str, str] | None:
+    """Return the outcome that time has made, with its reason."""
+    if tracked.status == NEW and not tracked.place:
+        # After that time it cannot be executed any more, should its record still come.
+        given_up = now_us > tracked.not_after + _MICRO
+        return (UNDELIVERED, "its record never appeared on the bus") if given_up else None
+    if now_us <= min(tracked.deadline, tracked.ceiling):
+        return None
+    waited = (now_us - tracked.issued) / _MICRO
+    return TIMED_OUT, f"no outcome within {waited:.1f} s; whether it took effect is not known"
+
+
+def _outcome(tracked: Tracked, status: Any, text: str, now_us: int, origin: str) -> AckMessage:
+    return AckMessage(
+        id=tracked.id,
+        device=tracked.device,
+        command=tracked.command,
+        status=status,
+        time=now_us,
+        origin=origin,
+        text=text,
+    )

@@ -1,0 +1,233 @@
+"""What devices with commands show of them, and what a subarray shows of itself."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from facade.bus.port import BusHealth
+from facade.clock import Clock
+from facade.flows.commands.flow import Components
+from facade.flows.commands.lease import Lease
+from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT
+from facade.flows.commands.rules import FAULT, OBS_STATE, commanded, shown
+from facade.flows.commands.tracker import Tracked, Tracker
+from facade.icd.model import DeviceClass
+from facade.reading import Changes, Value
+from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.runtime.admin_mode import DISABLED
+from facade.runtime.device_state import STATE, DeviceStates
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading
+
+SILENT = 3.5
+"""A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
+_NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
+_FINISHED = 32
+"""Finished commands shown in attributes; the others are GetCommandHistory's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSources:
+    """What the views of the command path look at."""
+
+    tracker: Tracker
+    states: DeviceStates
+    components: Components
+    lease: Lease
+    health: BusHealth
+    known: Callable[[], bool]
+    """Whether what stood on the bus at the start has been read."""
+    clock: Clock
+
+
+class CommandView:
+    """The long-running-command attributes of one device, in the form of ska-tango-base."""
+
+    def __init__(self, device: str, device_class: DeviceClass, tracker: Tracker, known: Callable[[], bool]) -> None:
+        self._device = device
+        self._known = known
+        self._names = {attribute.name for attribute in device_class.attributes}
+        self._commands = {command.name: command for command in device_class.commands}
+        self._initial = next((a.initial or "" for a in device_class.attributes if a.name == OBS_STATE), "")
+        self._tracker = tracker
+        self._version = -1
+        self._texts: dict[str, str] = {}
+        """What is shown of finished commands, by id: nothing of it changes any more."""
+        self._changes = Changes()
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Give the attributes when something has happened to a command."""
+        version = self._tracker.version(self._device)
+        # Of half of the log the outcomes of old commands are missing.
+        if version == self._version or not self._known():
+            return
+        for name, value in self._values().items():
+            if name in self._names:
+                yield self._device, name, self._changes.reading(name, value, now)
+        self._version = version  # not before: one that cannot be shown would hide those behind it
+
+    def _values(self) -> dict[str, Value]:
+        pending = self._tracker.pending(self._device)
+        finished = self._tracker.finished(self._device, _FINISHED)
+        executing = [one for one in pending if one.status in (ACCEPTED, IN_PROGRESS)]
+        queued = [one for one in pending if one not in executing]
+        ordered = sorted([*finished, *pending], key=lambda one: one.issued)
+        newest = ordered[-1] if ordered else None
+        self._texts = {one.id: self._texts.get(one.id) or json.dumps(_finished(one)) for one in finished}
+        return {
+            # The outcome first: its event is what callers wait for, and events leave in this order.
+            "longRunningCommandResult": _flat(finished[-1:], lambda one: json.dumps(result(one))),
+            "longRunningCommandsInQueue": tuple(one.command for one in finished + pending),
+            "longRunningCommandIDsInQueue": tuple(one.id for one in finished + pending),
+            "longRunningCommandStatus": _flat(finished + pending, lambda one: TASK_STATUS[one.status]),
+            "longRunningCommandInProgress": tuple(one.command for one in executing),
+            "longRunningCommandProgress": _flat(
+                [one for one in executing if one.progress is not None], lambda one: str(one.progress)
+            ),
+            "lrcQueue": tuple(json.dumps(_queued(one)) for one in queued),
+            "lrcExecuting": tuple(json.dumps(_executing(one)) for one in executing),
+            "lrcFinished": tuple(self._texts.values()),
+            "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
+            "transactionId": "" if newest is None else newest.transaction_id,
+            "commandedObsState": commanded(ordered, self._commands) or self._initial,
+            "commandsPending": len(pending),
+            "commandsFinished": self._tracker.finished_total(self._device),
+            "acksLate": self._tracker.late[self._device],
+            "acksUnknown": self._tracker.unknown[self._device],
+        }
+
+
+class SubarrayView:
+    """obsState, State and health of one subarray."""
+
+    def __init__(self, device: str, device_class: DeviceClass, sources: CommandSources, version: str) -> None:
+        self._device = device
+        self._commands = {command.name: command for command in device_class.commands}
+        self._sources = sources
+        self._version = version
+        self._changes = Changes()
+        self._marker: tuple[object, ...] = ()
+
+    def state(self) -> str:
+        """Return the Tango State."""
+        mode = self._sources.states.label(self._device, ADMIN_MODE)
+        if not self._sources.known():
+            return "UNKNOWN"
+        return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return what SdpSubarray provides itself, when something was told of it, or a while has passed."""
+        told = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
+        marker = (*told, self._sources.known(), now // VIEW_PERIOD)
+        if marker == self._marker:
+            return
+        for name, value in self._values(now).items():
+            yield self._device, name, self._changes.reading(name, value, now)
+        self._marker = marker
+
+    def _label(self, attribute: str, initial: str) -> str:
+        told = self._sources.states.get(self._device, attribute)
+        return shown(attribute, told, initial, self._sources.tracker.pending(self._device), self._commands)
+
+    def _values(self, now: float) -> dict[str, Value]:
+        state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
+        health, reasons = self._health(now, obs_state)
+        mode = self._sources.states.label(self._device, ADMIN_MODE)
+        known = self._sources.known()  # half of the log tells of commands and states that are long over
+        line = f"The device is in {state} state; obsState is {obs_state}; adminMode is {mode}; health is {health}."
+        return {
+            **({OBS_STATE: obs_state} if known else {}),
+            "healthState": health,
+            "healthInfo": reasons,
+            "versionId": self._version,
+            STATE: state,
+            "Status": "\n".join((line, *reasons)),
+        }
+
+    def _health(self, now: float, obs_state: str) -> tuple[str, tuple[str, ...]]:
+        sources = self._sources
+        if not sources.health.connected:
+            return _NO_HEALTH, (f"no Kafka broker reachable; last error: {sources.health.last_error or 'none yet'}",)
+        failed: list[str] = []
+        degraded: list[str] = []
+        if why := sources.lease.trouble(sources.clock.monotonic()):
+            failed.append(f"commands are refused: {why}")
+        silent = silences(sources.components, now, self._device)
+        alive = sources.components.alive_for(self._device, now, SILENT)
+        (degraded if alive else failed).extend(silent)
+        if obs_state == FAULT:
+            failed.append("obsState is FAULT; see errorMessages")
+        last = sources.tracker.finished(self._device, 1)
+        if last and last[0].status == TIMED_OUT:
+            degraded.append(f"the last command, {last[0].command} ({last[0].id}), has timed out")
+        if failed:
+            return _FAILED, (*failed, *degraded)
+        if not alive:
+            return _NO_HEALTH, ("no controller of this subarray was heard of", *degraded)
+        return (_DEGRADED, tuple(degraded)) if degraded else (_HEALTHY, ())
+
+
+def silences(components: Components, now: float, device: str = "") -> list[str]:
+    """Say which controllers are silent that should not be; of one device, or of all."""
+    return [
+        f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
+        for name, heard in sorted(components.silent(now, SILENT).items())
+        if not device or device in components.newest[name][0].devices
+    ]
+
+
+def result(one: Tracked) -> list[Any]:
+    """Return result code and text, as ska-tango-base gives them."""
+    return [RESULT_CODE[one.status], one.text or one.status]
+
+
+def as_dict(one: Tracked) -> dict[str, Any]:
+    """Return everything that is known of a command, for people and programs."""
+    return {
+        "id": one.id,
+        "device": one.device,
+        "name": one.command,
+        "transaction_id": one.transaction_id,
+        "status": one.status,
+        "task_status": TASK_STATUS[one.status],
+        "submitted_time": _iso(one.issued),
+        "not_after": _iso(one.not_after),
+        "deadline": _iso(one.deadline),
+        "started_time": _iso(one.began) if one.began else None,
+        "finished_time": _iso(one.ended) if one.ended else None,
+        "progress": one.progress,
+        "text": one.text,
+        "result": one.result,
+        "result_code": RESULT_CODE.get(one.status),
+        "record": one.place or None,
+        "acks": [
+            {"status": ack.status, "time": _iso(ack.time), "origin": ack.origin, "text": ack.text} for ack in one.acks
+        ],
+    }
+
+
+def _queued(one: Tracked) -> dict[str, Any]:
+    return {"uid": one.id, "name": one.command, "submitted_time": _iso(one.issued)}
+
+
+def _executing(one: Tracked) -> dict[str, Any]:
+    return {**_queued(one), "started_time": _iso(one.began), "progress": one.progress}
+
+
+def _finished(one: Tracked) -> dict[str, Any]:
+    return {
+        **_queued(one),
+        "started_time": _iso(one.began) if one.began else None,
+        "finished_time": _iso(one.ended),
+        "status": TASK_STATUS[one.status],
+        "result": result(one),
+    }
+
+
+def _flat(tracked: Sequence[Tracked], value: Callable[[Tracked], str]) -> tuple[str, ...]:
+    return tuple(text for one in tracked for text in (one.id, value(one)))
+
+
+def _iso(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,200 @@
+"""The accounts of all streams, gathered from workers and device servers.
+
+Workers write what each transaction did; those entries add up. Device servers write totals into
+their snapshots; the newest of each instance counts. Either way the sum is exact over restarts,
+because account and offsets are committed together.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.runtime.accounts import ACCOUNTS, AccountEntry, AccountTotals, StreamAccount
+from facade.runtime.flow import DeviceReading, LastReadings
+
+_decode_entry = msgspec.json.Decoder(AccountEntry).decode
+_NOTIFICATIONS = "ingest.heaps"
+_MICRO = 1_000_000
+_RATE_OVER = 2
+"""Seconds over which a rate is taken; one transaction is too short."""
+
+
+class RateMeter:
+    """Records per second, from the time stamps of those who counted them."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[int, int]] = deque(maxlen=_RATE_OVER + 1)
+
+    def add(self, time_us: int, records: int) -> None:
+        """Count records at a time [Unix us]."""
+        second = time_us // _MICRO
+        if self._seconds and self._seconds[-1][0] >= second:
+            at, before = self._seconds[-1]
+            self._seconds[-1] = (at, before + records)
+        else:
+            self._seconds.append((second, records))
+
+    def rate(self, now: float) -> float:
+        """Return the mean rate over the last full seconds [records/s]."""
+        current = int(now)
+        return sum(n for second, n in self._seconds if current - _RATE_OVER <= second < current) / _RATE_OVER
+
+
+class StreamTotals:
+    """The account of one stream over all partitions and readers."""
+
+    def __init__(self) -> None:
+        self.account = StreamAccount()
+        self.rate = RateMeter()
+        self.heard = 0.0
+        """When its account last came [Unix s]."""
+        self.lags: dict[str, int] = {}
+        """Records behind, by partition or instance."""
+
+    @property
+    def lag(self) -> int:
+        """Records that are not yet taken."""
+        return sum(self.lags.values())
+
+
+class _Stored(msgspec.Struct):
+    """A stream in a snapshot."""
+
+    heard: float
+    totals: AccountTotals
+
+
+class WorkerAccounts:
+    """A flow: what workers say about the streams that they take."""
+
+    topic = ACCOUNTS
+    durable = True
+    partitions: Sequence[int] | None = None
+
+    def __init__(self) -> None:
+        self.streams: dict[str, StreamTotals] = {}
+        self.workers: dict[str, float] = {}
+        """When each worker that takes notifications last gave a sign of life [Unix s]."""
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Add an entry; see `facade.runtime.flow.Flow`."""
+        try:
+            entry = _decode_entry(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return f"schema: {error}"
+        heard = record.timestamp_us / _MICRO
+        if entry.stream == _NOTIFICATIONS:
+            self.workers[entry.worker] = max(self.workers.get(entry.worker, 0.0), heard)
+        stream = self.streams.setdefault(entry.stream, StreamTotals())
+        stream.heard = max(stream.heard, heard)
+        if entry.partition >= 0:
+            stream.lags[str(entry.partition)] = max(entry.high_watermark - entry.offset_to, 0)
+        if count:
+            stream.account.add(entry)
+            stream.rate.add(entry.time, entry.consumed)
+        return None
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Return nothing: the views show it."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals by stream."""
+        stored = {name: _Stored(stream.heard, stream.account.totals()) for name, stream in self.streams.items()}
+        builtins: dict[str, Any] = msgspec.to_builtins(stored)
+        return builtins
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the totals by stream."""
+        for name, stored in msgspec.convert(state, dict[str, _Stored]).items():
+            stream = self.streams.setdefault(name, StreamTotals())
+            stream.account.restore(stored.totals)
+            stream.heard = stored.heard
+
+
+class _SnapshotAccount(msgspec.Struct):
+    """As much of a snapshot as tells the account of its writer."""
+
+    instance: str
+    topic: str
+    time: int
+    account: AccountTotals
+
+
+_decode_snapshot = msgspec.json.Decoder(_SnapshotAccount).decode
+
+
+class ReaderAccounts:
+    """A flow: what device servers say, in their snapshots, about the streams that they read."""
+
+    topic = "snapshots"
+    durable = False
+    partitions: Sequence[int] | None = None
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], _SnapshotAccount] = {}
+        self._rates: dict[str, RateMeter] = {}
+        self._streams: dict[str, StreamTotals] | None = None
+        """The sum as it was last made, while it holds."""
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Keep the newest account of an instance and topic; see `facade.runtime.flow.Flow`."""
+        if record.value is None:
+            return "-tombstone"
+        try:
+            snapshot = _decode_snapshot(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return f"schema: {error}"
+        key = (snapshot.instance, snapshot.topic)
+        before = self._newest.get(key)
+        if before is not None:
+            meter = self._rates.setdefault(snapshot.topic, RateMeter())
+            meter.add(snapshot.time, max(snapshot.account.consumed - before.account.consumed, 0))
+        self._newest[key] = snapshot
+        self._streams = None
+        return None
+
+    @property
+    def streams(self) -> dict[str, StreamTotals]:
+        """Return the sum over the instances, by stream."""
+        if self._streams is None:
+            self._streams = self._sum()
+        return self._streams
+
+    def _sum(self) -> dict[str, StreamTotals]:
+        streams: dict[str, StreamTotals] = {}
+        for (instance, topic), snapshot in self._newest.items():
+            stream = streams.setdefault(topic, StreamTotals())
+            one = StreamAccount()
+            one.restore(snapshot.account)
+            stream.account.add(one)
+            stream.account.in_flight += one.in_flight
+            stream.heard = max(stream.heard, snapshot.time / _MICRO)
+            stream.lags[instance] = one.behind
+            stream.rate = self._rates.get(topic, stream.rate)
+        return streams
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Return nothing: the views show it."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return nothing: the topic itself is compacted."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: the topic itself is read from its beginning."""
+
+
+def reasons_by_stream(streams: Mapping[str, StreamTotals]) -> list[str]:
+    """Return 'stream reason count' lines, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for name, stream in streams.items():
+        for reason, count in stream.account.reasons.items():
+            counts[name, reason] = count
+    return [f"{name} {reason} {count}" for (name, reason), count in counts.most_common()]

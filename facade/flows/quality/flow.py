@@ -1,0 +1,150 @@
+"""The newest value of each quality metric, as ``quality`` has it."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from facade.bus.port import Record
+from facade.codec.arrays import Array
+from facade.flows.quality.decode import TEXT, decode
+from facade.flows.quality.fit import axes
+from facade.flows.quality.messages import QUALITY, MetricHeader, header_reader
+from facade.icd.model import Attribute, Icd
+from facade.icd.units import unit_of
+from facade.runtime.flow import DeviceReading, LastReadings
+
+CLASS = "SdpQuality"
+OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
+"""Attributes that show no metric."""
+AHEAD = 5.0
+"""A metric whose time is ahead of the broker's by more is refused [s]."""
+BEHIND = 60.0
+"""A metric whose time is behind the broker's by more is too late to be shown [s]."""
+_MOST_UNKNOWN = 64
+"""Names per subarray that are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """The newest value of a metric."""
+
+    header: MetricHeader
+    array: Array = field(repr=False)
+    appended: float
+    """When it came to the bus, by the broker's clock [Unix s]."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is known of one subarray."""
+
+    newest: dict[str, Metric] = field(default_factory=dict)
+    """By name."""
+    unknown: set[str] = field(default_factory=set)
+    """Metrics that came and that the ICD does not have."""
+    used: int = 0
+    """Records."""
+    scan: tuple[int, float] | None = None
+    """The newest scan id, and the time of its data [Unix s]."""
+
+
+class QualityFlow:
+    """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
+
+    The topic is compacted and has a key for each metric, so that reading it from its beginning gives all of it,
+    whenever a device server starts.
+
+    Parameters
+    ----------
+    subarrays
+        Numbers of those that this server shows.
+    """
+
+    topic = QUALITY
+    durable = False
+    partitions: Sequence[int] | None = None
+
+    def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
+        self.measured = {number: Measured() for number in subarrays}
+        """By subarray."""
+        self._read: Callable[[Record], MetricHeader | str] = header_reader(icd)
+        self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if one.name not in OWN}
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take a metric; see `facade.runtime.flow.Flow`."""
+        if record.value is None:
+            return self._remove(record)
+        header = self._read(record)
+        if isinstance(header, str):
+            return header
+        if (measured := self.measured.get(header.subarray)) is None:
+            return "-other-subarray"
+        if (wanted := self._metrics.get(header.metric)) is None:
+            if len(measured.unknown) < _MOST_UNKNOWN:
+                measured.unknown.add(header.metric)
+            return "-unknown-metric"
+        appended = record.timestamp_us / 1e6
+        if why := _untimely(header, appended) or wanted.differs(header):
+            return why
+        array = decode(header.encoding, record.value, header.shape, header.dtype)
+        if isinstance(array, str):
+            return array
+        measured.newest[header.metric] = Metric(header, array, appended)
+        measured.used += 1
+        if isinstance(header.scan_id, int):
+            measured.scan = header.scan_id, header.time / 1e6
+        return None
+
+    def _remove(self, record: Record) -> str:
+        """Forget a metric whose key has come without a value."""
+        for number, measured in self.measured.items():
+            prefix = f"subarray/{number:02d}/".encode()
+            if record.key is not None and record.key.startswith(prefix):
+                name = record.key.removeprefix(prefix).decode("utf-8", "replace")
+                measured.newest.pop(name, None)
+                measured.unknown.discard(name)
+        return "-tombstone"
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Return nothing: `QualityView` shows it."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return nothing: the topic itself is compacted."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: the topic itself is read from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a metric must be for its attribute to show it."""
+
+    axes: int
+    is_text: bool
+    unit: str
+
+    @classmethod
+    def of(cls, icd: Icd, attribute: Attribute) -> "_Wanted":
+        return cls(len(axes(attribute)), attribute.type == "DevString", unit_of(icd, attribute))
+
+    def differs(self, header: MetricHeader) -> str:
+        """Say why a metric cannot be shown; empty: it can."""
+        if len(header.shape) != self.axes:
+            return f"shape: expected {self.axes} axes, as the attribute {header.metric} has, got {header.shape}"
+        if (header.dtype == TEXT) != self.is_text:
+            expected = "names" if self.is_text else "numbers"
+            return f"dtype: expected {expected}, as the attribute {header.metric} has, got {header.dtype}"
+        if header.unit != self.unit:
+            return f"unit: expected {self.unit!r}, as the attribute {header.metric} has, got {header.unit!r}"
+        return ""
+
+
+def _untimely(header: MetricHeader, appended: float) -> str:
+    age = appended - header.time / 1e6
+    if age > BEHIND:
+        return "-late"
+    if age < -AHEAD:
+        return f"ahead: expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
+    return ""

@@ -1,0 +1,152 @@
+"""What a simulated receive pipeline measures of its data: noise, flags and spectra that drift.
+
+Antennas differ in their noise, which walks; one of them is bad: four times as noisy, and much of it flagged. Channels
+with interference known from satellites and aircraft are flagged, more or less from round to round. Same seed, same
+series, whatever times it is given.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from facade.bus.port import Record
+from facade.codec.arrays import Array
+from facade.errors import ConfigError
+from facade.flows.quality.encode import encode_metric
+from facade.flows.quality.messages import Encoding
+from facade.flows.tables.simulator.solutions import BAND, INTERFERENCE, antenna_names
+
+MOST_ANTENNAS = 512
+_MOST_CHANNELS = 65_536
+_MOST_RECORD = 4_000_000
+"""Largest array [bytes]; the topic takes a little more."""
+_FLUX, _NOISE, _BAD = 12.0, 3.0, 4.0
+"""Amplitude of the source, noise of an antenna [Jy], and how much more a bad one has."""
+_WALK = 0.01
+"""Of the noise, from round to round."""
+_AXES_EVERY = 10
+"""Rounds from one time to the next that the axes are sent."""
+
+
+def channels_for(megabytes: float, *, antennas: int) -> int:
+    """Say how many channels make rounds of about so many MB (10^6 bytes).
+
+    Raises
+    ------
+    ConfigError
+        There is no such number.
+    """
+    number = megabytes * 1e6 / 4
+    channels = math.floor((number - 2 * antennas**2 - 2 * antennas) / (antennas + 2))
+    most = min(_MOST_CHANNELS, _MOST_RECORD // (4 * antennas))
+    if not 1 <= channels <= most:
+        low, high = (_megabytes(antennas, one) for one in (1, most))
+        raise ConfigError(
+            f"expected {low:.3f} to {high:.1f} MB in a round of {antennas} antennas, got {megabytes:g} MB:"
+            " change the rate of the rounds or the number of antennas"
+        )
+    return channels
+
+
+def _megabytes(antennas: int, channels: int) -> float:
+    return 4e-6 * (2 * antennas**2 + 2 * antennas + (antennas + 2) * channels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityScenario:
+    """What is measured."""
+
+    seed: int = 1
+    subarray: int = 1
+    antennas: int = 64
+    channels: int = 1024
+    encoding: Encoding = "npy"
+    scan_id: int = 1
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.antennas <= MOST_ANTENNAS:
+            raise ConfigError(f"antennas: expected 2 to {MOST_ANTENNAS}, got {self.antennas}")
+        if not 1 <= self.channels <= _MOST_CHANNELS:
+            raise ConfigError(f"channels: expected 1 to {_MOST_CHANNELS}, got {self.channels}")
+
+
+class QualitySeries:
+    """Gives out metrics, round after round."""
+
+    def __init__(self, scenario: QualityScenario) -> None:
+        self.scenario = scenario
+        self.rounds = 0
+        self._dice = np.random.default_rng(scenario.seed)
+        self._frequencies = np.linspace(*BAND, scenario.channels)
+        self._interference = np.zeros(scenario.channels, np.bool_)
+        for low, high in INTERFERENCE:
+            self._interference |= (low <= self._frequencies) & (self._frequencies <= high)
+        self._noise = _NOISE * self._dice.uniform(0.8, 1.2, scenario.antennas)
+        self._flagged = self._dice.uniform(0.0, 0.03, scenario.antennas)
+        self.bad = int(self._dice.integers(1, scenario.antennas))
+        """Number of the bad antenna."""
+        self._noise[self.bad] *= _BAD
+        self._flagged[self.bad] = 0.6
+
+    def next(self, now_us: int) -> Iterator[Record]:
+        """Measure once more."""
+        scenario = self.scenario
+        metrics = self._axes() if self.rounds % _AXES_EVERY == 0 else {}
+        self.rounds += 1
+        self._noise *= np.exp(_WALK * self._dice.standard_normal(scenario.antennas))
+        metrics |= self._flags() | self._noises() | self._spectra()
+        for name, (array, unit) in metrics.items():
+            yield encode_metric(
+                array,
+                subarray=scenario.subarray,
+                metric=name,
+                time=now_us,
+                unit=unit,
+                encoding=scenario.encoding,
+                scan_id=scenario.scan_id,
+                source=f"sim-quality-{scenario.seed}",
+                sequence=self.rounds - 1,
+            )
+
+    def _axes(self) -> dict[str, tuple[Array, str]]:
+        return {
+            "antennaNames": (np.array(antenna_names(self.scenario.antennas)), ""),
+            "channelFrequencies": (self._frequencies, "Hz"),
+            "visibilityFrequencies": (self._frequencies, "Hz"),
+        }
+
+    def _flags(self) -> dict[str, tuple[Array, str]]:
+        """Return flagged parts: of the time of each antenna, and of the antennas of each channel."""
+        antennas = np.clip(self._flagged + self._dice.normal(0, 0.003, len(self._flagged)), 0, 1)
+        channels = np.where(self._interference, self._dice.uniform(0.7, 1.0, len(self._interference)), 0.01)
+        left = 1 - channels.mean()
+        baselines = 1 - np.outer(1 - antennas, 1 - antennas) * left
+        return {
+            "flaggedFraction": (np.asarray(baselines.mean()), ""),
+            "flaggedFractionAntenna": (_small(1 - (1 - antennas) * left), ""),
+            "flaggedFractionBaseline": (_small(baselines), ""),
+            "flaggedFractionChannel": (_small(1 - (1 - channels) * (1 - antennas.mean())), ""),
+        }
+
+    def _noises(self) -> dict[str, tuple[Array, str]]:
+        baselines = np.sqrt(np.outer(self._noise, self._noise))
+        baselines *= self._dice.normal(1, 0.02, baselines.shape)
+        np.fill_diagonal(baselines, np.nan)
+        return {"noiseAntenna": (_small(self._noise), "Jy"), "noiseBaseline": (_small(baselines), "Jy")}
+
+    def _spectra(self) -> dict[str, tuple[Array, str]]:
+        place = np.linspace(0, 1, self.scenario.channels)
+        edges = np.clip(20 * np.minimum(place, 1 - place), 0, 1)
+        shape = (0.4 + 0.6 * np.sin(np.pi / 2 * edges)) * (1 + 0.06 * np.cos(2 * np.pi * 12 * place))
+        size = (self.scenario.antennas, self.scenario.channels)
+        amplitude = np.float32(0.1) * self._dice.standard_normal(size, np.float32) * _small(self._noise)[:, np.newaxis]
+        amplitude += _small(_FLUX * shape)
+        amplitude[:, self._interference] = np.nan
+        bandpass = shape / np.median(shape) * self._dice.normal(1, 0.003, shape.shape)
+        return {"visibilityAmplitude": (amplitude, "Jy"), "bandpassSpectrum": (_small(bandpass), "")}
+
+
+def _small(values: Array) -> Array:
+    return values.astype(np.float32)

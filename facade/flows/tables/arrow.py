@@ -1,0 +1,250 @@
+"""Writes and reads calibration solutions as Arrow IPC streams.
+
+A solution has one row per antenna: its name, its gains, flags and signal-to-noise ratios, in lists of fixed size, so
+that the schema itself says the shape. A gain is a pair ``real_imaginary``: its name is its order. Flags are true where
+a gain is not to be used. What holds for the whole is JSON in the schema's metadata, under `HEADER`. Rows may be spread
+over batches; a batch must not be compressed.
+
+What is read is not copied: the gains of a table in one batch are a view of the bytes that were given.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from facade.codec.arrays import has_compressed_batch, pa
+from facade.errors import ConfigError
+from facade.flows.tables.solution import (
+    MOST_ANTENNAS,
+    MOST_CHANNELS,
+    MOST_POLARISATIONS,
+    Array,
+    Kind,
+    Solution,
+    printable,
+)
+from facade.numbers import Natural
+
+HEADER: Final = b"calibration-solution/1"
+"""Key in the schema's metadata."""
+PAIR: Final = "real_imaginary"
+"""Name of the innermost field of the gains: first the real part, then the imaginary one."""
+_SAID: Final = ("solution_id", "kind", "source_model", "valid_from", "valid_until")
+_LISTS: Final = {
+    "gain": ("channel", "polarisation", PAIR),
+    "flag": ("channel", "polarisation"),
+    "snr": ("channel",),
+}
+"""What the lists of each column are over."""
+LONGEST_NAME: Final = 40
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+Frequency = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What holds for a whole solution; the lengths of the lists must be those of the columns."""
+
+    solution_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    kind: Kind
+    source_model: Text
+    valid_from: Natural
+    valid_until: Natural
+    antennas: Annotated[int, msgspec.Meta(ge=1, le=MOST_ANTENNAS)]
+    """How many rows there must be."""
+    frequencies: Annotated[list[Frequency], msgspec.Meta(min_length=1, max_length=MOST_CHANNELS)]
+    polarisations: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=MOST_POLARISATIONS)]
+
+
+class _Contradiction(Exception):
+    """The text says what was expected and what was found."""
+
+
+def require_arrow() -> None:
+    """See to it that Arrow tables can be read.
+
+    Raises
+    ------
+    ConfigError
+        The library is not installed.
+    """
+    if pa is None:
+        raise ConfigError("Arrow tables need pyarrow: pip install 'sdp-tango-facade[tables]'")
+
+
+def encode(solution: Solution) -> bytes:
+    """Write a solution as an Arrow IPC stream, complex64 as float, complex128 as double.
+
+    Raises
+    ------
+    ConfigError
+        The Arrow library is not installed.
+    ValueError
+        The solution contradicts itself.
+    """
+    require_arrow()
+    said = {name: getattr(solution, name) for name in _SAID}
+    try:
+        lists = {"frequencies": solution.frequencies.tolist(), "polarisations": list(solution.polarisations)}
+        header = msgspec.convert({**said, **lists, "antennas": len(solution.antennas)}, Header)
+        _check_header(header)
+        _check_names(solution.antennas)
+        columns = _columns(solution)
+    except (_Contradiction, msgspec.ValidationError) as error:
+        raise ValueError(f"solution {solution.solution_id}: {error}") from error
+    fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
+    schema = pa.schema(fields, metadata={HEADER: msgspec.json.encode(header)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(list(columns.values()), schema=schema))
+    return bytes(sink.getvalue())
+
+
+def decode(content: bytes | memoryview) -> Solution | str:
+    """Read a solution from an Arrow IPC stream; a text is the reason why it is none.
+
+    Whatever the bytes are, this raises nothing but a `ConfigError` for want of the library.
+    """
+    require_arrow()
+    try:
+        buffer = pa.py_buffer(content)
+        if has_compressed_batch(buffer):
+            raise _Contradiction("expected buffers that are not compressed, got a compressed batch")
+        table = _read(buffer)
+        return _solution(table)
+    except _Contradiction as error:
+        return printable(str(error))
+    except Exception as error:  # the bytes may be anything, and so is what the library raises
+        return printable(f"expected an Arrow IPC stream, got {len(content)} bytes that are none: {error!s:.200}")
+
+
+def _columns(solution: Solution) -> dict[str, Any]:
+    gains = np.ascontiguousarray(solution.gains)
+    shape = (len(solution.antennas), len(solution.frequencies), len(solution.polarisations))
+    if gains.shape != shape or gains.dtype not in (np.complex64, np.complex128):
+        raise _Contradiction(f"gains: expected complex of shape {shape}, got {gains.dtype} of {gains.shape}")
+    if solution.flags.shape != shape or solution.flags.dtype != np.bool_:
+        raise _Contradiction(
+            f"flags: expected bool of shape {shape}, got {solution.flags.dtype} {solution.flags.shape}"
+        )
+    if solution.snr is None or solution.snr.shape != shape[:2]:
+        raise _Contradiction(
+            f"snr: expected shape {shape[:2]}, got {None if solution.snr is None else solution.snr.shape}"
+        )
+    parts = gains.view(np.float32 if gains.dtype == np.complex64 else np.float64)
+    _, channels, polarisations = shape
+    return {
+        "antenna": pa.array(list(solution.antennas), pa.string()),
+        "gain": _nest(parts, "gain", (channels, polarisations, 2)),
+        "flag": _nest(solution.flags, "flag", (channels, polarisations)),
+        "snr": _nest(solution.snr.astype(np.float32), "snr", (channels,)),
+    }
+
+
+def _nest(values: Array, column: str, sizes: tuple[int, ...]) -> Any:
+    """Wrap flat values in lists of fixed size, the innermost first."""
+    array = pa.array(values.reshape(-1))
+    for name, size in reversed(list(zip(_LISTS[column], sizes, strict=True))):
+        kind = pa.list_(pa.field(name, array.type, nullable=False), size)
+        array = pa.FixedSizeListArray.from_arrays(array, type=kind)
+    return array
+
+
+def _read(buffer: Any) -> Any:
+    with pa.ipc.open_stream(buffer) as reader:
+        _check_schema(reader.schema)
+        table = reader.read_all()
+    table.validate(full=True)  # the sizes that a batch claims are not checked before
+    return table
+
+
+def _check_schema(schema: Any) -> None:
+    if (names := schema.names) != (wanted := ["antenna", *_LISTS]):
+        raise _Contradiction(f"expected the columns {', '.join(wanted)}, got {', '.join(names)!s:.200}")
+    if HEADER not in (schema.metadata or {}):
+        raise _Contradiction(f"expected {HEADER.decode()} in the metadata of the schema, got none")
+    if schema.field("antenna").type != pa.string():
+        raise _Contradiction(f"antenna: expected string, got {schema.field('antenna').type!s:.80}")
+    for column, leaves in (("gain", ("float", "double")), ("flag", ("bool",)), ("snr", ("float", "double"))):
+        kinds = list(_nested(schema.field(column).type))
+        names = tuple(kind.value_field.name for kind in kinds[:-1])
+        if names != _LISTS[column] or str(kinds[-1]) not in leaves:
+            expected = f"{' of '.join(_LISTS[column])} of {' or '.join(leaves)}"
+            raise _Contradiction(
+                f"{column}: expected lists over {expected}, got {' of '.join(names)} of {kinds[-1]!s:.80}"
+            )
+
+
+def _nested(kind: Any) -> Iterator[Any]:
+    yield kind
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+        yield kind
+
+
+def _solution(table: Any) -> Solution:
+    try:
+        header = msgspec.json.decode(table.schema.metadata[HEADER], type=Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _Contradiction(f"metadata {HEADER.decode()}: {error}") from error
+    _check_header(header)
+    if table.num_rows != header.antennas:
+        raise _Contradiction(f"antennas: expected {header.antennas} rows, as the metadata says, got {table.num_rows}")
+    antennas = _whole(table["antenna"], "antenna").to_pylist()
+    _check_names(antennas)
+    channels, polarisations = len(header.frequencies), len(header.polarisations)
+    shape = (len(antennas), channels, polarisations)
+    parts = _flat(table["gain"], "gain", (channels, polarisations, 2))
+    flags = _flat(table["flag"], "flag", (channels, polarisations))
+    return Solution(
+        solution_id=header.solution_id,
+        kind=header.kind,
+        source_model=header.source_model,
+        valid_from=header.valid_from,
+        valid_until=header.valid_until,
+        antennas=tuple(antennas),
+        frequencies=np.array(header.frequencies, np.float64),
+        polarisations=tuple(header.polarisations),
+        gains=parts.view(np.complex64 if parts.dtype == np.float32 else np.complex128).reshape(shape),
+        flags=flags.reshape(shape),
+        snr=_flat(table["snr"], "snr", (channels,)).reshape(shape[:2]),
+    )
+
+
+def _check_header(header: Header) -> None:
+    if header.valid_until < header.valid_from:
+        raise _Contradiction(f"valid_until: expected {header.valid_from} or later, got {header.valid_until}")
+    if len(set(header.polarisations)) < len(header.polarisations):
+        raise _Contradiction(f"polarisations: expected different names, got {header.polarisations!s:.200}")
+
+
+def _check_names(antennas: Sequence[str]) -> None:
+    if len(set(antennas)) < len(antennas):
+        raise _Contradiction("antennas: expected different names, got some twice")
+    for name in antennas:
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise _Contradiction(f"antennas: expected names of 1 to {LONGEST_NAME} characters, got {name!r:.80}")
+
+
+def _flat(column: Any, name: str, sizes: tuple[int, ...]) -> Array:
+    """Unwrap the values of lists, without a copy if they are in one batch and no bits."""
+    array = _whole(column, name)
+    for over, size in zip(_LISTS[name], sizes, strict=True):
+        if array.type.list_size != size:
+            raise _Contradiction(f"{name}: expected lists of {size} over {over}, got {array.type.list_size}")
+        array = array.flatten()
+        _require_all(array, name)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _whole(column: Any, name: str) -> Any:
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    _require_all(array, name)
+    return array
+
+
+def _require_all(array: Any, name: str) -> None:
+    if array.null_count:
+        raise _Contradiction(f"{name}: expected values everywhere, got {array.null_count} nulls")

@@ -1,0 +1,204 @@
+"""`sdp-facade tables`: the worker that assembles tables, and what sends, lists and fetches them."""
+
+import gc
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table as Grid
+from rich.text import Text
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.group import KafkaGroupMember
+from facade.cli.root import app as root
+from facade.cli.stopping import stopping
+from facade.clock import SystemClock
+from facade.config import load_settings
+from facade.errors import ConfigError
+from facade.flows.tables.assembly import Limits
+from facade.flows.tables.claims import Claims
+from facade.flows.tables.content import summarise
+from facade.flows.tables.fetch import fetch, find, newest_tables
+from facade.flows.tables.messages import CALIBRATION, Table
+from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
+from facade.flows.tables.roots import parse_roots
+from facade.flows.tables.spool import Spool
+from facade.flows.tables.worker import Assembler
+from facade.icd.load import load
+from facade.logs import start_logging
+from facade.runtime.metrics import serve_metrics
+
+tables_app = typer.Typer(no_args_is_help=True, help="Assemble calibration tables, send, list and fetch them.")
+root.add_typer(tables_app, name="tables")
+
+_out = Console(highlight=False, soft_wrap=True)
+_console = Console(stderr=True, highlight=False, soft_wrap=True)
+_WIDE = 500
+_BINARY = "application/octet-stream"
+
+
+@tables_app.command()
+def assemble(
+    slot: Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")] = "0",
+) -> None:
+    """Put tables together from their segments, and announce each complete one once: one worker of the group.
+
+    Several share the partitions.
+
+    Example: sdp-facade tables assemble --slot 1
+    """
+    start_logging(f"worker:tables-{slot}")
+    gc.set_threshold(100_000)
+    icd, settings, clock = load(), load_settings(), SystemClock()
+    name = f"tables-{slot}"
+    connection = Connection(settings, clock=clock)
+    bus = KafkaBus(connection, client=name)
+    member = KafkaGroupMember(connection, CALIBRATION, group="tables-assemble", member=name, health=bus.health)
+    worker = Assembler(
+        member,
+        bus,
+        icd,
+        slot=slot,
+        clock=clock,
+        summarise=summarise,
+        claims=Claims(parse_roots(settings.table_roots), clock=clock),
+        spool=Spool(settings.table_memory),
+        limits=Limits(disk=settings.table_disk, expiry=settings.table_expiry),
+    )
+    serve_metrics({CALIBRATION: worker.account})
+    with stopping() as stopped:
+        while not stopped():
+            worker.step()
+    worker.finish()
+    bus.writer().close(5.0)
+    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
+    logging.shutdown()
+    os._exit(0)
+
+
+@tables_app.command()
+def put(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="The table.")],
+    product: Annotated[str, typer.Option(help="What it is a version of, such as subarray/01/gains.")],
+    kind: Annotated[str, typer.Option(help="What is in it: gains, bandpass, pointing, sky-model ...")],
+    content_type: Annotated[str, typer.Option(help="Media type.")] = _BINARY,
+    table: Annotated[
+        str | None, typer.Option(help="Id of the table; the same one again, to go on after a failure. Default: new.")
+    ] = None,
+    segment: Annotated[int, typer.Option(min=1, help="Size of a segment [bytes].")] = SEGMENT_BYTES,
+    reference: Annotated[
+        str | None, typer.Option(metavar="URL", help="Put it there (file://, s3:// ...), and send where it is.")
+    ] = None,
+) -> None:
+    """Send a file as a table; prints the table's id.
+
+    Examples: sdp-facade tables put gains.arrow --product subarray/01/gains --kind gains
+
+    sdp-facade tables put sky.fits --product sky --kind sky-model --reference s3://tables/sky-7.fits
+    """
+    clock, name = SystemClock(), table or uuid.uuid4().hex
+    bus = KafkaBus(Connection(load_settings(), clock=clock), client="tables-put")
+    size = file.stat().st_size
+    _console.print(f"table {name} of {product}, {size:,} B", markup=False)
+    with _progress() as progress:
+        steps = ("hashed", "sent") if reference is None else ("sent",)
+        tasks = {what: progress.add_task(what, total=size) for what in steps}
+        producer = TableProducer(bus.writer(), clock)
+
+        def report(what: str, done: int) -> None:
+            progress.update(tasks[what], completed=done)
+
+        try:
+            if reference is None:
+                producer.send(product, kind, file, content_type, table=name, segment=segment, progress=report)
+            else:
+                producer.place(reference, product, kind, file, content_type, table=name, progress=report)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    _out.print(name, markup=False)
+
+
+@tables_app.command("list")
+def list_tables(
+    product: Annotated[str, typer.Argument(help="How the names of the products begin. Default: all.")] = "",
+) -> None:
+    """Show which tables are complete, under way, or have failed.
+
+    Example: sdp-facade tables list
+    """
+    bus = KafkaBus(Connection(load_settings()), client="tables-list")
+    grid = Grid(box=None)
+    for title in ("product", "table", "kind", "state", "size [B]", "received", "reason"):
+        grid.add_column(Text(title), no_wrap=True)
+    for table in sorted(newest_tables(bus).values(), key=lambda one: (one.product, one.time)):
+        if table.product.startswith(product):
+            grid.add_row(*map(Text, _row(table)))
+    # Piped output has no width of its own, and half of an id is of no use.
+    (_out if _out.is_terminal else Console(width=_WIDE)).print(grid)
+
+
+@tables_app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for it.")],
+) -> None:
+    """Fetch a complete table; the file is there only once its digest was found right.
+
+    Example: sdp-facade tables get subarray/01/gains -o gains.arrow
+    """
+    settings, clock = load_settings(), SystemClock()
+    claims = Claims(parse_roots(settings.table_roots), clock=clock, patience=float("inf"))
+    bus = KafkaBus(Connection(settings, clock=clock), client="tables-get")
+    table = find(bus, name)
+    with _progress() as progress:
+        task = progress.add_task("received", total=table.size)
+        fetch(
+            bus,
+            table,
+            output,
+            load(),
+            clock,
+            claims=claims,
+            progress=lambda done: progress.update(task, completed=done),
+        )
+    _console.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)
+
+
+@tables_app.command()
+def plot(
+    name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG file.")],
+) -> None:
+    """Draw amplitude and phase of a solution, antenna by channel, as Tango shows them.
+
+    Example: sdp-facade tables plot subarray/01/gains -o gains.png
+    """
+    from facade.flows.tables.picture import picture  # takes a second to load
+
+    table = find(KafkaBus(Connection(load_settings()), client="tables-plot"), name)
+    summary = table.summary if isinstance(table.summary, dict) else {}
+    try:
+        output.write_bytes(picture(summary))
+    except ValueError as error:
+        raise ConfigError(f"table {table.table} of {table.product}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
+    _console.print(f"{output}: {table.table} of {table.product}", markup=False)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=_console
+    )
+
+
+def _row(table: Table) -> tuple[str, ...]:
+    share = f"{100 * table.received / table.size:.0f} %" if table.size else ""
+    reason = table.reason if isinstance(table.reason, str) else ""
+    return table.product, table.table, table.kind, table.state, f"{table.size:,}", share, reason[:100]

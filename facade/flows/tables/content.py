@@ -1,0 +1,229 @@
+"""What is in tables, in short: what the devices show of a calibration solution, and of pointing offsets.
+
+The rule of the picture, `amplitude` and `phase` (antenna x channel): the first 197 antennas have a row each. The
+channels are cut into at most 64 blocks of neighbours, as equal as they can be: block b of n begins at channel
+b * channels // n. Of a block count the gains that are neither flagged nor beyond what float32 holds, of the parallel
+polarisations (names of two equal letters) if there are any, else of all. Amplitude is the mean of theirs, phase that
+of their complex mean [rad]; null where nothing counts.
+
+Per antenna (up to 512) there are the mean amplitude, the RMS of the phase about that of the mean of the same
+polarisation [rad], both of the same gains, and the share of gains of all polarisations that are flagged or not finite.
+All numbers are finite, and the whole is below 1 MB of JSON.
+"""
+
+import math
+import mmap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from facade.flows.tables.arrow import Name, decode, encode
+from facade.flows.tables.npy import decode_npy
+from facade.flows.tables.solution import KINDS, Array, Solution, printable
+from facade.numbers import Natural
+
+__all__ = ["ARROW", "JSON", "NPY", "Pointing", "Solution", "decode", "encode", "encode_pointing", "summarise"]
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+NPY: Final = "application/x-npy"
+JSON: Final = "application/json"
+MOST_IMAGE: Final = (197, 64)
+"""Antennas and blocks of channels of the picture."""
+_MOST_NAMES = 512
+_MOST_POINTING = 1_000_000
+"""Largest table of pointing offsets [bytes]."""
+
+Summary = dict[str, Any]
+
+
+class Pointing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a dish really looked, next to where it was told to [deg]."""
+
+    dish: Name
+    scan_id: Natural
+    cross_elevation: Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
+    elevation: Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
+
+
+def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summary | str:
+    """Say in short what is in a table.
+
+    Parameters
+    ----------
+    kind
+        As the header of the segments has it.
+    content_type
+        Media type.
+    content
+        The whole; of a file as much is read as is needed.
+
+    Returns
+    -------
+    dict or str
+        What JSON can hold; a note alone if the kind or the type is not known here. A text is the reason why the
+        content contradicts itself or what is said of it.
+
+    Raises
+    ------
+    ConfigError
+        The library for this type is not installed.
+    OSError
+        The file cannot be read.
+    """
+    media = content_type.partition(";")[0].strip().lower()
+    known = (
+        {(one, ARROW): _arrow for one in KINDS} | {(one, NPY): _npy for one in KINDS} | {("pointing", JSON): _pointing}
+    )
+    summary: Callable[[str, memoryview], Summary | str] | None = known.get((kind, media))
+    if summary is None:
+        return {"note": printable(f"no summary is made of {kind!s:.100} as {content_type!s:.200}")}
+    return summary(kind, _mapped(content) if isinstance(content, Path) else content.cast("B"))
+
+
+def _mapped(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        if not path.stat().st_size:  # nothing cannot be mapped
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _arrow(kind: str, content: memoryview) -> Summary | str:
+    solution = decode(content)
+    if isinstance(solution, str):
+        return solution
+    if solution.kind != kind:
+        return f"kind: expected {kind}, as the header of the segments says, got {solution.kind}"
+    return _summary(solution)
+
+
+def _npy(kind: str, content: memoryview) -> Summary | str:
+    solution = decode_npy(content, kind)
+    return solution if isinstance(solution, str) else _summary(solution)
+
+
+def _pointing(_: str, content: memoryview) -> Summary | str:
+    if len(content) > _MOST_POINTING:
+        return f"expected at most {_MOST_POINTING} bytes of pointing offsets, got {len(content)}"
+    try:
+        offsets = msgspec.json.decode(content, type=list[Pointing])
+    except (msgspec.MsgspecError, ValueError) as error:
+        return printable(f"expected a list of dish, scan_id, cross_elevation, elevation: {error!s:.200}")
+    found = {one.dish: [one.scan_id, one.cross_elevation, one.elevation] for one in offsets}
+    if len(found) < len(offsets):
+        return f"expected each dish once, got {len(offsets)} offsets of {len(found)} dishes"
+    if len(found) > _MOST_NAMES:
+        return f"expected at most {_MOST_NAMES} dishes, got {len(found)}"
+    return {"pointing": found}
+
+
+def encode_pointing(offsets: Sequence[Pointing]) -> bytes:
+    """Write a table of pointing offsets as JSON."""
+    return msgspec.json.encode(offsets)
+
+
+class _Counted:
+    """What is counted of a solution, antenna after antenna; the arrays are those of the summary."""
+
+    def __init__(self, solution: Solution) -> None:
+        antennas, channels, polarisations = solution.gains.shape
+        blocks = min(channels, MOST_IMAGE[1])
+        self.begins = np.arange(blocks) * channels // blocks
+        self._cuts = self.begins * polarisations
+        self._parallel = np.tile(_parallel(solution.polarisations), channels)
+        self.amplitude, self.phase = np.full((2, antennas, blocks), np.nan)
+        self.mean, self.rms, self.flagged = np.full((3, antennas), np.nan)
+        self.not_finite = 0
+
+    def add(self, antenna: int, gains: Array, flags: Array) -> Array:
+        """Count the gains of one antenna, shape (channels, polarisations); give which channels have one to use."""
+        # Flat: numpy is many times slower where the last axis is as short as that of the polarisations.
+        polarisations = gains.shape[1]
+        gains = np.ascontiguousarray(gains, np.complex64).reshape(-1)
+        amplitude = np.abs(gains)
+        finite = np.isfinite(amplitude)
+        self.not_finite += finite.size - int(np.count_nonzero(finite))
+        usable = finite & ~flags.reshape(-1)
+        self.flagged[antenna] = 1 - np.count_nonzero(usable) / usable.size
+        counts = usable & self._parallel
+        gains, amplitude = np.where(counts, gains, 0), np.where(counts, amplitude, 0)
+        number = np.add.reduceat(counts, self._cuts, dtype=np.int64)
+        total = np.add.reduceat(amplitude, self._cuts, dtype=np.float64)
+        direction = np.add.reduceat(gains, self._cuts, dtype=np.complex128)
+        self.amplitude[antenna] = total / number
+        self.phase[antenna] = np.where(number, np.angle(direction), np.nan)
+        self.mean[antenna] = total.sum() / number.sum()
+        self.rms[antenna] = _phase_rms([gains[one::polarisations] for one in range(polarisations)], number.sum())
+        channels: Array = np.logical_or.reduce([usable[one::polarisations] for one in range(polarisations)])
+        return channels
+
+
+def _summary(solution: Solution) -> Summary | str:
+    gains, snr = solution.gains, solution.snr
+    counted = _Counted(solution)
+    ratios = None if snr is None else np.empty(snr.size, snr.dtype)
+    filled = 0
+    with np.errstate(all="ignore"):  # what is not finite becomes null
+        for antenna in range(len(gains)):
+            usable = counted.add(antenna, gains[antenna], solution.flags[antenna])
+            if ratios is not None and snr is not None:
+                known = snr[antenna][usable & np.isfinite(snr[antenna])]
+                ratios[filled : filled + len(known)] = known
+                filled += len(known)
+        median = float(np.median(ratios[:filled], overwrite_input=True)) if ratios is not None and filled else np.nan
+    if counted.not_finite == gains.size:
+        return f"gains: expected finite ones, got {gains.size} that are infinite or no numbers"
+    rows = MOST_IMAGE[0]
+    return {
+        "solution_id": solution.solution_id,
+        "kind": solution.kind,
+        "source_model": solution.source_model,
+        "valid_from": solution.valid_from,
+        "valid_until": solution.valid_until,
+        "antennas": list(solution.antennas[:_MOST_NAMES]),
+        "antenna_count": len(solution.antennas),
+        "channels": gains.shape[1],
+        "polarisations": list(solution.polarisations),
+        "flagged_fraction": _numbers(counted.flagged.mean(keepdims=True))[0],
+        "not_finite": counted.not_finite,
+        "snr": _numbers(np.array([median]))[0],
+        "amplitude": [_numbers(row) for row in counted.amplitude[:rows]],
+        "phase": [_numbers(row.round(4)) for row in counted.phase[:rows]],
+        "channel_frequencies": _block_means(solution.frequencies, counted.begins),
+        "antenna_amplitude": _numbers(counted.mean[:_MOST_NAMES]),
+        "antenna_phase_rms": _numbers(counted.rms[:_MOST_NAMES].round(4)),
+        "antenna_flagged": _numbers(counted.flagged[:_MOST_NAMES]),
+    }
+
+
+def _parallel(polarisations: tuple[str, ...]) -> Array:
+    """Say which polarisations are of two equal hands; all of them if none is."""
+    parallel = np.array([len(name) == 2 and name[0] == name[1] for name in polarisations])
+    return parallel if parallel.any() else ~parallel
+
+
+def _phase_rms(polarisations: Sequence[Array], number: int) -> float:
+    """Return the RMS of the phase about that of the mean of the same polarisation; gains that do not count are 0."""
+    squares = 0.0
+    turn = np.float32(2 * np.pi)
+    for gains in polarisations:
+        gains = gains[gains != 0]
+        phase = np.angle(gains) - np.float32(np.angle(gains.sum(dtype=np.complex128)))
+        phase -= turn * np.round(phase / turn)
+        squares += float(np.vdot(phase, phase))
+    return math.sqrt(squares / number) if number else math.nan
+
+
+def _block_means(frequencies: Array, begins: Array) -> list[float]:
+    if not len(frequencies):
+        return []
+    lengths = np.diff(begins, append=len(frequencies))
+    means: list[float] = (np.add.reduceat(frequencies, begins) / lengths).tolist()
+    return means
+
+
+def _numbers(values: Array) -> list[float | None]:
+    """Return five digits of numbers, and None for what is none."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]

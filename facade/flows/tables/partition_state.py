@@ -1,0 +1,300 @@
+"""One partition of a worker: what was settled before, what is to be written, and how far it may be committed.
+
+The committed offset stays at the first record of the oldest table under way, so after a restart records come
+again that have been dealt with. They are told by two things that are on ``tables``: the tables under way, each
+of which is there before anything that ends behind its first record, and how far the partition has been dealt with,
+which is the largest ``last_offset`` of all entries about it. A record before that, of no table under way, is done.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from facade.bus.dead_letters import dead_letter
+from facade.bus.port import Record
+from facade.flows.tables.assembly import UnderWay
+from facade.flows.tables.messages import (
+    ASSEMBLING,
+    CALIBRATION,
+    COMPLETE,
+    FAILED,
+    Refused,
+    SegmentHeader,
+    State,
+    Table,
+    decode_table,
+    table_record,
+    tombstone,
+    under_way_key,
+)
+from facade.runtime.accounts import StreamAccount
+
+ACCOUNTS = "accounts"
+_EACH = 1.0
+"""Least time between two words about one table under way [s]."""
+
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Recalled:
+    """What ``tables`` says of one partition."""
+
+    frontier: int = 0
+    """Everything before this offset has been dealt with, except for the tables under way."""
+    under_way: dict[str, Table] = field(default_factory=dict)
+    ended: dict[str, Table] = field(default_factory=dict)
+    leftover: list[Table] = field(default_factory=list)
+    """Tables that stand there as under way and have ended."""
+
+
+def recall(records: Iterable[Record], partitions: Iterable[int]) -> dict[int, Recalled]:
+    """Read what is on ``tables`` about some partitions; what compaction has not removed yet is of use as well."""
+    records = list(records)
+    newest = {record.key: record.offset for record in records}
+    found = {partition: Recalled() for partition in partitions}
+    for record in records:
+        try:
+            table = decode_table(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue  # a tombstone, or nothing that a worker has written
+        if table.partition is msgspec.UNSET or table.partition not in found:
+            continue
+        mine = found[table.partition]
+        if table.last_offset is not msgspec.UNSET:
+            mine.frontier = max(mine.frontier, table.last_offset + 1)
+        if table.state != ASSEMBLING:
+            mine.ended[table.table] = table
+        elif newest[record.key] == record.offset:
+            mine.under_way[table.table] = table
+    for mine in found.values():
+        for name in mine.under_way.keys() & mine.ended.keys():
+            if mine.under_way[name].first_offset == mine.ended[name].first_offset:
+                mine.leftover.append(mine.under_way.pop(name))
+            else:
+                del mine.ended[name]
+    return found
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was last said of a table under way."""
+
+    at: float
+    received: int
+
+
+class Share:
+    """What one worker has to say of one partition; nothing of it is forgotten before it is `written`."""
+
+    def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
+        self.partition = partition
+        self.assigned = assigned
+        self.position = -1
+        """After the newest record taken; -1: none."""
+        self.committed = -1
+        self.begun = -1
+        """Where the partition went on when it came; -1: not known yet."""
+        self.frontier = recalled.frontier
+        self._before = recalled.under_way
+        self._told = {name: _Told(0.0, table.received) for name, table in recalled.under_way.items()}
+        self._by, self._most = by, most
+        self._counted_from = -1
+        self.account = StreamAccount()
+        """What has been decided and is not written yet."""
+        self._telling: dict[str, _Told] = {}
+        """What the words say of which nobody knows yet whether they are written."""
+        self._letters: list[Record] = []
+        self._firsts: list[Record] = []
+        self._ends = [tombstone(under_way_key(table)) for table in recalled.leftover]
+        self._beyond = False
+        """Whether single records were decided, so that the frontier must be written."""
+
+    def begin(self, offset: int) -> list[Table]:
+        """Take note of where the partition goes on; give the tables whose first records are gone."""
+        if self._counted_from >= 0:
+            return []
+        self._counted_from = self.begun = offset
+        lost = [table for table in self._before.values() if _first(table) < offset]
+        for table in lost:
+            del self._before[table.table]
+        return lost
+
+    def is_done(self, record: Record, header: SegmentHeader | Refused | None) -> bool:
+        """Return whether a record was dealt with before a restart."""
+        if record.offset >= self.frontier:
+            return False
+        before = self._before.get(header.table) if isinstance(header, SegmentHeader) else None
+        return before is None or record.offset < _first(before)
+
+    def decided_before(self, record: Record) -> bool:
+        """Return whether what is decided of a single record is known already."""
+        return record.offset < self.frontier
+
+    def decide(self, record: Record, fate: Refused | str) -> None:
+        """Count a single record that is no part of a table; a text: why it is suppressed, else it is set aside."""
+        self.account.consumed += 1
+        self._beyond = True
+        if isinstance(fate, str):
+            self.account.suppress(fate)
+            return
+        self.account.dead_letter(fate.reason, fate.detail)
+        if fate.letter:
+            self._set_aside(record, fate)
+
+    def refer(self, record: Record, header: SegmentHeader, now_us: int, refused: Refused | None, summary: Any) -> None:
+        """Say what became of a reference."""
+        said = describe(header, COMPLETE, now_us, record.partition, record.offset, header.size)
+        said = replace(said, url=header.url, last_offset=record.offset, summary=summary)
+        if refused is None:
+            self.account.consumed += 1
+            self.account.used += 1
+        else:
+            self.decide(record, refused)
+            said = replace(said, state=FAILED, received=0, summary=msgspec.UNSET, reason=_why(refused))
+        self._say_end(said)
+
+    def end(self, table: UnderWay, now_us: int, refused: Refused | None, summary: Any) -> None:
+        """Say that a table has ended, and count its records."""
+        name, last = table.header.table, table.newest.offset
+        if name not in self._told and last > table.first_offset:
+            # Another may have ended in between: from its entry nobody could know that this one had not.
+            self._firsts.append(table_record(under_way(table, now_us)))
+            self._told[name] = _Told(0.0, 0)
+        self.account.consumed += table.records
+        if refused is None:
+            self.account.used += table.records
+            said = replace(under_way(table, now_us), state=COMPLETE, last_offset=last, summary=summary)
+        else:
+            self._give_up(table, refused)
+            said = replace(under_way(table, now_us), state=FAILED, last_offset=self._dealt_with(), reason=_why(refused))
+        self._say_end(said)
+
+    def _give_up(self, table: UnderWay, refused: Refused) -> None:
+        """Count the records of a table as dead letters, and write one for all of them."""
+        header = table.header
+        where = (
+            f"table {header.table} of {header.product}, {table.records} of {header.count} segments and"
+            f" {table.pile.size} of {header.size} bytes, from offset {table.first_offset} to {table.newest.offset}"
+        )
+        self.account.dead_lettered += table.records
+        self.account.reasons[refused.reason] += table.records
+        self.account.last_error = f"{refused.reason}: {where}: {refused.detail}"[:500]
+        letter = dataclasses.replace(table.newest, value=None)
+        self._set_aside(letter, Refused(refused.reason, refused.path, f"{where}: {refused.detail}"))
+
+    def lose(self, table: Table, now_us: int) -> Refused:
+        """Say that a table was under way whose first records are not on the log any more."""
+        refused = Refused("lost", "", f"expected its records from offset {table.first_offset} on, got none any more")
+        reached = self._dealt_with()
+        self._say_end(replace(table, state=FAILED, time=now_us, last_offset=reached, reason=_why(refused)))
+        return refused
+
+    def _dealt_with(self) -> int:
+        """Return the newest record that was dealt with: while records come again it is still ahead."""
+        return max(self.position, self.frontier) - 1
+
+    def _say_end(self, table: Table) -> None:
+        self._ends.append(table_record(table))
+        self._before.pop(table.table, None)
+        told = [names.pop(table.table, None) for names in (self._told, self._telling)]
+        if any(told):
+            # Right behind its end: a newer version's end would let compaction remove that one, and not this.
+            self._ends.append(tombstone(under_way_key(table)))
+
+    def _set_aside(self, record: Record, refused: Refused) -> None:
+        detail = refused.detail
+        if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
+            # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
+            record = dataclasses.replace(record, key=None, value=None, headers=())
+            detail += "; left where it is"
+        self._letters.append(dead_letter(record, reason=refused.reason, path=refused.path, detail=detail, by=self._by))
+
+    def letters(self) -> list[Record]:
+        """Return the dead letters that are to be written before all else."""
+        return list(self._letters)
+
+    def words(self, tables: Sequence[UnderWay], now: float, now_us: int) -> list[Record]:
+        """Return what is to be written then, in this order."""
+        new = [table for table in tables if table.header.table not in self._told]
+        records = [*self._firsts, *(table_record(under_way(table, now_us)) for table in new)]
+        records += self._ends
+        self._telling = {table.header.table: _Told(now, table.pile.size) for table in new}
+        for number, table in enumerate(tables):
+            told = self._told.get(table.header.table)
+            moved = told is not None and now - told.at >= _EACH and table.pile.size != told.received
+            if moved or (number == 0 and self._beyond):
+                said = under_way(table, now_us)
+                if number == 0:  # the oldest one: its entry stays as long as records can come again
+                    said = replace(said, last_offset=self._dealt_with())
+                records.append(table_record(said))
+                self._telling[table.header.table] = _Told(now, table.pile.size)
+        if self.account.consumed:
+            records.append(self._entry(now_us))
+        return records
+
+    def written(self) -> None:
+        """Forget what has been written."""
+        self._told |= self._telling
+        self._telling = {}
+        self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
+        if self.account.consumed:
+            self.account = StreamAccount()
+            self._counted_from = self.position
+
+    def forget(self, known: Iterable[Record]) -> None:
+        """Forget the ends that are on ``tables``: a write of which nothing was known has arrived."""
+        there = {record.value for record in known} - {None}
+        self._ends = [record for record in self._ends if record.value not in there]
+
+    def offset(self, tables: Sequence[UnderWay]) -> int:
+        """Return the offset before which nothing will be needed again; -1: not known yet."""
+        return min([self.position, *(table.first_offset for table in tables)])
+
+    def _entry(self, now_us: int) -> Record:
+        self.account.offset_from, self.account.offset_to = self._counted_from, self.position
+        entry = self.account.entry(self._by, CALIBRATION, self.partition, now_us)
+        return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{self.partition}".encode(), value=encode(entry))
+
+
+def under_way(table: UnderWay, now_us: int) -> Table:
+    """Return what is to be said of a table under way."""
+    return describe(table.header, ASSEMBLING, now_us, table.partition, table.first_offset, table.pile.size)
+
+
+def describe(header: SegmentHeader, state: State, now_us: int, partition: int, first: int, received: int) -> Table:
+    """Return what is to be said of a table."""
+    return Table(
+        table=header.table,
+        product=header.product,
+        kind=header.kind,
+        content_type=header.content_type,
+        state=state,
+        size=header.size,
+        received=received,
+        sha256=header.sha256,
+        sent_at=header.sent_at,
+        time=now_us,
+        partition=partition,
+        first_offset=first,
+    )
+
+
+def refusal(table: Table) -> Refused | None:
+    """Return why a table was given up, by what was said of it; None: it was not."""
+    if table.state == COMPLETE:
+        return None
+    reason, _, detail = ("" if table.reason is msgspec.UNSET else table.reason).partition(": ")
+    return Refused(reason or "failed", "", detail)
+
+
+def _why(refused: Refused) -> str:
+    return f"{refused.reason}: {refused.detail}"[:1000]
+
+
+def _first(table: Table) -> int:
+    return -1 if table.first_offset is msgspec.UNSET else table.first_offset

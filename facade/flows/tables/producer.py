@@ -1,0 +1,229 @@
+"""What a producer of tables uses: it cuts a table into segments, or says where it is, and waits for the bus.
+
+::
+
+    tables = TableProducer(bus.writer(), SystemClock())
+    tables.send("subarray/01/gains", "gains", Path("gains.arrow"), "application/vnd.apache.arrow.file")
+    tables.place("s3://tables/sky-7.fits", "sky-model", "sky-model", Path("sky.fits"), "application/fits")
+    tables.refer("file:///data/tables/sky.fits", "sky-model", "sky-model", "application/fits", size=n, sha256=digest)
+"""
+
+import hashlib
+import math
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from facade.bus.port import Record, Writer
+from facade.clock import Clock
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.flows.tables.messages import CALIBRATION, SegmentHeader, encode, segment_record
+from facade.flows.tables.uploads import upload
+from facade.icd.load import load
+from facade.icd.model import Icd
+
+SEGMENT_BYTES = 1_000_000
+CONFIRMED_WITHIN = 30.0
+"""Longest wait for the bus to confirm some segments, unless asked otherwise [s]."""
+_AT_ONCE = 16_000_000
+"""Segments that are sent before their confirmation is waited for [bytes]."""
+_HEADER_ROOM = 65_536
+_CHUNK = 1_000_000
+
+Source = bytes | bytearray | memoryview | Path
+"""A whole table, in memory or in a file."""
+Progress = Callable[[Literal["hashed", "sent"], int], None]
+"""Is told how many bytes have been hashed, and then how many have been confirmed, or written to their place."""
+
+
+class TableProducer:
+    """Sends tables.
+
+    Parameters
+    ----------
+    timeout
+        Longest wait for the confirmation of some segments [s].
+    icd
+        None: the shipped one.
+    """
+
+    def __init__(
+        self, writer: Writer, clock: Clock, *, timeout: float = CONFIRMED_WITHIN, icd: Icd | None = None
+    ) -> None:
+        icd = icd or load()
+        self._writer, self._clock, self._timeout = writer, clock, timeout
+        self._check = BatchDecoder(compile_message("table-segment", icd.messages["table-segment"])).decode
+        self._most = icd.topics[CALIBRATION].max_bytes - _HEADER_ROOM
+
+    def send(
+        self,
+        product: str,
+        kind: str,
+        content: Source,
+        content_type: str,
+        *,
+        table: str | None = None,
+        segment: int = SEGMENT_BYTES,
+        progress: Progress = lambda what, size: None,
+    ) -> SegmentHeader:
+        """Send a table in segments; gives the header of its last one.
+
+        Parameters
+        ----------
+        table
+            Id of the table; None: a new one. Give the same again after a failure: what had arrived is a duplicate.
+        segment
+            Size of a segment [bytes].
+
+        Raises
+        ------
+        ValueError
+            The schema forbids something, or the file has changed while it was sent.
+        BusError
+            Not all of it is known to be on the bus.
+        """
+        if not 1 <= segment <= self._most:
+            raise ValueError(f"segment: expected 1 to {self._most} bytes, got {segment}")
+        with _reader(content) as read:
+            size, digest = 0, hashlib.sha256()
+            for part in read(_CHUNK):
+                digest.update(part)
+                size += len(part)
+                progress("hashed", size)
+            count = max(1, math.ceil(size / segment))
+            header = self._header(product, kind, content_type, table, size, digest.hexdigest(), count)
+            self._check_header(msgspec.structs.replace(header, index=count - 1))
+            again = hashlib.sha256()
+            return self._send_all(header, _hashed(read(segment), again), again, progress)
+
+    def refer(
+        self, url: str, product: str, kind: str, content_type: str, *, size: int, sha256: str, table: str | None = None
+    ) -> SegmentHeader:
+        """Say where a table is instead of sending it; who assembles tables must be able to read it there.
+
+        Raises
+        ------
+        ValueError
+            The schema forbids something; nothing was sent.
+        BusError
+            It is not known to be on the bus.
+        """
+        header = self._header(product, kind, content_type, table, size, sha256, 0)
+        header = msgspec.structs.replace(header, url=url)
+        self._check_header(header)
+        self._writer.send_durably(segment_record(header, b""), self._timeout)
+        return header
+
+    def place(
+        self,
+        url: str,
+        product: str,
+        kind: str,
+        content: Source,
+        content_type: str,
+        *,
+        table: str | None = None,
+        progress: Progress = lambda what, size: None,
+    ) -> SegmentHeader:
+        """Put a table into a file or an object store, and say where it is; see `refer`.
+
+        Parameters
+        ----------
+        url
+            A new name below one of the places from which those who assemble tables take them.
+
+        Raises
+        ------
+        ValueError
+            The schema forbids something; nothing was written.
+        ConfigError
+            It cannot be put there; nothing was sent.
+        BusError
+            It is there, and not known to be on the bus: `refer` to it.
+        """
+        header = self._header(product, kind, content_type, table, 0, hashlib.sha256().hexdigest(), 0)
+        self._check_header(msgspec.structs.replace(header, url=url))
+        size, digest = 0, hashlib.sha256()
+
+        def parts() -> Iterator[bytes]:
+            nonlocal size
+            for part in read(_CHUNK):
+                yield part
+                digest.update(part)
+                size += len(part)
+                progress("sent", size)
+
+        with _reader(content) as read:
+            upload(url, parts())
+        return self.refer(url, product, kind, content_type, size=size, sha256=digest.hexdigest(), table=header.table)
+
+    def _header(
+        self, product: str, kind: str, content_type: str, table: str | None, size: int, sha256: str, count: int
+    ) -> SegmentHeader:
+        return SegmentHeader(
+            table=table or uuid.uuid4().hex,
+            product=product,
+            kind=kind,
+            content_type=content_type,
+            index=0,
+            count=count,
+            size=size,
+            sha256=sha256,
+            sent_at=round(self._clock.now() * 1e6),
+        )
+
+    def _check_header(self, header: SegmentHeader) -> None:
+        for rejected in self._check([encode(header)]).rejected:
+            raise ValueError(f"table of {header.product!r:.110}: {rejected.path}: {rejected.detail}")
+
+    def _send_all(
+        self, header: SegmentHeader, parts: Iterator[bytes], digest: "hashlib._Hash", report: Progress
+    ) -> SegmentHeader:
+        """Send so much at a time that the bus is busy and memory is not."""
+        batch: list[Record] = []
+        sent, waiting = 0, 0
+        for index, part in enumerate(parts):
+            header = msgspec.structs.replace(header, index=index, start=sent + waiting)
+            batch.append(segment_record(header, part))
+            waiting += len(part)
+            if waiting >= _AT_ONCE or index == header.count - 1:
+                if index == header.count - 1 and digest.hexdigest() != header.sha256:
+                    raise ValueError(f"table {header.table} has changed while it was sent; its last part was kept back")
+                self._writer.send_all_durably(batch, self._timeout)
+                sent, waiting, batch = sent + waiting, 0, []
+                report("sent", sent)
+        if header.index != header.count - 1:
+            raise ValueError(f"table {header.table} has changed while it was sent: expected {header.size} bytes")
+        return header
+
+
+def _hashed(parts: Iterator[bytes], digest: "hashlib._Hash") -> Iterator[bytes]:
+    """Return some parts, of none an empty one, and hash them on the way."""
+    empty = True
+    for part in parts:
+        digest.update(part)
+        empty = False
+        yield part
+    if empty:
+        yield b""
+
+
+@contextmanager
+def _reader(content: Source) -> Iterator[Callable[[int], Iterator[bytes]]]:
+    """Return what reads a table from its beginning in parts of some size."""
+    if not isinstance(content, Path):
+        whole = memoryview(content).cast("B")
+        yield lambda size: (bytes(whole[at : at + size]) for at in range(0, len(whole), size))
+        return
+    with content.open("rb") as file:
+
+        def read(size: int) -> Iterator[bytes]:
+            file.seek(0)
+            return iter(lambda: file.read(size), b"")
+
+        yield read

@@ -1,0 +1,1 @@
+"""Plays a calibration pipeline."""

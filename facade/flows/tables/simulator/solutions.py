@@ -1,0 +1,175 @@
+"""What a simulated calibration pipeline solves for: gains that drift as those of a real array, and pointing offsets.
+
+Each antenna has a delay, a phase that walks and an amplitude near 1; delays and phases are relative to the first one,
+the reference. Channels with interference known from satellites and aircraft are flagged and hold
+nonsense; so do the antennas that have failed. Same seed, same series, whatever times it is given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from facade.errors import ConfigError
+from facade.flows.tables.content import Pointing
+from facade.flows.tables.solution import KINDS, MOST_ANTENNAS, MOST_CHANNELS, Array, Solution
+
+BAND = (950e6, 1760e6)
+"""SKA-Mid's band 2 [Hz]."""
+INTERFERENCE = ((1087e6, 1093e6), (1164e6, 1188e6), (1217e6, 1237e6), (1559e6, 1591e6), (1598e6, 1606e6))
+"""Transponders of aircraft, and navigation satellites [Hz]."""
+_PHASE, _PHASE_APART = 0.9, 0.1
+"""Spread of the phases, and of the polarisations of one antenna [rad]."""
+_PHASE_WALK = 0.03
+"""[rad] in a minute."""
+_AMPLITUDE_WALK = 0.002
+"""In a minute."""
+_DELAY, _DELAY_WALK = 0.6e-9, 0.02e-9
+"""Spread of the delays, and how far they go in a minute [s]."""
+_SNR = 80.0
+_SKA, _MEERKAT = 133, 64
+"""Dishes of SKA-Mid."""
+_POINTING, _POINTING_WALK = 0.01, 0.001
+"""Spread of the pointing offsets, and how far they go from scan to scan [deg]."""
+
+
+def antenna_names(count: int) -> tuple[str, ...]:
+    """Return the names of the first dishes of SKA-Mid; beyond them there are more that do not exist."""
+    dishes = [f"SKA{number:03d}" for number in range(1, _SKA + 1)] + [f"MKT{number:03d}" for number in range(_MEERKAT)]
+    return tuple(dishes[:count]) + tuple(f"SIM{number:03d}" for number in range(len(dishes), count))
+
+
+def channels_for(megabytes: float, *, antennas: int, polarisations: int = 2) -> int:
+    """Say how many channels make an Arrow table of about so many MB (10^6 bytes): gains, flags, and ratios."""
+    frequency = 20  # bytes, as JSON
+    channel = antennas * (8 * polarisations + polarisations / 8 + 4) + frequency
+    return max(round(megabytes * 1e6 / channel), 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionScenario:
+    """What is solved for."""
+
+    seed: int = 1
+    kind: str = "gains"
+    antennas: int = _SKA + _MEERKAT
+    channels: int = 1024
+    polarisations: tuple[str, ...] = ("XX", "YY")
+    interval: float = 600.0
+    """How long a solution is valid [s]."""
+    failed: float = 0.03
+    """Share of antennas that are flagged as a whole; never the first one."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind: expected one of {', '.join(KINDS)}, got {self.kind}")
+        if not 1 <= self.antennas <= MOST_ANTENNAS:
+            raise ConfigError(f"antennas: expected 1 to {MOST_ANTENNAS}, got {self.antennas}")
+        if not 1 <= self.channels <= MOST_CHANNELS or not self.polarisations:
+            raise ConfigError(
+                f"expected 1 to {MOST_CHANNELS} channels, and polarisations, got {self.channels}, {self.polarisations}"
+            )
+        if not (self.interval > 0 and 0 <= self.failed <= 1):
+            raise ConfigError(f"expected an interval and a share, got {self.interval:g} s and {self.failed:g}")
+
+
+class SolutionSeries:
+    """Gives out solutions, one after the other."""
+
+    def __init__(self, scenario: SolutionScenario) -> None:
+        self.scenario = scenario
+        self.solved = 0
+        self._dice = np.random.default_rng(scenario.seed)
+        self._names = antenna_names(scenario.antennas)
+        self._frequencies = np.linspace(*BAND, scenario.channels)
+        self._interference = np.zeros(scenario.channels, np.bool_)
+        for low, high in INTERFERENCE:
+            self._interference |= (low <= self._frequencies) & (self._frequencies <= high)
+        shape = (scenario.antennas, len(scenario.polarisations))
+        self._phase = self._walk(shape, _PHASE, _PHASE_APART)
+        self._amplitude = 1 + 0.05 * self._dice.standard_normal(shape)
+        self._delay = _DELAY * self._dice.standard_normal(scenario.antennas)
+        self._snr = _SNR * self._dice.uniform(0.7, 1.3, scenario.antennas)
+        self._failed = self._dice.random(scenario.antennas) < scenario.failed
+        self._failed[0] = False
+        self._shape = self._bandpass()
+
+    def next(self, now_us: int) -> Solution:
+        """Solve once more; the solution is valid from now on."""
+        scenario = self.scenario
+        if self.solved:
+            self._drift()
+        self.solved += 1
+        shape = (scenario.antennas, scenario.channels, len(scenario.polarisations))
+        gains = np.empty(shape, np.complex64)
+        snr = np.empty(shape[:2], np.float32)
+        for antenna in range(scenario.antennas):
+            gains[antenna], snr[antenna] = self._antenna(antenna)
+        flags = np.broadcast_to((self._failed[:, np.newaxis] | self._interference)[:, :, np.newaxis], shape).copy()
+        return Solution(
+            solution_id=f"sim-{scenario.seed}-{self.solved:06d}",
+            kind=scenario.kind,
+            source_model="J1939-6342",
+            valid_from=now_us,
+            valid_until=now_us + round(scenario.interval * 1e6),
+            antennas=self._names,
+            frequencies=self._frequencies,
+            polarisations=scenario.polarisations,
+            gains=gains,
+            flags=flags,
+            snr=snr,
+        )
+
+    def _bandpass(self) -> Array:
+        """Return the amplitude over the band: a ripple, and edges that fall off if the bandpass is solved."""
+        place = np.linspace(0, 1, self.scenario.channels)
+        if self.scenario.kind == "gains":
+            return 1 + 0.01 * np.cos(2 * np.pi * 3 * place)
+        edges = np.clip(20 * np.minimum(place, 1 - place), 0, 1)
+        shape: Array = (0.4 + 0.6 * np.sin(np.pi / 2 * edges)) * (1 + 0.06 * np.cos(2 * np.pi * 12 * place))
+        return shape
+
+    def _drift(self) -> None:
+        step = np.sqrt(self.scenario.interval / 60)
+        self._phase += self._walk(self._phase.shape, _PHASE_WALK * step, _PHASE_WALK * step / 10)
+        self._delay += _DELAY_WALK * step * self._dice.standard_normal(self._delay.shape)
+        change = _AMPLITUDE_WALK * step * self._dice.standard_normal(self._amplitude.shape)
+        self._amplitude += change - 0.01 * (self._amplitude - 1)
+
+    def _walk(self, shape: tuple[int, int], common: float, apart: float) -> Array:
+        """Draw a phase for each antenna and polarisation: the atmosphere is the same for both polarisations."""
+        atmosphere = common * self._dice.standard_normal((shape[0], 1))
+        phase: Array = atmosphere + apart * self._dice.standard_normal(shape)
+        return phase
+
+    def _antenna(self, antenna: int) -> tuple[Array, Array]:
+        """Return gains, shape (channels, polarisations), and signal-to-noise ratios of one antenna."""
+        size = (self.scenario.channels, len(self.scenario.polarisations))
+        noise = self._dice.standard_normal((*size, 2), np.float32).view(np.complex64)[..., 0] / np.float32(np.sqrt(2))
+        snr = (self._snr[antenna] * self._shape).astype(np.float32)
+        if self._failed[antenna]:
+            return noise, np.zeros_like(snr)
+        slope = 2 * np.pi * (self._delay[antenna] - self._delay[0]) * (self._frequencies - np.mean(BAND))
+        phase = self._phase[antenna] - self._phase[0] + slope[:, np.newaxis]
+        gains = (self._amplitude[antenna] * self._shape[:, np.newaxis] * np.exp(1j * phase)).astype(np.complex64)
+        snr[self._interference] = 0
+        gains += noise * np.where(self._interference, 3, 1 / _SNR)[:, np.newaxis].astype(np.float32)
+        return gains, snr
+
+
+class PointingSeries:
+    """Gives out the pointing offsets of dishes, scan after scan."""
+
+    def __init__(self, dishes: Sequence[str], *, seed: int = 1, first_scan: int = 1) -> None:
+        self._dishes, self._scan = tuple(dishes), first_scan
+        self._dice = np.random.default_rng(seed)
+        self._offsets = _POINTING * self._dice.standard_normal((len(self._dishes), 2))
+
+    def next(self) -> list[Pointing]:
+        """Solve for one more scan."""
+        offsets = [
+            Pointing(dish, self._scan, *pair) for dish, pair in zip(self._dishes, self._offsets.tolist(), strict=True)
+        ]
+        self._scan += 1
+        self._offsets += _POINTING_WALK * self._dice.standard_normal(self._offsets.shape)
+        return offsets

@@ -1,0 +1,178 @@
+"""The bytes of tables under way: in memory up to a limit over all of them, else in unnamed temporary files.
+
+Bytes are kept in the order of their arrival. What is in order is hashed as it comes, so that a table that is
+complete needs no second pass; what came too early is hashed from where it is kept, once the gap before it closes.
+Nothing is ever allocated because of what a header claims: memory and disk grow only with bytes that have come.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+Content = memoryview | Path
+"""A whole table: in memory, or in a file that goes away with its pile."""
+
+_CHUNK = 1_000_000
+
+
+def unnamed_file() -> BinaryIO:
+    """Open a temporary file without a name, so that a process that is killed leaves nothing behind."""
+    return tempfile.TemporaryFile(buffering=0)
+
+
+class Spool:
+    """Knows how much all piles have in memory and on disk.
+
+    Parameters
+    ----------
+    memory
+        Bytes of all piles that may be in memory; a pile that would exceed it goes to a file.
+    open_file
+        Opens the file of a pile.
+    """
+
+    def __init__(self, memory: int, open_file: Callable[[], BinaryIO] = unnamed_file) -> None:
+        self.memory = memory
+        self.open_file = open_file
+        self.in_memory = 0
+        self.on_disk = 0
+
+    def pile(self) -> "Pile":
+        """Begin the bytes of one table."""
+        return Pile(self)
+
+
+class Pile:
+    """The bytes of one table, in segments; those in a file may raise OSError, after which only `close` is of use."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._memory: dict[int, bytes] | None = {}
+        """Segments as they came, by position, so that nothing is copied; None: they are in the file."""
+        self._file: BinaryIO | None = None
+        self._digest = hashlib.sha256()
+        self._early: dict[int, tuple[int, int]] = {}
+        """Segments that came before one that is to be before them: position and length, by index."""
+        self._runs: list[tuple[int, int]] = []
+        """Where the hashed segments are, in their order: position and length, neighbours as one."""
+        self.size = 0
+        """Bytes that have come."""
+        self.hashed = 0
+        """Bytes of the segments before `next`."""
+        self.next = 0
+        """Index of the first segment that is missing."""
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Return whether it takes room in a file."""
+        return self._file is not None
+
+    def __contains__(self, index: int) -> bool:
+        return index < self.next or index in self._early
+
+    def add(self, index: int, content: bytes) -> None:
+        """Take a segment that has not come before."""
+        position = self._keep(content)
+        if index != self.next:
+            self._early[index] = (position, len(content))
+            return
+        self._hash(position, len(content), content)
+        while (place := self._early.pop(self.next, None)) is not None:
+            self._hash(*place, None)
+
+    def sha256(self) -> str:
+        """Return the digest of the segments before `next`."""
+        return self._digest.hexdigest()
+
+    def content(self) -> Content:
+        """Return the segments before `next` as one whole, which holds until `close`."""
+        if self._memory is not None and len(self._memory) < 2:
+            return memoryview(next(iter(self._memory.values()), b""))
+        if self._memory is not None or len(self._runs) > 1:
+            self._line_up()
+        return Path(f"/proc/self/fd/{self._open_file().fileno()}")
+
+    def close(self) -> None:
+        """Free what it takes."""
+        if self._memory is not None:
+            self._spool.in_memory -= self.size
+            self._memory = None
+        if self._file is not None:
+            self._spool.on_disk -= self.size
+            self._file.close()
+            self._file = None
+
+    def _keep(self, content: bytes) -> int:
+        position = self.size
+        if self._memory is not None and self._spool.in_memory + len(content) > self._spool.memory:
+            self._spill(self._memory)
+        self.size += len(content)
+        if self._memory is None:
+            # Counted before it is written: a disk that fills up takes a part of it.
+            self._spool.on_disk += len(content)
+            write_all(self._open_file(), content)
+        elif content:
+            self._spool.in_memory += len(content)
+            self._memory[position] = content
+        return position
+
+    def _spill(self, memory: dict[int, bytes]) -> None:
+        self._file = self._spool.open_file()
+        self._spool.on_disk += self.size
+        self._spool.in_memory -= self.size
+        self._memory = None
+        for part in memory.values():
+            write_all(self._file, part)
+
+    def _hash(self, position: int, length: int, content: bytes | None) -> None:
+        for part in self._read(position, length) if content is None else (content,):
+            self._digest.update(part)
+        self.next += 1
+        self.hashed += length
+        if self._runs and sum(self._runs[-1]) == position:
+            self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + length)
+        else:
+            self._runs.append((position, length))
+
+    def _read(self, position: int, length: int) -> Iterator[bytes]:
+        """Return the bytes of whole segments."""
+        while length > 0:
+            if self._memory is not None:
+                part = self._memory[position]
+            else:
+                part = os.pread(self._open_file().fileno(), min(_CHUNK, length), position)
+            if not part:
+                raise OSError(f"expected {length} bytes more in a temporary file, got its end")
+            yield part
+            position += len(part)
+            length -= len(part)
+
+    def _line_up(self) -> None:
+        """Put the segments in order into a file: memory would have to hold them twice."""
+        file = self._spool.open_file()
+        try:
+            for run in self._runs:
+                for part in self._read(*run):
+                    write_all(file, part)
+        except OSError:
+            file.close()
+            raise
+        self.close()
+        self._file = file
+        self._spool.on_disk += self.size
+        self._runs = [(0, self.size)]
+
+    def _open_file(self) -> BinaryIO:
+        if self._file is None:
+            raise ValueError("the pile is closed")
+        return self._file
+
+
+def write_all(file: BinaryIO, content: bytes) -> None:
+    """Write all of it: an unbuffered file may take a part only."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]

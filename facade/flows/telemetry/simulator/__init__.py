@@ -1,0 +1,1 @@
+"""Plays the ingest nodes."""

@@ -1,0 +1,196 @@
+"""What goes wrong in a simulated stream, as data.
+
+A fault is a probability or a place and time; the account of what was sent says how often each one
+fired. Settings under which nobody could say beforehand what becomes of a record are refused.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+from facade.errors import ConfigError
+
+MICRO = 1_000_000
+
+MARGIN = 1.0
+"""Data times nearer than this to the ICD's limits are refused: chance would decide about them [s]."""
+
+FAR = 7200.0
+"""Longer than the topic keeps records, so that a reader's backlog cannot make a late one look young [s]."""
+
+_HIGHEST_RATE = 1e9
+_LONGEST_SHIFT = 10 * 365 * 86_400.0
+
+
+class Outcome(IntEnum):
+    """What becomes of a well-formed record."""
+
+    USED = 0
+    LATE = 1
+    AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far the data time may be from the broker's clock; see the topic's window in the ICD."""
+
+    lateness: float = 10.0
+    """Older records are late [s]."""
+    ahead: float = 5.0
+    """Records further in the future are refused [s]."""
+
+    def outcome(self, shift: float, wait: float = 0.0) -> Outcome:
+        """Say what becomes of a record whose data time is `shift` [s] off when sent, appended `wait` [s] later."""
+        if shift - wait < -self.lateness:
+            return Outcome.LATE
+        return Outcome.AHEAD if shift - wait > self.ahead else Outcome.USED
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """One node sends nothing for a while, in stream time (heap n of a stream of rate R is at n/R)."""
+
+    node: int
+    begin: float
+    end: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Silence":
+        """Read ``NODE:FROM:TO``, the times in seconds since the start.
+
+        Raises
+        ------
+        ConfigError
+            It has another form.
+        """
+        try:
+            node, begin, end = text.split(":")
+            silence = cls(int(node), float(begin), float(end))
+        except ValueError as error:
+            raise ConfigError(f"silence: expected NODE:FROM:TO such as 2:10:25, got {text!r}") from error
+        if not 0 <= silence.begin < silence.end:
+            raise ConfigError(f"silence: expected 0 <= FROM < TO, got {text!r}")
+        return silence
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """The clock of one node is off by so much [s]; positive: it is ahead."""
+
+    node: int
+    seconds: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Skew":
+        """Read ``NODE:SECONDS``.
+
+        Raises
+        ------
+        ConfigError
+            It has another form.
+        """
+        try:
+            node, seconds = text.split(":")
+            return cls(int(node), float(seconds))
+        except ValueError as error:
+            raise ConfigError(f"skew: expected NODE:SECONDS such as 1:-30, got {text!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What goes wrong; probabilities are per heap."""
+
+    gaps: float = 0.0
+    """Probability that a sequence number is skipped."""
+    duplicates: float = 0.0
+    """Probability that a record is sent twice."""
+    disorder: float = 0.0
+    """Probability, per pair, that two neighbours of one node swap places."""
+    late: float = 0.0
+    """Probability that a record's data time is `late_seconds` old."""
+    late_seconds: float = FAR
+    """[s]."""
+    ahead: float = 0.0
+    """Probability that a record's data time is `ahead_seconds` in the future."""
+    ahead_seconds: float = FAR
+    """[s]."""
+    garbage: float = 0.0
+    """Probability that a malformed record follows; the kinds take turns, see `.garbage`."""
+    silences: tuple[Silence, ...] = ()
+    skews: tuple[Skew, ...] = ()
+
+    def check(self, limits: Limits, nodes: range) -> None:
+        """Refuse what makes no sense.
+
+        Raises
+        ------
+        ConfigError
+            Says what is wrong.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is float and not field.name.endswith("_seconds") and not 0 <= value <= 1:
+                raise ConfigError(f"{field.name}: expected a probability from 0 to 1, got {value}")
+        if self.late + self.ahead > 1:
+            raise ConfigError(f"late + ahead: expected at most 1, got {self.late + self.ahead}")
+        for node in (*(silence.node for silence in self.silences), *(skew.node for skew in self.skews)):
+            if node not in nodes:
+                raise ConfigError(f"silence, skew: expected a node from {nodes[0]} to {nodes[-1]}, got {node}")
+        for name, shift in self.shifts():
+            if not abs(shift) <= _LONGEST_SHIFT:  # so that NaN is refused as well
+                raise ConfigError(f"{name}: expected at most ten years, got {shift} s")
+            if min(abs(shift + limits.lateness), abs(shift - limits.ahead)) < MARGIN:
+                raise ConfigError(
+                    f"{name}: a data time {shift:+} s off is too near to a limit of the ICD"
+                    f" (-{limits.lateness} s, +{limits.ahead} s) for its fate to be known"
+                )
+
+    def shifts(self) -> Iterator[tuple[str, float]]:
+        """Return each deliberate error of a data time that can occur, with its name [s]."""
+        clocks = {0.0: "late/ahead", **{skew.seconds: f"skew of node {skew.node}" for skew in self.skews}}
+        for skew, name in clocks.items():
+            yield name, skew
+            if self.late:
+                yield name, skew - self.late_seconds
+            if self.ahead:
+                yield name, skew + self.ahead_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that decides what a simulated stream holds, but for the time stamps."""
+
+    nodes: int
+    rate: float
+    """Heaps of all nodes together [1/s]."""
+    seed: int
+    scan_id: int = 1
+    first_node: int = 0
+    """Number of the first node, so that several simulators can share the nodes of one deployment."""
+    faults: Faults = Faults()
+    limits: Limits = Limits()
+
+    def check(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises
+        ------
+        ConfigError
+            Says what is wrong.
+        """
+        if self.nodes < 1 or self.first_node < 0 or self.first_node + self.nodes > HIGHEST_NODE:
+            raise ConfigError(
+                f"nodes: expected numbers from 0 to {HIGHEST_NODE - 1}, as {HIGHEST_NODE} plays the stranger;"
+                f" got {self.first_node} to {self.first_node + self.nodes - 1}"
+            )
+        if not 0 < self.rate <= _HIGHEST_RATE:
+            raise ConfigError(f"rate: expected more than 0 and at most {_HIGHEST_RATE:g} heaps/s, got {self.rate}")
+        if self.seed < 0:
+            raise ConfigError(f"seed: expected at least 0, got {self.seed}")
+        if not 1 <= self.scan_id < 2**53:
+            raise ConfigError(f"scan id: expected 1 to 2^53 - 1, got {self.scan_id}")
+        self.faults.check(self.limits, range(self.first_node, self.first_node + self.nodes))
+
+
+HIGHEST_NODE = 9999
+"""The highest number that a message may name; garbage uses it for a node that no deployment has."""

@@ -1,0 +1,73 @@
+"""Quantiles from counts in logarithmic buckets, mergeable by addition.
+
+The scheme is DDSketch's (Masson, Rim and Lee, PVLDB 12(12), 2019): with g = (1 + e) / (1 - e),
+bucket i holds the values in (FLOOR g^(i-1), FLOOR g^i], and its estimate, FLOOR 2 g^i / (g + 1),
+is within the relative error e of every value in it. Bucket 0 holds everything up to FLOOR and
+is estimated as 0, so the bound there is absolute: FLOOR.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+FLOOR = 1e-9
+"""Values up to this are not told apart [unit of the field]."""
+
+
+def buckets(values: npt.NDArray[np.float64], error: float) -> npt.NDArray[np.int64]:
+    """Return the bucket number of each value.
+
+    Parameters
+    ----------
+    values
+        Non-negative numbers, shape (n,).
+    error
+        Bound of the relative error, 0 < error < 1.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
+    scaled = np.log(np.maximum(values, FLOOR) * (1.0 / FLOOR))
+    scaled *= 1.0 / _log_gamma(error)
+    return np.ceil(scaled).astype(np.int64)
+
+
+def quantile(counts: Mapping[int, int], q: float, error: float) -> float | None:
+    """Estimate the value that a fraction `q` of the values do not pass.
+
+    Returns
+    -------
+    float or None
+        Within the relative `error` of the value of rank floor(q (n - 1)) (counted from 0); None
+        when there are no values.
+    """
+    total = sum(counts.values())
+    if total == 0:
+        return None
+    rank = math.floor(q * (total - 1))
+    seen = 0
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        if seen > rank:
+            return _estimate(bucket, error)
+    raise AssertionError("unreachable: the counts add up to the total")
+
+
+@lru_cache
+def largest_bucket(error: float) -> int:
+    """Return a bucket number that no value up to 1e200 passes, and whose estimate is still a number."""
+    return math.ceil(math.log(1e200 / FLOOR) / _log_gamma(error))
+
+
+def _estimate(bucket: int, error: float) -> float:
+    if bucket <= 0:
+        return 0.0
+    return FLOOR * (1.0 - error) * math.exp(bucket * _log_gamma(error))
+
+
+def _log_gamma(error: float) -> float:
+    return math.log((1.0 + error) / (1.0 - error))

@@ -1,0 +1,162 @@
+"""The account of a stream: each record ends as exactly one of used, late, suppressed or dead-lettered.
+
+``consumed = used + late + suppressed + dead_lettered + in_flight`` at all times; `balance` is the
+difference, and anything but 0 is a bug that operators are told of.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from facade.numbers import Natural, OrNone, Positive
+
+ACCOUNTS = "accounts"
+"""Topic with the accounts of the workers."""
+
+
+class AccountEntry(msgspec.Struct, tag_field="schema", tag="stream-account/1", omit_defaults=True, kw_only=True):
+    """What became of some records; the wire form is ``stream-account.schema.json``."""
+
+    worker: str
+    stream: str
+    partition: OrNone
+    time: Natural
+    """When it was written [Unix us]."""
+    offset_from: OrNone
+    offset_to: OrNone
+    high_watermark: OrNone
+    consumed: Natural
+    used: Natural
+    late: Natural
+    suppressed: Natural
+    dead_lettered: Natural
+    in_flight: Natural
+    reasons: dict[str, Positive]
+    last_error: str = ""
+
+
+class AccountTotals(msgspec.Struct):
+    """An account since its beginning, as it stands in snapshots; what an older one lacks is 0."""
+
+    consumed: Natural = 0
+    used: Natural = 0
+    late: Natural = 0
+    suppressed: Natural = 0
+    dead_lettered: Natural = 0
+    in_flight: Natural = 0
+    behind: Natural = 0
+    reasons: dict[str, Positive] = {}
+    last_error: str = ""
+    last_error_at: Natural = 0
+
+
+class StreamAccount:
+    """Adds up what became of the records of one stream, or of one partition of it."""
+
+    __slots__ = (
+        "behind",
+        "consumed",
+        "dead_lettered",
+        "high_watermark",
+        "in_flight",
+        "last_error",
+        "last_error_at",
+        "late",
+        "offset_from",
+        "offset_to",
+        "reasons",
+        "suppressed",
+        "uncommitted",
+        "used",
+    )
+
+    def __init__(self) -> None:
+        self.consumed = 0
+        self.used = 0
+        self.late = 0
+        self.suppressed = 0
+        self.dead_lettered = 0
+        self.in_flight = 0
+        self.uncommitted = 0
+        """Records taken that come again if their transaction is given up; not yet `consumed`, which never goes down."""
+        self.reasons: Counter[str] = Counter()
+        self.last_error = ""
+        self.last_error_at = 0
+        """When that was [Unix us]; 0: not known."""
+        self.behind = 0
+        """Records on the topic that were not taken when this was last looked at."""
+        self.offset_from = -1
+        self.offset_to = -1
+        self.high_watermark = -1
+
+    @property
+    def balance(self) -> int:
+        """Records that are missing from the account (positive) or in it twice (negative)."""
+        return self.consumed - self.used - self.late - self.suppressed - self.dead_lettered - self.in_flight
+
+    def take(self, first: int, after: int, records: int, high_watermark: int) -> None:
+        """Count `records` records with the offsets [first, after) as consumed."""
+        if self.offset_from < 0:
+            self.offset_from = first
+        self.offset_to = after
+        self.high_watermark = max(self.high_watermark, high_watermark)
+        self.consumed += records
+
+    def suppress(self, reason: str) -> None:
+        """Count one legal record that says nothing."""
+        self.suppressed += 1
+        self.reasons[reason] += 1
+
+    def dead_letter(self, reason: str, detail: str, at_us: int = 0) -> None:
+        """Count one record that could not be used; `at_us`: when that was found [Unix us]."""
+        self.dead_lettered += 1
+        self.reasons[reason] += 1
+        self.last_error, self.last_error_at = f"{reason}: {detail}"[:500], at_us
+
+    def add(self, other: "StreamAccount | AccountEntry") -> None:
+        """Add what became of further records; what is in flight is not added up."""
+        self.consumed += other.consumed
+        self.used += other.used
+        self.late += other.late
+        self.suppressed += other.suppressed
+        self.dead_lettered += other.dead_lettered
+        self.reasons.update(other.reasons)
+        # An entry has no errors but those of the time at which it was written.
+        at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
+        if other.last_error and at_us >= self.last_error_at:
+            self.last_error, self.last_error_at = other.last_error, at_us
+        if other.offset_to >= 0:
+            self.offset_to = other.offset_to
+        if other.high_watermark >= 0:
+            self.high_watermark = other.high_watermark
+
+    def totals(self) -> "AccountTotals":
+        """Return the totals for a snapshot."""
+        values = {name: getattr(self, name) for name in AccountTotals.__struct_fields__}
+        return AccountTotals(**{**values, "reasons": dict(self.reasons)})
+
+    def restore(self, totals: "AccountTotals") -> None:
+        """Take the totals from a snapshot."""
+        for name in AccountTotals.__struct_fields__:
+            setattr(self, name, getattr(totals, name))
+        self.reasons = Counter(totals.reasons)
+
+    def entry(self, worker: str, stream: str, partition: int, time_us: int) -> AccountEntry:
+        """Return the wire form."""
+        return AccountEntry(
+            worker=worker,
+            stream=stream,
+            partition=partition,
+            time=time_us,
+            offset_from=self.offset_from,
+            offset_to=self.offset_to,
+            high_watermark=self.high_watermark,
+            consumed=self.consumed,
+            used=self.used,
+            late=self.late,
+            suppressed=self.suppressed,
+            dead_lettered=self.dead_lettered,
+            in_flight=self.in_flight,
+            reasons=dict(self.reasons),
+            last_error=self.last_error,
+        )

@@ -1,0 +1,246 @@
+"""The newest settings and states of devices, from the compacted ``state`` topic: the log is the state.
+
+Operators' settings (adminMode) and what controllers report (obsState, receiveAddresses ...) come the
+same way. A value is text on the bus; the ICD's type of the attribute says how it reads.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.json_schema import compile_message
+from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.reading import Reading, Value
+from facade.runtime.flow import DeviceReading, LastReadings
+
+TOPIC = "state"
+STATE = "State"
+"""Tango's own attribute; controllers report it where commands of the class lead to it."""
+
+
+_APART_US = 1_000_000
+"""Records of two partitions that were taken so far apart are in that order, whatever their brokers' clocks [us]."""
+
+
+class StateMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema", tag="state/1", kw_only=True):
+    """A setting or state of a device; the wire form is ``state.schema.json``."""
+
+    device: str
+    attribute: str
+    value: str
+    time: int
+    """When it was set [Unix us]."""
+    origin: str
+    command: str = ""
+    """Id of the command that brought it about, if it was one."""
+
+
+_decode = msgspec.json.Decoder(StateMessage).decode
+
+
+def state_record(message: StateMessage) -> Record:
+    """Return the record that sets a device's attribute."""
+    key = f"{message.device}/{message.attribute}".encode()
+    return Record(topic=TOPIC, key=key, value=msgspec.json.encode(message))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was last said of one attribute."""
+
+    value: Value
+    time: float
+    """When it was set [Unix s]; 0: never."""
+    appended_us: int = 0
+    """When the bus took it [Unix us]."""
+    command: str = ""
+
+
+class DeviceStates:
+    """A flow: the reported attributes of some devices.
+
+    Parameters
+    ----------
+    devices
+        Device class by device name.
+    derived
+        Attributes that others show, made of what is told here and more.
+    """
+
+    topic = TOPIC
+    durable = False
+    partitions: Sequence[int] | None = None
+
+    def __init__(self, icd: Icd, devices: Mapping[str, str], *, derived: frozenset[str] = frozenset()) -> None:
+        self._icd = icd
+        self._derived = derived
+        self._decoder = BatchDecoder(compile_message("state", icd.messages["state"]))
+        self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
+            device: _known(icd.classes[name]) for device, name in devices.items()
+        }
+        self._told: dict[tuple[str, str], Told] = {}
+        self._versions = dict.fromkeys(devices, 0)
+        self._changed: dict[tuple[str, str], None] = {}
+        """What was told since `readings` was called last; threads of Tango add to it."""
+        self._set_here: dict[tuple[str, str], int] = {}
+        """Time of the newest record of each attribute that this server has written [Unix us]."""
+        self._acknowledged: dict[tuple[str, str], StateMessage] = {}
+        """What came with an outcome, while no record of its own was seen."""
+        self._started = 0.0
+        for device, known in self._known.items():
+            for name, entry in known.items():
+                if isinstance(entry, Attribute) and entry.initial is not None:
+                    self._tell((device, name), Told(self._parse(entry, entry.initial), 0.0))
+
+    def get(self, device: str, attribute: str) -> Told | None:
+        """Return what was last told; None: nothing, and the ICD has no initial value."""
+        return self._told.get((device, attribute))
+
+    def label(self, device: str, attribute: str, default: str = "") -> str:
+        """Return the value of an enumerated attribute, or of ``State``."""
+        told = self._told.get((device, attribute))
+        return default if told is None else str(told.value)
+
+    def version(self, device: str) -> int:
+        """Return a number that changes with everything that is told of a device."""
+        return self._versions[device]
+
+    def set(self, message: StateMessage) -> Reading:
+        """Take over what this server has just written, before it comes back from the bus."""
+        key = (message.device, message.attribute)
+        value = self._parse(self._known[message.device][message.attribute], message.value)
+        self._set_here[key] = message.time
+        self._tell(key, Told(value, message.time / 1e6, message.time, message.command))
+        return Reading(value, message.time / 1e6)
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take over a value; see `facade.runtime.flow.Flow`."""
+        # By the whole schema: a time that is no date would stop everything that shows it.
+        for rejected in self._decoder.decode([record.value]).rejected:
+            tombstone = rejected.reason is Reason.TOMBSTONE
+            return "-tombstone" if tombstone else f"schema: {rejected.path}: {rejected.detail}"
+        message = _decode(record.value or b"")
+        known = self._known.get(message.device)
+        if known is None:
+            return "-other-device"
+        entry = known.get(message.attribute)
+        if entry is None:
+            return f"attribute: {message.device}: expected one of {', '.join(known)}, got {message.attribute!r:.80}"
+        try:
+            value = self._parse(entry, message.value)
+        except ValueError as error:
+            return f"value: {message.attribute}: {error}"
+        key = (message.device, message.attribute)
+        if message.origin == message.device and message.time < self._set_here.get(key, 0):
+            return None  # our own, and we have set another one since
+        if (acknowledged := self._acknowledged.get(key)) is not None:
+            if message.time < acknowledged.time and record.timestamp_us <= self._told[key].appended_us + _APART_US:
+                return None  # it was before what an outcome has told, whose record is still to come
+            del self._acknowledged[key]
+        self._tell(key, Told(value, message.time / 1e6, record.timestamp_us, message.command))
+        return None
+
+    def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> str | None:
+        """Take over values that came with the outcome of a command; see `fold` for what is given back.
+
+        The same values are on their way on ``state``, another partition, perhaps behind older ones: the time at which
+        the controller has set them tells which are newer; but nothing is newer that the bus took long before, whatever
+        a controller's clock says. All are taken or none.
+        """
+        taken = []
+        for message in messages:
+            entry = self._known.get(message.device, {}).get(message.attribute)
+            if entry is None:
+                known = ", ".join(self._known.get(message.device, ()))
+                return f"states: {message.device}: expected some of {known}, got {message.attribute!r:.80}"
+            try:
+                taken.append((message, self._parse(entry, message.value)))
+            except ValueError as error:
+                return f"states: {message.attribute}: {error}"
+        for message, value in taken:
+            key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
+            if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):
+                self._tell(key, Told(value, message.time / 1e6, appended_us, message.command))
+                self._acknowledged[key] = message
+        return None
+
+    def unrecorded(self) -> list[StateMessage]:
+        """Return what came with outcomes only, once: whoever wrote it was killed before ``state`` had it."""
+        found, self._acknowledged = list(self._acknowledged.values()), {}
+        return found
+
+    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
+        """Return what was told since the last call, unless others show it; what never was is as old as this server."""
+        self._started = self._started or now
+        for device, name in list(self._changed):
+            key = (device, name)
+            del self._changed[key]  # first: it may be told again right now
+            if name not in self._derived and name != STATE:
+                told = self._told[key]
+                yield device, name, Reading(told.value, told.time or self._started)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return nothing: the topic itself is compacted."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: the topic itself is read from its beginning."""
+
+    def _tell(self, key: tuple[str, str], told: Told) -> None:
+        self._told[key] = told  # first: whoever sees the rest looks for it
+        self._changed[key] = None
+        self._versions[key[0]] += 1
+
+    def _parse(self, entry: Attribute | frozenset[str], text: str) -> Value:
+        """Read a value by its attribute's type.
+
+        Raises
+        ------
+        ValueError
+            Says what was expected and what came.
+        """
+        labels: Sequence[str] = ()
+        if isinstance(entry, frozenset):
+            labels = sorted(entry)
+        elif entry.enum is not None:
+            labels = self._icd.enums[entry.enum]
+        if labels:
+            if text not in labels:
+                raise ValueError(f"expected one of {', '.join(labels)}, got {text!r:.80}")
+            return text
+        assert isinstance(entry, Attribute)
+        if entry.length:
+            return _texts(text)
+        if entry.type in ("DevLong", "DevLong64"):
+            return _integer(text)
+        return text
+
+
+def _known(device_class: DeviceClass) -> dict[str, Attribute | frozenset[str]]:
+    known: dict[str, Attribute | frozenset[str]] = {a.name: a for a in device_class.attributes if a.reported}
+    states = [label for command in device_class.commands if command.reports == STATE for label in command.targets]
+    if states:
+        known[STATE] = frozenset(states)
+    return known
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(msgspec.json.decode(text, type=list[str]))
+    except msgspec.DecodeError as error:
+        raise ValueError(f"expected a JSON list of texts, got {text!r:.80}: {error}") from error
+
+
+def _integer(text: str) -> int:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+        raise ValueError(f"expected an integer of 64 bits, got {text!r:.80}")
+    return value

@@ -1,0 +1,316 @@
+"""The one thread of a device server that reads the bus, merges, and pushes events.
+
+It survives everything the bus can do: while no broker answers it goes on ticking, so that silent
+attributes turn invalid by the wall clock; a record that cannot be used becomes a dead letter.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from facade.bus.dead_letters import dead_letter
+from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
+from facade.clock import Clock
+from facade.errors import BusError
+from facade.runtime import snapshots
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.flow import Effects, Flow, LastReadings, View
+from facade.runtime.progress import Progress
+from facade.runtime.publisher import Publisher
+from facade.runtime.settlement import Settlement
+
+_log = logging.getLogger(__name__)
+
+_PACE = 0.002
+"""Pause while events wait for the publisher's budget [s]."""
+_LAST_STATES = 1.0
+"""Longest wait, at the end, for what must be durable before a snapshot [s]."""
+_LAST_EVENTS = 2.0
+"""Longest wait, at the end, for events to leave [s]."""
+
+Places = Mapping[str, Mapping[int, int]]
+
+
+class PeriodicTask(Protocol):
+    """What is to be done all the time, whatever the bus does."""
+
+    def perform(self) -> None:
+        """Do what is due; never waits."""
+
+    def end(self) -> None:
+        """Do what is to be done last."""
+
+
+class Bus(Protocol):
+    """Opens the bus for one device server."""
+
+    health: BusHealth
+
+    def open_reader(
+        self, topics: Mapping[str, Sequence[int] | None], start: Places, *, committed: bool = True
+    ) -> Reader:
+        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
+
+        Parameters
+        ----------
+        committed
+            False: what is in transactions is given at once, also what they may yet take back.
+        """
+
+    def read_all(self, topic: str) -> list[Record]:
+        """Return everything that is on a compacted topic."""
+
+    def writer(self) -> QueueingWriter:
+        """Return the writer for snapshots and dead letters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How often the event loop does what."""
+
+    wait: float = 0.02
+    """Longest wait for records in a cycle [s]."""
+    batch: int = 500
+    """Most records in a cycle: few enough that events leave often and so in small bursts."""
+    snapshot: float = 2.0
+    """Time between snapshots [s]; also how old SdpBus's figures of this reader may be."""
+    rebuild: float = 4.0
+    """How far back records are kept for rebuilding windows after a restart [s]; more than two windows."""
+    retry: float = 1.0
+    """Pause after the bus could not be opened [s]."""
+    eager: bool = False
+    """Whether a cycle ends with the first record instead of waiting for more: for commands, not for bulk."""
+    catch_up: float = 3.0
+    """Longest silence after a start, until what stood on the bus has been read [s]."""
+
+
+class EventLoop:
+    """Reads, merges, publishes; `run` is the body of the thread."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        flows: Sequence[Flow],
+        views: Sequence[View],
+        publisher: Publisher,
+        *,
+        instance: str,
+        clock: Clock,
+        timing: Timing | None = None,
+        periodic_tasks: Sequence[PeriodicTask] = (),
+        effects: Effects | None = None,
+    ) -> None:
+        self._bus = bus
+        self._flows = {flow.topic: flow for flow in flows}
+        self._views = views
+        self._publisher = publisher
+        self._instance = instance
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._periodic_tasks = periodic_tasks
+        self._effects = effects
+        self._settlement = Settlement(effects, bus.writer()) if effects is not None else None
+        self._current = False
+        """Whether the newest record of the topic of `effects` has been read."""
+        self._progress = {flow.topic: Progress(flow, keep=self._timing.rebuild, clock=clock) for flow in flows}
+        self._snapshot_at = 0.0
+        self._behind: set[str] = set()
+        """Topics of which not everything has been read that stood on them at the start."""
+        self._opened_at = 0.0
+        self.restored = False
+        """Whether the state from before the restart has been taken over."""
+
+    @property
+    def accounts(self) -> dict[str, StreamAccount]:
+        """Return the account of each flow."""
+        return {topic: progress.account for topic, progress in self._progress.items()}
+
+    def has_read(self, topic: str) -> bool:
+        """Return whether everything was read that stood on a topic at the start."""
+        return self._opened_at > 0.0 and topic not in self._behind
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set."""
+        reader: Reader | None = None
+        while not stop.is_set():
+            try:
+                if reader is None:
+                    reader = self._open()
+                self.cycle(reader)
+            except BusError as error:
+                self._note(str(error))
+                self._idle(stop)
+            except Exception:
+                # A mistake of ours must not end the thread and leave clients with values that look alive.
+                _log.exception("cycle failed instance=%s", self._instance)
+                self._note("internal error, see the log of the device server")
+                self._idle(stop)
+                if self._effects is not None:
+                    reader = self._close(reader)  # what it had taken and not counted must come again
+        for one in self._periodic_tasks:
+            one.end()
+        if reader is not None:
+            self._drain()
+            self._settle()  # those under way, or the last ones would have to wait
+            self.write_snapshots(reader)
+            self._settle()
+            reader.close()
+        self._bus.writer().close(2.0)
+
+    def cycle(self, reader: Reader) -> None:
+        """Take what has come, merge it, publish what has changed."""
+        if self._publisher.queued:
+            self._clock.sleep(_PACE)  # what must not be merged waits on the log rather than here
+        else:
+            for record in self._read(reader, 0.0 if self._publisher.waiting else self._timing.wait):
+                self._take(record)
+        if self._effects is not None:
+            self._current = self.has_read(self._effects.topic) and not reader.lag(self._effects.topic)
+        if self._behind:
+            self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
+        self.tick()
+        if self._clock.monotonic() - self._snapshot_at >= self._timing.snapshot:
+            self.write_snapshots(reader)
+        if self._settlement is not None:
+            self._settlement.proceed()
+
+    @staticmethod
+    def _close(reader: Reader | None) -> None:
+        if reader is not None:
+            reader.close()
+
+    def _settle(self) -> None:
+        """Wait for what the last snapshots build on, and let them go."""
+        until = self._clock.monotonic() + _LAST_STATES
+        while self._settlement is not None and self._settlement.open and self._clock.monotonic() < until:
+            self._settlement.proceed()
+            self._clock.sleep(_PACE)
+
+    def _drain(self) -> None:
+        """Send what must not be lost, so that the next start has nothing to say again."""
+        until = self._clock.monotonic() + _LAST_EVENTS
+        while self._publisher.queued and self._clock.monotonic() < until:
+            self._publisher.tick()
+            self._clock.sleep(_PACE)
+
+    def _read(self, reader: Reader, wait: float) -> list[Record]:
+        if not self._timing.eager:
+            return [*reader.take(self._timing.batch, wait)]
+        return [*reader.take(1, wait), *reader.take(self._timing.batch, 0.0)]
+
+    def tick(self) -> None:
+        """Publish what has changed, be it only that time has passed."""
+        if self._effects is not None:
+            self._act(self._effects)
+        # Right after a start half of what is on the bus makes half values: of some nodes, of no
+        # worker, of the initial mode. What was restored stands until the rest has been read.
+        if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
+            self._look(self._clock.now())
+        self._publisher.tick()
+        for one in self._periodic_tasks:
+            one.perform()
+
+    def _act(self, effects: Effects) -> None:
+        now = self._clock.now()
+        if not self._publisher.queued:
+            for device, attribute, reading in effects.events(now, current=self._current):
+                self._publisher.append(device, attribute, reading)
+        self._publisher.tick()  # before anything else: it is what clients wait for
+        for record in effects.records(now):
+            self._bus.writer().send(record)
+
+    def _look(self, now: float) -> None:
+        for topic, flow in self._flows.items():
+            if not flow.durable and not self.has_read(topic):
+                continue  # the newest of the settings may be the last one
+            for device, attribute, reading in flow.readings(now, self._publisher.last):
+                self._publisher.offer(device, attribute, reading)
+        for view in self._views:
+            for device, attribute, reading in view.readings(now):
+                self._publisher.offer(device, attribute, reading)
+
+    def write_snapshots(self, reader: Reader) -> None:
+        """Write what has been merged, for the next start."""
+        now = self._clock.monotonic()
+        if self._settlement is not None and (self._publisher.queued or self._settlement.open):
+            return  # the cycle that sends the last of the events, or settles the last states, comes here again
+        self._snapshot_at = now
+        records = []
+        for topic, flow in self._flows.items():
+            progress = self._progress[topic]
+            progress.account.behind = reader.lag(topic)
+            # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
+            if topic != snapshots.TOPIC:
+                snapshot = progress.snapshot(
+                    self._instance, self._to_remember(flow), now=self._clock.now(), monotonic=now
+                )
+                records.append(snapshots.to_record(snapshot))
+        if self._settlement is not None:
+            self._settlement.prepare(records)
+            return
+        for record in records:
+            self._bus.writer().send(record)
+
+    def _open(self) -> Reader:
+        """Find where to go on, and open a reader there."""
+        if not self.restored:
+            found, troubles = snapshots.newest(self._bus.read_all(snapshots.TOPIC), self._instance)
+            for topic, flow in self._flows.items():
+                if flow.durable and topic in found:
+                    try:
+                        readings = self._progress[topic].restore(found[topic], self._clock.monotonic())
+                        self._publisher.restore(readings)
+                    except (msgspec.ValidationError, ValueError) as error:
+                        troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
+            if self._effects is not None:
+                found_wrong = map(self._effects.recall, self._bus.read_all(self._effects.recalls))
+                troubles += [trouble for trouble in found_wrong if trouble is not None]
+            for trouble in troubles:
+                self._note(trouble)
+            self.restored = True
+        start = {topic: self._progress[topic].rebuild_from() for topic, flow in self._flows.items() if flow.durable}
+        if self._effects is not None:
+            places = self._progress[self._effects.topic].next
+            before = 0 if self._opened_at else self._effects.kept  # only a start has nothing in memory yet
+            start[self._effects.topic] = {one: max(0, at - before) for one, at in places.items()}
+        topics = {topic: flow.partitions for topic, flow in self._flows.items()}
+        # What must not be merged is urgent too: it waits for nobody's transaction.
+        reader = self._bus.open_reader(topics, start, committed=self._effects is None)
+        _log.info("bus opened instance=%s start=%s", self._instance, start)
+        self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
+        return reader
+
+    def _take(self, record: Record) -> None:
+        if (unusable := self._progress[record.topic].take(record)) is not None:
+            reason, detail = unusable
+            self._bus.writer().send(dead_letter(record, reason=reason, path="$", detail=detail, by=self._instance))
+
+    def _to_remember(self, flow: Flow) -> LastReadings:
+        """Return what is to be shown right after a restart, before anything has been read."""
+        if not flow.durable:
+            return {}
+        if self._effects is None:
+            return self._publisher.last
+        names = self._effects.remembered  # the rest is made of states that are on the bus anyway
+        return {
+            device: {name: shown[name] for name in names if name in shown}
+            for device, shown in self._publisher.last.items()
+        }
+
+    def _note(self, trouble: str) -> None:
+        _log.warning("%s instance=%s", trouble, self._instance)
+        self._bus.health.last_error, self._bus.health.last_error_at = trouble, self._clock.now()
+
+    def _idle(self, stop: threading.Event) -> None:
+        """Wait before the next try, and go on telling clients what the wall clock says."""
+        until = self._clock.monotonic() + self._timing.retry
+        while not stop.is_set() and self._clock.monotonic() < until:
+            try:
+                self.tick()
+            except Exception:
+                _log.exception("tick failed instance=%s", self._instance)
+            self._clock.sleep(0.05)

@@ -1,0 +1,112 @@
+"""The seam between what is made of a topic (a flow, a view) and the service that reads and publishes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from facade.bus.port import Record
+from facade.reading import Reading
+
+DeviceReading = tuple[str, str, Reading]
+"""Device name, attribute name and what it shows."""
+
+LastReadings = Mapping[str, Mapping[str, Reading]]
+"""What was shown last, by device and attribute."""
+
+
+FaultKey = tuple[str, str]
+"""Condition of the ICD and source."""
+
+
+class Fault(NamedTuple):
+    """What is found wrong about a source, and is to be told as an alert."""
+
+    severity: str
+    text: str
+    began: int | None = None
+    """When, if that is known [Unix us]: a later one is a new occurrence of the alarm."""
+
+
+class Flow(Protocol):
+    """What a device server makes of one topic."""
+
+    topic: str
+    """Name in the ICD."""
+    durable: bool
+    """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
+    partitions: Sequence[int] | None
+    """Partitions to read; None: all."""
+
+    def fold(self, record: Record, *, count: bool) -> str | None:
+        """Take one record; give None if it was used, else why not.
+
+        A reason that begins with ``-`` is one for leaving the record out on purpose (suppressed); any
+        other makes it a dead letter, and may have a detail behind a colon.
+
+        Parameters
+        ----------
+        count
+            False for a record that the snapshot already counts, given again to rebuild windows.
+        """
+
+    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
+        """Return what has changed.
+
+        Parameters
+        ----------
+        now
+            Wall-clock time [Unix s].
+        last
+            What was shown before, perhaps before a restart.
+        """
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state for a snapshot."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state from a snapshot."""
+
+
+VIEW_PERIOD = 0.1
+"""A view looks again after so long at what time alone may have changed, or others who tell nobody [s]."""
+
+
+class View(Protocol):
+    """Something that shows what several flows together amount to."""
+
+    def readings(self, now: float) -> Iterable[DeviceReading]:
+        """Return what may have changed since the last call; what has not is filtered out later."""
+
+
+class Effects(Protocol):
+    """A flow of whose records none may be lost, nor merged with others, on the way to clients.
+
+    The place from which a restart goes on is written down only once all events that it gave have been
+    sent, and all records that it gave are durable.
+    """
+
+    topic: str
+    recalls: str
+    """Compacted topic with the state from before a restart; it is read whole before the first record is folded."""
+    kept: int
+    """Records before the place to go on from that are read again at a start, without being counted."""
+
+    def recall(self, record: Record) -> str | None:
+        """Take a record of `recalls`; give why it cannot be used, if so."""
+
+    remembered: Sequence[str]
+    """Attributes that are shown right after a restart as they were before."""
+
+    def events(self, now: float, *, current: bool) -> Iterable[DeviceReading]:
+        """Return what happened since the last call; each is one event, in this order.
+
+        Parameters
+        ----------
+        current
+            Whether the newest record of the topic has been read: before that the wall clock says nothing about it.
+        """
+
+    def records(self, now: float) -> Iterable[Record]:
+        """Return the changes of state since the last call, to be written to `recalls`."""
+
+    def again(self) -> None:
+        """Return everything once more with the next call of `records`: some may have been lost."""

@@ -1,0 +1,169 @@
+"""From readings to events: sampled per attribute, coalesced, and paced.
+
+A Tango client takes some ten thousand events per second and loses what comes faster without a
+word, so a period's events are spread over the period: what does not fit into the budget of a tick
+waits for the next one, and only the newest value of an attribute waits.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from facade.clock import Clock
+from facade.icd.model import Icd, Sampling
+from facade.reading import Reading
+from facade.runtime.sampling import Sampler
+
+Key = tuple[str, str]
+"""Device and attribute name."""
+
+PUSHES_PER_SECOND = 10_000.0
+"""Half of the rate at which no loss was seen at the default high-water mark."""
+_BURST = 400
+"""Readings that may leave at once; as change and archive events, below ZMQ's default high-water mark of 1000."""
+_MOST_TRIES = 5
+"""Tries to send one event; a client that misses it sees the gap."""
+_AT_ONCE = Sampling(shortest=0.0)
+
+
+class EventSink(Protocol):
+    """Where readings go: Tango in production, a list in tests."""
+
+    def show(self, device: str, attribute: str, reading: Reading) -> None:
+        """Make a reading the one that clients get when they read; no event."""
+
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Send a reading as change and archive event; False: it could not be sent now, and may be later."""
+
+
+class Publisher:
+    """Decides what leaves the server, and when.
+
+    Parameters
+    ----------
+    classes
+        Device class by device name.
+    """
+
+    def __init__(self, icd: Icd, classes: dict[str, str], sink: EventSink, clock: Clock) -> None:
+        self._sink = sink
+        self._clock = clock
+        self._rules: dict[Key, Sampling] = {
+            (device, attribute.name): attribute.sampling or icd.classes[name].sampling
+            for device, name in classes.items()
+            for attribute in icd.classes[name].attributes
+        }
+        self._samplers: dict[Key, Sampler] = {}
+        self._due: list[tuple[float, Key]] = []
+        self._due_at: dict[Key, float] = {}
+        """When what is held back is to be looked at again; most of what is held did not change at all."""
+        self._waiting: dict[Key, Reading] = {}
+        self._queue: deque[tuple[Key, Reading]] = deque()
+        self._tries = 0
+        """Of the first one in the queue."""
+        self._budget = float(_BURST)
+        self._refilled = clock.monotonic()
+        self.last: dict[str, dict[str, Reading]] = {}
+        """What is shown, by device and attribute."""
+        self.pushed = 0
+        """Events sent."""
+        self.coalesced = 0
+        """Readings replaced by a newer one before they left."""
+
+    def offer(self, device: str, attribute: str, reading: Reading) -> None:
+        """Take a reading; reading clients see it at once, subscribers when its rule allows."""
+        shown = self.last.setdefault(device, {})
+        before = shown.get(attribute)
+        if before is reading or before == reading:  # mostly the former, many thousand times a second
+            return
+        shown[attribute] = reading
+        self._sink.show(device, attribute, reading)
+        key = (device, attribute)
+        sampler = self._samplers.get(key)
+        if sampler is None:
+            sampler = self._samplers[key] = Sampler(self._rules.get(key, _AT_ONCE))
+        event = sampler.offer(reading, self._clock.monotonic())
+        if event is None:
+            self._hold(key, sampler)
+        else:
+            self._due_at.pop(key, None)
+            self._wait(key, event)
+
+    def append(self, device: str, attribute: str, reading: Reading) -> None:
+        """Take a reading that is an event by itself: it is sent whatever follows, in the order of these calls."""
+        self._queue.append(((device, attribute), reading))
+
+    @property
+    def queued(self) -> int:
+        """Return the number of appended events that have not been sent yet."""
+        return len(self._queue)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of events that the budget holds back."""
+        return len(self._waiting) + len(self._queue)
+
+    def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> None:
+        """Show what was shown before a restart; of attributes that this server no longer has, nothing."""
+        for device, shown in readings.items():
+            for attribute, reading in shown.items():
+                if (device, attribute) in self._rules:
+                    self.offer(device, attribute, reading)
+
+    def tick(self) -> None:
+        """Release what its rule now allows, and push what the budget allows."""
+        now = self._clock.monotonic()
+        self._release(now)
+        self._budget = min(self._budget + (now - self._refilled) * PUSHES_PER_SECOND, _BURST)
+        self._refilled = now
+        while self._queue and self._budget >= 1.0:
+            key, reading = self._queue[0]
+            self._waiting.pop(key, None)  # an older one, of before a restart
+            # With its event, not before: whoever reads after an event finds that one or a later one.
+            self.last.setdefault(key[0], {})[key[1]] = reading
+            self._sink.show(*key, reading)
+            self._tries += 1
+            if not self._push(key, reading) and self._tries < _MOST_TRIES:
+                break  # it stays the first: order is kept, and it is tried again
+            self._queue.popleft()
+            self._tries = 0
+        while self._waiting and self._budget >= 1.0:
+            key = next(iter(self._waiting))
+            reading = self._waiting.pop(key)  # before it is pushed: whatever goes wrong, the next one has its turn
+            if not self._push(key, reading):
+                self._waiting.setdefault(key, reading)
+                break
+
+    def _push(self, key: Key, reading: Reading) -> bool:
+        self._budget -= 1.0
+        if not self._sink.push(*key, reading):
+            return False
+        self.pushed += 1
+        return True
+
+    def _release(self, now: float) -> None:
+        again = []
+        while self._due and self._due[0][0] <= now:
+            due_at, key = heapq.heappop(self._due)
+            if self._due_at.get(key) != due_at:
+                continue  # it has been sent, or is due at another time by now
+            del self._due_at[key]
+            event = self._samplers[key].due(now)
+            if event is None:
+                again.append(key)  # not at once: a rounding error could make it due for ever
+            else:
+                self._wait(key, event)
+        for key in again:
+            self._hold(key, self._samplers[key])
+
+    def _hold(self, key: Key, sampler: Sampler) -> None:
+        due_at = sampler.due_at()
+        if self._due_at.get(key) != due_at:
+            self._due_at[key] = due_at
+            heapq.heappush(self._due, (due_at, key))
+
+    def _wait(self, key: Key, event: Reading) -> None:
+        if key in self._waiting:
+            self.coalesced += 1
+        self._waiting[key] = event  # a newer value takes the place in the queue of the older one

@@ -1,0 +1,1 @@
+"""What proves the system: testbed, demo, bench and fault runs; nothing imports it."""

@@ -1,0 +1,174 @@
+"""The command `sdp-facade bench`."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from facade.clock import Clock, SystemClock
+from facade.errors import ConfigError, FacadeError
+from proving.bench.report import Machine, Outcome, Report, machine, summary, write
+from proving.testbed import Stage, stage
+
+Measure = Callable[..., Outcome]
+
+MEASUREMENTS = {
+    "worker": "proving.bench.throughput:one_worker",
+    "memory": "proving.bench.memory:memory",
+    "two-workers": "proving.bench.throughput:two_workers",
+    "peers": "proving.bench.peers:peers",
+    "latency": "proving.bench.latency:latency",
+    "reads": "proving.bench.reads:reads",
+    "commands": "proving.bench.commands:commands",
+    "alerts": "proving.bench.alerts:alerts",
+    "visit": "proving.bench.visit:visit",
+    "alert-restart": "proving.bench.alert_restart:alert_restart",
+    "tables": "proving.bench.tables:tables",
+    "scale": "proving.bench.scale:scale",
+}
+"""Where each measurement is; loaded only when it is made."""
+
+DEFAULT_REPORT = Path(".run/bench-report.json")
+
+_COLOURS = {"REACHED": "green", "NOT REACHED": "red", "FAILED": "red", "NOT MEASURED": "yellow"}
+_WIDTH = 150
+"""Of a table that nobody looks at on a terminal."""
+
+_out = Console(highlight=False, soft_wrap=True)
+
+
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer records, two pairs, shorter runs.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"Only this; repeatable. One of: {', '.join(MEASUREMENTS)}."),
+    ] = None,
+    report: Annotated[Path, typer.Option(help="JSON file for everything measured.")] = DEFAULT_REPORT,
+) -> None:
+    """Measure the facade beside the raw limits of this machine, with a Kafka and a Tango database of its own.
+
+    Each bar comes from the project's budgets. One that is not reached is said plainly, and is no error:
+    the exit code is 0 unless a measurement could not be made.
+
+    Example: sdp-facade bench --quick --only commands
+    """
+    names = list(dict.fromkeys(only or MEASUREMENTS))
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        raise ConfigError(f"--only {unknown[0]}: expected one of {', '.join(MEASUREMENTS)}")
+    clock = SystemClock()
+    journal = _Journal(report, clock, quick=quick)
+    with terminable():
+        try:
+            with stage(report.parent, clock, journal.say) as made:
+                for name in names:
+                    journal.add(_measure(made, name, quick=quick))
+            journal.finish()
+        finally:
+            journal.save()
+            _conclude(journal.outcomes, report)
+    if any(outcome.failure for outcome in journal.outcomes):
+        raise typer.Exit(1)
+
+
+class _Journal:
+    """What has been found so far, kept in the file from the first measurement on."""
+
+    def __init__(self, path: Path, clock: Clock, *, quick: bool) -> None:
+        self._path, self._clock, self._quick = path, clock, quick
+        self._began, self._began_wall = clock.monotonic(), clock.now()
+        self._machine: Machine = machine()
+        self._finished = False
+        self.outcomes: list[Outcome] = []
+        where = self._machine
+        _out.print(
+            f"{where.cores} cores, {where.cpu}, {where.memory_gb:g} GB, {where.system}, Python {where.python};"
+            f" load average {where.load_average[0]:.1f} before the bench began"
+        )
+
+    def say(self, text: str) -> None:
+        """Print a line of progress."""
+        _out.print(f"[dim]{self._clock.monotonic() - self._began:6.0f} s  {escape(text)}[/dim]")
+        sys.stdout.flush()
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome and print it."""
+        self.outcomes.append(outcome)
+        self.save()
+        _show(outcome)
+
+    def finish(self) -> None:
+        """Say that all was measured."""
+        self._finished = True
+
+    def save(self) -> None:
+        """Write the file."""
+        whole = Report(
+            began=self._began_wall,
+            seconds=self._clock.monotonic() - self._began,
+            quick=self._quick,
+            finished=self._finished,
+            machine=self._machine,
+            outcomes=tuple(self.outcomes),
+        )
+        write(whole, self._path)
+
+
+def _measure(made: Stage, name: str, *, quick: bool) -> Outcome:
+    """Make one measurement; one that fails does not take the others with it."""
+    module, _, function = MEASUREMENTS[name].partition(":")
+    made.say(name)
+    try:
+        measure: Measure = getattr(import_module(module), function)
+        return measure(made, quick=quick)
+    except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
+        return Outcome(name=name, what="", how=(), verdicts=(), failure=f"{type(error).__name__}: {error}")
+    finally:
+        made.stop_all()
+
+
+def _show(outcome: Outcome) -> None:
+    _out.print(f"\n[bold]{outcome.name}[/bold]  {escape(outcome.what)}")
+    for line in outcome.how:
+        _out.print(f"  [dim]{escape(line)}[/dim]")
+    for line in outcome.notes:
+        _out.print(f"  {escape(line)}")
+    for _, what, bar, found, word in summary([outcome]):
+        _out.print(f"  {escape(what)}: {escape(found)}  bar {bar or '-'}  {_coloured(word)}")
+    _out.print()
+
+
+def _conclude(outcomes: Sequence[Outcome], report: Path) -> None:
+    table = Table("measurement", "figure", "bar", "found", "")
+    for name, what, bar, found, word in summary(outcomes):
+        table.add_row(name, escape(what), bar, escape(found.partition("\n")[0]), _coloured(word))
+    Console(highlight=False, width=None if _out.is_terminal else _WIDTH).print(table)
+    _out.print(f"everything measured is in {report}")
+
+
+def _coloured(word: str) -> str:
+    colour = _COLOURS.get(word)
+    return f"[{colour}]{word}[/{colour}]" if colour else word
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end the bench as Ctrl-C does: with everything stopped."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,176 @@
+"""From a notification's data time to the event of the window that holds it, at a client in another process.
+
+Exact: after the run the topic is read again, so the latency is that of each notification and not
+of an assumed stream. A notification whose window never came as an event counts as infinitely late.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import BusHealth
+from facade.codec.columns import ColumnDecoder
+from facade.flows.telemetry.simulator.report import Report
+from proving.bench.client_roles import Heard, Listened
+from proving.bench.deployment import Deployment, cores_used, deployment, in_words
+from proving.bench.load import NODES, RATE, TOPIC, pace_of
+from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
+from proving.testbed import BenchError, Stage
+
+ATTRIBUTE = "latencyMean"
+"""A window's figure that differs from window to window, hence comes as an event for each."""
+SLACK = 0.3
+"""How much later than the end of its window a notification may be seen [s]."""
+WARM_UP = 5.0
+
+Times = npt.NDArray[np.float64]
+
+
+def latency(stage: Stage, *, quick: bool) -> Outcome:
+    """Measure the whole path under the full load of four nodes."""
+    seconds = 12.0 if quick else 30.0
+    settings = stage.settings("latency", nodes=NODES)
+    with deployment(stage, settings) as running:
+        nodes = {device: number for number, device in enumerate(running.devices("SdpIngestNode"))}
+        listened, sent, cores, (begin, end) = _listen(running, list(nodes), seconds)
+        window = stage.icd.topics[TOPIC].window
+        if window is None:
+            raise BenchError(f"topics.toml: {TOPIC}: expected a [window]")
+        stage.say(f"  reading the {sent.sent:,} notifications again")
+        times = notification_times(running, sent.sent)
+    events = [(nodes[heard.device], heard) for heard in listened.events]
+    first = first_events(events, window.length)
+    each, after = latencies(times, first, window.length, begin, end)
+    found, behind = quantiles(each), quantiles(after)
+    bar = window.length + SLACK
+    return Outcome(
+        name="latency",
+        what="notification to Tango event: from the data time to the event of the window that holds it",
+        how=(
+            f"{NODES} nodes, {RATE:,.0f} notifications/s together; 2 workers, device servers `control` and `ingest-00`,"
+            f" a client subscribed to {ATTRIBUTE} of each node through the database",
+            f"{seconds:g} s after a warm-up of {WARM_UP:g} s; events of {len(after)} node windows",
+        ),
+        verdicts=(
+            at_most("p99, notification to event", found.p99 if found else None, bar, "s"),
+            Verdict(what="p50, notification to event", bar="", found=f"{found.p50:.3f} s" if found else "-"),
+            Verdict(
+                what="event received after the end of its window",
+                bar="",
+                found=behind.text(1000, "ms") if behind else "-",
+            ),
+        ),
+        notes=(*_doubts(sent, listened, each, len(first) != len(events)), in_words(cores)),
+        figures=_figures(found, behind, sent, listened, cores),
+    )
+
+
+def _listen(
+    running: Deployment, devices: list[str], seconds: float
+) -> tuple[Listened, Report, dict[str, float], tuple[float, float]]:
+    stage = running.stage
+    keep = round(seconds + WARM_UP) * 3
+    client = stage.play("listen", running.settings, devices=devices, attributes=[ATTRIBUTE], keep=keep)
+    running.processes["client"] = client
+    stage.until_ready(client)
+    stream = running.stream(RATE)
+    stage.watch(WARM_UP, "warm-up")
+    begin, cpu, slipped = stage.clock.now(), running.cpu(), stream.report().slipped
+    stage.watch(seconds, "listening")
+    end, cores, slipped = stage.clock.now(), cores_used(cpu, running.cpu(), seconds), stream.report().slipped - slipped
+    stage.clock.sleep(2.0)  # so that the events of the last window are in
+    running.require_all()
+    client.call_off()
+    sent = msgspec.structs.replace(stream.end(), slipped=slipped)
+    return stage.result(client, Listened, 30.0), sent, cores, (begin, end)
+
+
+def notification_times(running: Deployment, records: int) -> dict[int, Times]:
+    """Read the data times of all notifications again, by node [Unix s].
+
+    Raises
+    ------
+    BenchError
+        They cannot all be found.
+    """
+    connection = Connection(running.settings, clock=running.stage.clock)
+    log = KafkaTransactionalLog(connection, TOPIC, group="times", slot="0", health=BusHealth())
+    message = running.stage.icd.topics[TOPIC].message or ""
+    decoder = ColumnDecoder(message, running.stage.icd.messages[message])
+    parts: list[tuple[Any, Any]] = []
+    left, patience = records, running.stage.clock.monotonic() + 120.0
+    while left > 0:
+        if running.stage.clock.monotonic() > patience:
+            raise BenchError(f"{left} of {records} notifications were not found on the topic again")
+        for run in log.take(10_000, 0.5):
+            columns = decoder.decode(run.values()).columns
+            parts.append((columns["node"], columns["time"] / 1e6))
+            left -= len(columns["node"])
+    log.close()
+    node, time = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return {int(number): time[node == number] for number in np.unique(node)}
+
+
+def first_events(events: Iterable[tuple[int, Heard]], length: float) -> dict[tuple[int, int], float]:
+    """Return when the first event of each node and window was received; a window is counted in lengths."""
+    first: dict[tuple[int, int], float] = {}
+    for node, heard in events:
+        key = (node, int(heard.time // length))
+        first[key] = min(heard.received, first.get(key, np.inf))
+    return first
+
+
+def latencies(
+    times: dict[int, Times], received: dict[tuple[int, int], float], length: float, begin: float, end: float
+) -> tuple[Times, list[float]]:
+    """Return the latency of each notification of the windows from `begin` to `end`, and of each window's event.
+
+    Returns
+    -------
+    ndarray of float64, shape (notifications,)
+        From the data time; infinite where no event came [s].
+    list of float
+        From the end of the window, for each node and window of which an event came [s].
+    """
+    lowest, highest = int(np.ceil(begin / length)), int(end // length)
+    each, after = [np.empty(0)], []
+    for node, time in times.items():
+        window = (time // length).astype(np.int64)
+        for number in range(lowest, highest):
+            came = received.get((node, number), np.inf)
+            each.append(came - time[window == number])
+            if np.isfinite(came):
+                after.append(came - (number + 1) * length)
+    return np.concatenate(each), after
+
+
+def _doubts(sent: Report, listened: Listened, each: Times, repeated: bool) -> Iterable[str]:
+    """Say what would make the figures worth less."""
+    lost = int(np.count_nonzero(~np.isfinite(each)))
+    if lost:
+        yield f"{lost:,} notifications were in windows of which no event came"
+    if sent.slipped:
+        yield f"the sender itself was held up by {sent.slipped:.2f} s of these: this machine cannot keep the rate"
+    if sent.longest_wait > SLACK / 2:
+        yield f"a notification waited up to {sent.longest_wait:.2f} s before the broker had it; that is in the figures"
+    if listened.errors or listened.invalid:
+        yield f"the client got {listened.errors} errors ({listened.last_error}) and {listened.invalid} invalid values"
+    if repeated:
+        yield "some windows came more than once (corrected by stragglers); the first event of each was counted"
+
+
+def _figures(
+    found: Quantiles | None, behind: Quantiles | None, sent: Report, listened: Listened, cores: dict[str, float]
+) -> dict[str, Any]:
+    return {
+        "notification_to_event_s": found,
+        "window_end_to_event_s": behind,
+        "sent": pace_of(sent),
+        "client_errors": listened.errors,
+        "cores": cores,
+    }

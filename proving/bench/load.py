@@ -1,0 +1,134 @@
+"""Topics full of realistic heap notifications, and streams of them at a steady rate."""
+
+import os
+import random
+import sys
+from typing import Any
+
+import msgspec
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.writer import KafkaStreamWriter
+from facade.bus.port import BusHealth
+from facade.config import Settings
+from facade.flows.tables.producer import TableProducer
+from facade.flows.telemetry.simulator.faults import MICRO, Scenario
+from facade.flows.telemetry.simulator.heaps import HeapStream
+from facade.flows.telemetry.simulator.report import Report, read_report
+from proving.bench.roles import Desk
+from proving.testbed import BenchError, Running, Stage
+
+TOPIC = "ingest.heaps"
+NODES = 4
+METRICS = 3.0
+"""[MB/s], the memo's figure for quality metrics."""
+TABLE, TABLE_EACH = 100_000_000, 5.0
+"""Size of a large table [bytes], and time from one to the next [s]."""
+RATE = 127_200.0
+"""Heaps/s of four nodes: a 375th of the telescope's 47.7 M/s."""
+
+_BATCH = 10_000
+_MOST_WAITING = 200_000
+"""Records under way while filling: so few that none gets old before it is appended."""
+
+
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """What filling a topic amounts to."""
+
+    records: int
+    value_bytes: int
+    seconds: float
+
+
+def fill(desk: Desk, *, records: int, scan_id: int) -> Filled:
+    """Put heap notifications of four nodes on the topic as fast as they can be made."""
+    clock = desk.clock
+    connection, health = Connection(desk.settings, clock=clock), BusHealth()
+    writer = KafkaStreamWriter(connection, health=health, client="bench-fill")
+    writer.require_topic(TOPIC, 10.0)
+    stream = HeapStream(Scenario(nodes=NODES, rate=RATE, seed=1, scan_id=scan_id))
+    begin, value_bytes = clock.monotonic(), 0
+    while stream.heaps < records:
+        while writer.backlog > _MOST_WAITING:
+            writer.poll(0.005)
+        batch = stream.take(min(_BATCH, records - stream.heaps), round(clock.now() * MICRO))
+        value_bytes += sum(len(value) for value in batch.values if value is not None)
+        writer.send_many(TOPIC, batch.keys, batch.values)
+    writer.flush(120.0)
+    if writer.delivered != records:
+        raise BenchError(f"{records - writer.delivered} of {records} records were not delivered: {health.last_error}")
+    return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
+
+
+def send_tables(desk: Desk) -> None:
+    """Send the same table again and again, under a new id each time, with pauses."""
+    content, clock = random.Random(1).randbytes(TABLE), desk.clock  # noqa: S311 - bytes that do not compress
+    producer = TableProducer(KafkaBus(Connection(desk.settings, clock=clock), client="bench").writer(), clock)
+    while not desk.called_off:
+        begin = clock.monotonic()
+        producer.send("subarray/01/sky", "sky-model", content, "application/x-bench")
+        desk.announce()
+        clock.sleep(max(0.0, TABLE_EACH - (clock.monotonic() - begin)))
+
+
+def fill_topic(stage: Stage, settings: Settings, records: int, *, scan_id: int = 1) -> Filled:
+    """Fill a topic in a process of its own, and wait until the disk is quiet again."""
+    stage.say(f"  filling {settings.prefix}{TOPIC} with {records:,} notifications of {NODES} nodes")
+    filled = stage.result(stage.play("fill", settings, records=records, scan_id=scan_id), Filled, 1800.0)
+    os.sync()  # or the broker's pages are written out while the first run is timed, and only then
+    stage.say(
+        f"  filled: {filled.value_bytes / 1e6:,.0f} MB, {filled.value_bytes / records:.0f} B each,"
+        f" {records / filled.seconds:,.0f}/s"
+    )
+    return filled
+
+
+class Stream:
+    """`sdp-facade simulate ingest` at a steady rate, as a process of the bench."""
+
+    def __init__(self, stage: Stage, settings: Settings, rate: float) -> None:
+        self._file = stage.folder / "simulate.sent.json"
+        self._file.unlink(missing_ok=True)
+        argv = [
+            sys.executable,
+            "-c",
+            "from facade.flows.telemetry.simulator.cli import app; app()",
+            "ingest",
+            "--rate",
+            str(rate),
+        ]
+        self.process: Running = stage.start("simulate", [*argv, "--report", str(self._file)], settings)
+        self._stage = stage
+
+    def until_sending(self) -> None:
+        """Wait for the first records.
+
+        Raises
+        ------
+        BenchError
+            None were sent.
+        """
+        self._stage.until(lambda: self._file.exists() or not self.process.is_alive, "the first records", 30.0)
+        if not self.process.is_alive:
+            raise BenchError(f"the simulator ended:\n{self.process.log_end()}")
+
+    def report(self) -> Report:
+        """Return the account so far, at most a second old."""
+        return read_report(self._file)
+
+    def end(self) -> Report:
+        """Stop sending and give the account of what was sent."""
+        self.process.stop(20.0)
+        return self.report()
+
+
+def pace_of(report: Report) -> dict[str, Any]:
+    """Say whether a stream kept its rate."""
+    return {
+        "rate": report.rate,
+        "sent": report.sent,
+        "seconds": report.elapsed,
+        "slipped_s": report.slipped,
+        "longest_wait_s": report.longest_wait,
+    }

@@ -1,0 +1,210 @@
+"""What a bench says: ratios, percentiles, verdicts, and the file that holds them; no measuring here."""
+
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+VERSION = "bench/1"
+MEGA = 1_000_000
+
+_LIBRARIES = ("sdp-tango-facade", "pytango", "confluent-kafka", "msgspec", "numpy", "kafka-python", "aiokafka")
+
+
+class Ratios(msgspec.Struct, frozen=True, kw_only=True):
+    """Quotients of figures that were measured in pairs."""
+
+    median: float
+    lowest: float
+    highest: float
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.lowest:.2f} to {self.highest:.2f} of {self.pairs} pairs)"
+
+
+class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution in four figures."""
+
+    p50: float
+    p99: float
+    highest: float
+    count: int
+
+    def text(self, scale: float, unit: str) -> str:
+        """Return them in words, each multiplied by `scale`."""
+        p50, p99, highest = (f"{value * scale:.4g}" for value in (self.p50, self.p99, self.highest))
+        return f"p50 {p50}, p99 {p99}, max {highest} {unit} of {self.count:,}"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure beside its bar."""
+
+    what: str
+    bar: str
+    """Empty: there is none."""
+    found: str
+    reached: bool | None = None
+    """None: there is no bar."""
+
+    @property
+    def word(self) -> str:
+        """Return the judgement in words."""
+        if self.reached is None:
+            return "no bar" if not self.bar else "NOT MEASURED"
+        return "REACHED" if self.reached else "NOT REACHED"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one measurement found."""
+
+    name: str
+    what: str
+    how: tuple[str, ...]
+    """Settings and amounts, one sentence each."""
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...] = ()
+    """What else was seen, one sentence each."""
+    figures: dict[str, Any] = {}
+    """Everything measured, run by run."""
+    failure: str = ""
+    """Why there is no result; empty: there is one."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it was measured."""
+
+    cores: int
+    cpu: str
+    memory_gb: float
+    system: str
+    python: str
+    load_average: tuple[float, float, float]
+    """When the bench began: what else the machine was doing."""
+    versions: dict[str, str]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole bench."""
+
+    schema: str = VERSION
+    began: float
+    """[Unix s]."""
+    seconds: float
+    quick: bool
+    finished: bool
+    """False: it was interrupted, or still runs."""
+    machine: Machine
+    outcomes: tuple[Outcome, ...]
+
+
+def ratios(pairs: Iterable[tuple[float, float]]) -> Ratios:
+    """Divide the first of each pair by its second.
+
+    Raises
+    ------
+    ValueError
+        There is no pair.
+    """
+    quotients = [first / second for first, second in pairs]
+    if not quotients:
+        raise ValueError("ratios: expected at least one pair, got none")
+    return Ratios(
+        median=statistics.median(quotients), lowest=min(quotients), highest=max(quotients), pairs=len(quotients)
+    )
+
+
+def quantiles(values: Sequence[float] | npt.NDArray[np.float64]) -> Quantiles | None:
+    """Return the distribution of some values by nearest rank, so that infinite ones stay so; None: no values.
+
+    A nearest rank is a value that occurred; nothing is interpolated.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if not len(array):
+        return None
+    p50, p99 = np.quantile(array, [0.5, 0.99], method="inverted_cdf").tolist()
+    return Quantiles(p50=p50, p99=p99, highest=float(array.max()), count=len(array))
+
+
+def flatness(samples: Sequence[float], warm_up: float = 0.1) -> float | None:
+    """Return by what fraction the last quarter's median is above the first quarter's.
+
+    Parameters
+    ----------
+    warm_up
+        Fraction of the samples at the beginning that is left out.
+
+    Returns
+    -------
+    float or None
+        None for too few samples to have quarters.
+    """
+    steady = samples[round(len(samples) * warm_up) :]
+    quarter = len(steady) // 4
+    if quarter < 1:
+        return None
+    return statistics.median(steady[-quarter:]) / statistics.median(steady[:quarter]) - 1
+
+
+def at_least(what: str, found: Ratios, bar: float) -> Verdict:
+    """Judge ratios whose median must not be below the bar."""
+    return Verdict(what=what, bar=f">= {bar:g}", found=str(found), reached=found.median >= bar)
+
+
+def at_most(what: str, found: float | None, bar: float, unit: str) -> Verdict:
+    """Judge a figure that must not be above the bar; None: it could not be measured."""
+    text = "-" if found is None else f"{found:.4g} {unit}"
+    return Verdict(what=what, bar=f"<= {bar:g} {unit}", found=text, reached=None if found is None else found <= bar)
+
+
+def summary(outcomes: Iterable[Outcome]) -> list[tuple[str, str, str, str, str]]:
+    """Return the rows of the closing table: measurement, figure, bar, found, judgement."""
+    rows = []
+    for outcome in outcomes:
+        if outcome.failure:
+            rows.append((outcome.name, "", "", outcome.failure, "FAILED"))
+        rows += [(outcome.name, v.what, v.bar, v.found, v.word) for v in outcome.verdicts]
+    return rows
+
+
+def machine() -> Machine:
+    """Describe this machine."""
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        cpu=_field("/proc/cpuinfo", "model name"),
+        memory_gb=round(int(_field("/proc/meminfo", "MemTotal").split()[0] or 0) / 1e6, 1),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        load_average=os.getloadavg(),
+        versions={name: _version(name) for name in _LIBRARIES},
+    )
+
+
+def write(report: Report, path: Path) -> None:
+    """Write the report so that a reader, or a crash, never meets half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    beside.replace(path)
+
+
+def _field(file: str, name: str) -> str:
+    for line in Path(file).read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return "0"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

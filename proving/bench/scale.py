@@ -1,0 +1,97 @@
+"""All 1,500 ingest nodes of the telescope on one machine, each updated once a second."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+from proving.bench.client_roles import Heard, Listened
+from proving.bench.deployment import Deployment, cores_used, deployment, in_words
+from proving.bench.load import pace_of
+from proving.bench.report import Outcome, Verdict, quantiles
+from proving.testbed import Stage
+
+NODES = 1500
+RACK = 375
+"""Nodes of one device server: as many servers as the summary topic has partitions, so that none reads another's.
+
+A real site has 30 racks of 50, spread over its hosts; 30 processes on few cores would measure the scheduler.
+"""
+RATE_PER_NODE = 10.0
+"""A node's real 31,800/s is the workers' business; a device sees one window per second whatever the rate."""
+ATTRIBUTES = ("heapsTotal", "latencyMean")
+
+_WARM_UP = 8.0
+
+
+def scale(stage: Stage, *, quick: bool) -> Outcome:
+    """Run all nodes and look whether each of them is updated each second."""
+    seconds = 15.0 if quick else 40.0
+    settings = stage.settings("scale", nodes=NODES, rack_size=RACK)
+    with deployment(stage, settings, within=180.0) as running:
+        listened, cores, memory, sent = _listen(running, seconds)
+    gaps, counts = gaps_between(listened.events)
+    complete = [count for count in counts.values() if count >= seconds - 2]
+    silent = NODES * len(ATTRIBUTES) - len(counts)
+    spread = quantiles(gaps)
+    rate = len(listened.events) / seconds
+    return Outcome(
+        name="scale",
+        what=f"{NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
+        how=(
+            f"{NODES:,} nodes in {NODES // RACK} device servers of {RACK}, one per partition of the summary topic;"
+            " a site has 30 of 50, spread over its hosts",
+            f"{RATE_PER_NODE:g} notifications/s per node; a client subscribed to {' and '.join(ATTRIBUTES)} of all"
+            f" nodes through the database; {seconds:g} s after a warm-up of {_WARM_UP:g} s",
+        ),
+        verdicts=(
+            Verdict(
+                what=f"attributes with an event each second ({ATTRIBUTES[0]}, {ATTRIBUTES[1]} of each node)",
+                bar="all",
+                found=f"{len(complete):,} of {NODES * len(ATTRIBUTES):,}",
+                reached=len(complete) == NODES * len(ATTRIBUTES),
+            ),
+            Verdict(what="events at the client", bar="", found=f"{rate:,.0f}/s of {NODES * len(ATTRIBUTES):,}/s"),
+            Verdict(what="time between events", bar="", found=spread.text(1, "s") if spread else "-"),
+        ),
+        notes=(
+            f"{silent:,} attributes without any event; {listened.errors} errors at the client"
+            + (f", such as: {listened.last_error}" if listened.last_error else ""),
+            f"{listened.invalid:,} events were ATTR_INVALID, as those of a device server seconds behind are,"
+            f" and not counted; the sender slipped by {sent['slipped_s']:.2f} s",
+            in_words(cores),
+            f"resident: {', '.join(f'{name} {used:.0f} MB' for name, used in memory.items())}",
+        ),
+        figures={"gaps_s": spread, "events_per_s": rate, "cores": cores, "resident_mb": memory, "sent": sent},
+    )
+
+
+def _listen(
+    running: Deployment, seconds: float
+) -> tuple[Listened, dict[str, float], dict[str, float], dict[str, float]]:
+    stage = running.stage
+    stage.say(f"  subscribing to {NODES * len(ATTRIBUTES):,} attributes")
+    keep = round((seconds + _WARM_UP) * 3)
+    client = stage.play(
+        "listen", running.settings, devices=running.devices("SdpIngestNode"), attributes=ATTRIBUTES, keep=keep
+    )
+    running.processes["client"] = client
+    stage.until_ready(client, 120.0)
+    stream = running.stream(NODES * RATE_PER_NODE)
+    stage.watch(_WARM_UP, "warm-up")
+    begin, cpu = stage.clock.now(), running.cpu()
+    stage.watch(seconds, "listening")
+    end, cores, memory = stage.clock.now(), cores_used(cpu, running.cpu(), seconds), running.memory()
+    running.require_all()
+    client.call_off()
+    listened = stage.result(client, Listened, 60.0)
+    listened.events[:] = [heard for heard in listened.events if begin <= heard.received < end]
+    return listened, cores, memory, pace_of(stream.end())
+
+
+def gaps_between(events: Iterable[Heard]) -> tuple[list[float], dict[tuple[str, str], int]]:
+    """Return the times between events of one attribute, and how many events each attribute had."""
+    received: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for heard in events:
+        received[heard.device, heard.attribute].append(heard.received)
+    gaps = [after - before for times in map(sorted, received.values()) for before, after in pairwise(times)]
+    return gaps, {key: len(times) for key, times in received.items()}

@@ -1,0 +1,186 @@
+"""Processes that are timed: our worker, and a loop that only consumes.
+
+Both time themselves from the moment the client gives the first records, so that start-up, the
+group's join and the first contact with the transaction coordinator are left out. The records of
+the first batch are not counted in either, because they were fetched before the time began.
+"""
+
+import gc
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.raw import bare_batches
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import Aborted, BusHealth, Record, Run, TransactionalLog
+from facade.clock import Clock
+from facade.flows.telemetry.worker import Pace, Worker
+from facade.icd.load import load
+from proving.bench import gauges
+from proving.bench.load import TOPIC
+from proving.bench.roles import Desk
+
+_GATE_PAUSE = 0.05
+_EXHAUSTED = 1.5
+"""After so long without records a gated worker's share is done [s]."""
+_GC_THRESHOLD = 100_000
+"""As `sdp-facade aggregate` sets it."""
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """How far a process was at some moment."""
+
+    time: float
+    """Monotonic time of the machine, comparable between processes [s]."""
+    records: int
+    cpu: float
+    """Of the process [s]."""
+    broker_cpu: float
+    """[s]."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a timed process says about itself."""
+
+    marks: list[Mark]
+    """The first one when the first records came, then one per batch or per transaction."""
+    peak_rss_mb: float
+    given_up: int = 0
+    """Transactions whose records were taken, and counted, again."""
+
+    @property
+    def records(self) -> int:
+        """Return the records counted."""
+        return self.marks[-1].records - self.marks[0].records
+
+    @property
+    def seconds(self) -> float:
+        """Return the time they took [s]."""
+        return self.marks[-1].time - self.marks[0].time
+
+    @property
+    def rate(self) -> float:
+        """Return the speed [records/s]."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_per_million(self) -> float:
+        """Return the processor time of the process for a million records [s]."""
+        return (self.marks[-1].cpu - self.marks[0].cpu) / self.records * 1e6
+
+    @property
+    def broker_cpu_per_million(self) -> float:
+        """Return the broker's processor time for a million records [s]."""
+        return (self.marks[-1].broker_cpu - self.marks[0].broker_cpu) / self.records * 1e6
+
+
+class _Meter:
+    """Collects marks."""
+
+    def __init__(self, clock: Clock, broker_pid: int) -> None:
+        self._clock, self._broker_pid = clock, broker_pid
+        self.marks: list[Mark] = []
+
+    def mark(self, records: int) -> None:
+        if self.marks and self.marks[-1].records == records:
+            return  # nothing but time has passed
+        self.marks.append(Mark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid)))
+
+    def timing(self, given_up: int = 0) -> Timing:
+        return Timing(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up)
+
+
+class _TimedLog:
+    """A transactional log that notes when records are taken and committed, and may wait at a gate first.
+
+    At the gate it takes a record now and then, because only who takes takes part in the group.
+    """
+
+    def __init__(self, log: TransactionalLog, desk: Desk, meter: _Meter, *, gated: bool) -> None:
+        self._log, self._desk, self._meter = log, desk, meter
+        self._gated = gated
+        self._taken = 0
+        self._took_at = desk.clock.monotonic()
+        self.given_up = 0
+
+    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+        """Take records; see `facade.bus.port.TransactionalLog`."""
+        if self._gated and not self._desk.released:
+            self._desk.clock.sleep(_GATE_PAUSE)
+            limit, timeout = 1, 0.0
+        else:
+            self._gated = False
+        try:
+            runs = self._log.take(limit, timeout)
+        except Aborted:
+            self._note_failure()
+            raise
+        if runs:
+            self._taken += sum(run.last_offset - run.first_offset + 1 for run in runs)
+            self._took_at = self._desk.clock.monotonic()
+            if self._gated:
+                self._desk.announce()
+            elif not self._meter.marks:
+                self._meter.mark(self._taken)
+        return runs
+
+    def commit(self, records: Iterable[Record]) -> None:
+        """Commit; see `facade.bus.port.TransactionalLog`."""
+        try:
+            self._log.commit(records)
+        except Aborted:
+            self._note_failure()
+            raise
+        if self._meter.marks:
+            self._meter.mark(self._taken)
+
+    def close(self) -> None:
+        """Leave."""
+        self._log.close()
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether there have been no records for a while, with the gate open."""
+        return not self._gated and self._desk.clock.monotonic() - self._took_at > _EXHAUSTED
+
+    def _note_failure(self) -> None:
+        if self._gated:
+            self._desk.retract()  # the group is being rebalanced: this share is not the final one
+        else:
+            self.given_up += 1
+
+
+def worker(desk: Desk, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False) -> Timing:
+    """Run a whole worker, as `sdp-facade aggregate` does, until it has taken so many records.
+
+    Gated, it is one of several: it takes its share of the partitions, waits to be released, and ends
+    when there is nothing left.
+    """
+    gc.set_threshold(_GC_THRESHOLD)
+    icd, meter = load(), _Meter(desk.clock, broker_pid)
+    connection = Connection(desk.settings, clock=desk.clock)
+    log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
+    log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
+    timed = _TimedLog(log, desk, meter, gated=gated)
+    work = Worker(timed, icd, desk.settings, slot=slot, clock=desk.clock)
+    while work.account.consumed + work.account.uncommitted < records and not (gated and timed.is_exhausted):
+        work.step()
+    work.finish()
+    if work.account.used + work.account.late < work.account.consumed:
+        raise Aborted(f"of {work.account.consumed} simulated records only {work.account.used} were used")
+    return meter.timing(timed.given_up)
+
+
+def bare(desk: Desk, *, group: str, records: int, broker_pid: int) -> Timing:
+    """Consume so many records with a worker's settings, and do nothing with them."""
+    gc.set_threshold(_GC_THRESHOLD)
+    meter, taken = _Meter(desk.clock, broker_pid), 0
+    for count in bare_batches(Connection(desk.settings, clock=desk.clock), TOPIC, group=group, batch=Pace().batch):
+        taken += count
+        # A look at the clocks for each batch would cost more than the batch's share of the loop.
+        if count and (not meter.marks or taken >= records):
+            meter.mark(taken)
+        if taken >= records:
+            break
+    return meter.timing()

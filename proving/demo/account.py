@@ -1,0 +1,121 @@
+"""The account of a demo: what the simulator says it sent beside what Tango clients read. No I/O.
+
+Every figure is compared, none within a tolerance: a single record lost or counted twice shows as
+a line that differs, with its name.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from facade.flows.telemetry.simulator.report import Report
+
+BUS_FIGURES = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
+STREAMS = {"ingest.heaps": "ingestHeaps", "ingest.summary": "ingestSummary"}
+"""Prefix of a stream's attributes on SdpBus."""
+MASTER_TOTALS = {"heapsTotal": "used", "heapsLate": "late", "heapsMissing": "missing", "heapsDuplicated": "duplicates"}
+NODE_TOTALS = {
+    **MASTER_TOTALS,
+    "packetsReceivedTotal": "received",
+    "packetsLostTotal": "lost",
+    "packetsLateTotal": "late_packets",
+}
+"""Attribute to the figure of a node in the simulator's report."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read over Tango; an attribute that could not be read, or is ATTR_INVALID, is left out."""
+
+    bus: dict[str, int]
+    """SdpBus, by attribute."""
+    reasons: dict[str, int]
+    """Suppressed and dead-lettered notifications by reason, from SdpBus."""
+    master: dict[str, int]
+    """SdpMaster, by attribute."""
+    nodes: dict[int, dict[str, int]]
+    """SdpIngestNode, by node number and attribute."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One figure of the account."""
+
+    where: str
+    """Device class, or ``node`` and its number."""
+    what: str
+    """Attribute, or ``reason`` and its name."""
+    expected: int
+    found: int | None
+    """None: it could not be read."""
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether both are the same."""
+        return self.expected == self.found
+
+    def __str__(self) -> str:
+        found = "nothing that can be read" if self.found is None else f"{self.found:,}"
+        return f"{self.where}: {self.what}: expected {self.expected:,}, got {found}"
+
+
+def compare(sent: Report, found: Found) -> list[Line]:
+    """Return every figure of the account."""
+    return [*_stream(sent, found), *_reasons(sent, found), *_master(sent, found), *_nodes(sent, found)]
+
+
+def disagreements(sent: Report, lines: list[Line]) -> list[str]:
+    """Say what does not balance; empty when everything does."""
+    failures = [str(line) for line in lines if not line.agrees]
+    if not sent.finished:
+        failures.append("simulator: its report is not finished, so what it sent is not known")
+    if sent.undelivered:
+        failures.append(f"simulator: expected all records confirmed, got {sent.undelivered:,} undelivered")
+    if sent.sent != sent.expected.consumed:
+        failures.append(f"simulator: sent: expected {sent.expected.consumed:,}, got {sent.sent:,}")
+    if not sent.certain:
+        failures.append(
+            f"simulator: records waited up to {sent.longest_wait:.1f} s for the broker,"
+            " so used, late and ahead cannot be told apart beforehand; lower --rate"
+        )
+    return failures
+
+
+def _stream(sent: Report, found: Found) -> list[Line]:
+    expected = sent.expected
+    figures = {
+        "Consumed": sent.sent,
+        "Used": expected.used,
+        "Late": expected.late,
+        "Suppressed": sum(expected.suppressed.values()),
+        "DeadLettered": sum(expected.dead_lettered.values()),
+        **dict.fromkeys(("InFlight", "Balance", "Lag"), 0),
+    }
+    zero = dict.fromkeys(("Balance", "Lag", "DeadLettered"), 0)
+    wanted = {
+        **{STREAMS["ingest.heaps"] + name: value for name, value in figures.items()},
+        **{STREAMS["ingest.summary"] + name: value for name, value in zero.items()},
+    }
+    return _lines("SdpBus", wanted, found.bus)
+
+
+def _reasons(sent: Report, found: Found) -> list[Line]:
+    wanted = {**sent.expected.suppressed, **sent.expected.dead_lettered}
+    names = sorted(wanted.keys() | found.reasons.keys(), key=lambda name: (-wanted.get(name, 0), name))
+    return [Line("SdpBus", f"reason {name}", wanted.get(name, 0), found.reasons.get(name, 0)) for name in names]
+
+
+def _master(sent: Report, found: Found) -> list[Line]:
+    nodes = sent.nodes.values()
+    wanted = {name: sum(getattr(node, figure) for node in nodes) for name, figure in MASTER_TOTALS.items()}
+    return _lines("SdpMaster", wanted, found.master)
+
+
+def _nodes(sent: Report, found: Found) -> list[Line]:
+    lines = []
+    for number, node in sent.nodes.items():
+        wanted = {name: getattr(node, figure) for name, figure in NODE_TOTALS.items()}
+        lines += _lines(f"node {number}", wanted, found.nodes.get(int(number), {}))
+    return lines
+
+
+def _lines(where: str, wanted: Mapping[str, int], found: Mapping[str, int]) -> list[Line]:
+    return [Line(where, name, value, found.get(name)) for name, value in wanted.items()]

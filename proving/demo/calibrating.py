@@ -1,0 +1,121 @@
+"""The demo's calibration: tables of gains that drift go over the bus, and SdpCalibration shows each of them."""
+
+import hashlib
+from pathlib import Path
+
+from clients.events import EventRecorder
+from clients.scene import CALIBRATION
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.clock import Clock
+from facade.errors import FacadeError
+from facade.flows.tables.fetch import fetch, find
+from facade.flows.tables.messages import COMPLETE, decode_table
+from facade.flows.tables.messages import TABLES as TABLES_TOPIC
+from facade.reading import Quality
+from proving.demo.account import Line
+from proving.demo.options import FLOWS_WITHIN
+from proving.demo.report import DemoReport, Kill
+from proving.demo.show import Show
+from proving.demo.stage import ASSEMBLER, Stage
+
+TABLES = 4
+"""How many are sent."""
+_PRODUCT = "subarray/01/gains"
+
+
+class CalibrationStory:
+    """Sends tables, kills the worker that assembles them in between, and compares what came out with what was sent."""
+
+    def __init__(self, stage: Stage, show: Show, clock: Clock) -> None:
+        self._stage, self._show, self._clock = stage, show, clock
+        self._device = stage.tango_side.devices[CALIBRATION][0]
+        self._announced: dict[int, str] = {}
+        """Digest of each complete table, by the offset of its announcement."""
+
+    def begin(self) -> None:
+        """Let the pipeline solve and send."""
+        self._stage.start_calibration(TABLES)
+        self._show.step(f"calibration: {TABLES} tables of gains, 20 MB each, in segments of 1 MB")
+
+    def kill(self, report: DemoReport) -> None:
+        """Kill the worker while a table is under way, and start it again; what it had is on the bus.
+
+        Raises
+        ------
+        InfraError
+            The first table never came.
+        """
+        self._show.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
+        self._show.wait_until(lambda: bool(self._shown("assembling")), 5.0)
+        processes, before = self._stage.processes, self._shown("digest")
+        report.kills.append(Kill(self._clock.now(), ASSEMBLER))
+        processes.kill(ASSEMBLER)
+        self._show.step(f"kill -9 {ASSEMBLER}, which assembles")
+        processes.start_again(ASSEMBLER)
+        started = self._clock.now()
+        self._show.demand(lambda: self._shown("digest") != before, FLOWS_WITHIN, "a solution after the restart")
+        report.tables_recovery = self._clock.now() - started
+        self._read_announcements()
+        self._show.step(f"the next solution is shown {report.tables_recovery:.2f} s after the worker's new start")
+
+    def account(self, report: DemoReport, recorder: EventRecorder) -> None:
+        """Put what was sent, and what devices and consumers got, into the report."""
+        self._show.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN)
+        sent = self._sent()
+        newest = list(sent.values())[-1:]
+        self._show.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN)
+        # The attribute is a last value: of two tables within its shortest gap, it shows the second.
+        events = recorder.records().get(self._device, {})["digest"].events
+        shown = {str(event.value) for event in events if event.value and event.quality is not Quality.INVALID}
+        self._read_announcements()
+        good = set(self._announced.values()) & set(sent.values())
+        report.table_account = [
+            Line(self._device, "tables that were sent", TABLES, len(sent)),
+            Line(self._device, "of these, announced as complete", len(sent), len(good)),
+            Line(self._device, "other announcements, or the same once more", 0, len(self._announced) - len(good)),
+            Line(self._device, "digests shown that no table has", 0, len(shown - set(sent.values()))),
+            Line(self._device, "the newest, shown by an event", len(newest), len(shown & set(newest))),
+            Line(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
+        ]
+        report.failures += [
+            f"calibration: {line.what}: expected {line.expected}, got {line.found}"
+            for line in report.table_account
+            if not line.agrees
+        ]
+
+    def _sent(self) -> dict[str, str]:
+        """Return the digests of the copies that the pipeline has kept, the oldest first."""
+        copies = sorted(self._stage.tables_folder.glob("*"), key=lambda file: file.name)
+        return {file.name: _digest(file) for file in copies}
+
+    def _bus(self) -> KafkaBus:
+        return KafkaBus(Connection(self._stage.settings, clock=self._clock), client="demo-tables")
+
+    def _read_announcements(self) -> None:
+        """Collect what was announced: more than once in a demo, as the topic forgets what is superseded."""
+        for record in self._bus().read_all(TABLES_TOPIC):
+            if record.value is not None:
+                table = decode_table(record.value)
+                if table.state == COMPLETE and table.product == _PRODUCT:
+                    self._announced[record.offset] = table.sha256
+
+    def _fetched(self, newest: list[str]) -> bool:
+        copy = self._stage.processes.folder / "fetched"
+        bus = self._bus()
+        try:
+            fetch(bus, find(bus, _PRODUCT), copy, self._stage.icd, self._clock)
+        except FacadeError as error:
+            self._show.step(f"the newest table could not be fetched: {error}")
+            return False
+        found = [_digest(copy)]
+        copy.unlink()
+        return found == newest
+
+    def _shown(self, attribute: str) -> object:
+        shown = self._stage.tango_side.read(self._device, [attribute]).get(attribute)
+        return "" if shown is None or not shown.valid or shown.value is None else shown.value
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

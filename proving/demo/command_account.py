@@ -1,0 +1,181 @@
+"""The account of the commands of a demo: what TM gave beside what three others say became of it. No I/O.
+
+The three are the records on ``commands`` and ``command-acks``, read from their beginning; GetCommandHistory
+of the devices; and the controller's own report of what it has executed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from facade.controller.simulator.controller import ExecutionLine
+from facade.flows.commands.messages import AckMessage, CommandMessage
+from facade.flows.commands.outcomes import ACCEPTED, COMPLETED, FINAL
+from proving.demo.account import Line
+from proving.demo.journal import Given
+from proving.demo.plan import OBSERVATION
+
+
+class Told(msgspec.Struct, frozen=True):
+    """As much of an entry of GetCommandHistory as is compared."""
+
+    id: str
+    status: str
+
+
+class CommandsFound(msgspec.Struct, frozen=True, kw_only=True):
+    """What everyone says."""
+
+    given: Sequence[Given]
+    """What TM gave, in the order of its calls."""
+    commands: Sequence[CommandMessage]
+    """The topic, in its order for each device."""
+    acks: Sequence[AckMessage]
+    """The topic, in its order for each device."""
+    histories: Mapping[str, Sequence[Told]]
+    """GetCommandHistory by device."""
+    executions: Sequence[ExecutionLine]
+    """The controller's report."""
+
+
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One command in the report of a demo."""
+
+    device: str
+    name: str
+    id: str
+    called: float
+    """When it was called [Unix s]."""
+    calls: int
+    """How often it had to be called."""
+    durable: float | None
+    """Duration of the call after which it was durable [s]; None: its answer was lost, or it was refused."""
+    begun: float | None
+    """When the controller accepted it, after the facade had issued it [s]; None: never."""
+    executions: int
+    """How often the controller has begun it."""
+    outcome: str
+    """The first final acknowledgement; empty: none, or it was refused."""
+    ended: float | None
+    """When that was written [Unix s]."""
+    text: str
+    path: tuple[str, ...]
+    """What TM saw of obsState from the call until the next one."""
+
+
+def timeline(found: CommandsFound) -> list[CommandLine]:
+    """Tell the story of each command, in the order of the calls."""
+    acks = _by_id(found.acks)
+    issued = {command.id: command.issued for command in found.commands}
+    executions = Counter(line.id for line in found.executions)
+    lines = []
+    for given in sorted(found.given, key=lambda one: one.called):
+        final = next((ack for ack in acks[given.id] if ack.status in FINAL), None)
+        accepted = next((ack for ack in acks[given.id] if ack.status == ACCEPTED), None)
+        refused = given.refusals[-1] if given.refusals and not given.id else ""
+        lines.append(
+            CommandLine(
+                device=given.device,
+                name=given.name,
+                id=given.id,
+                called=given.called,
+                calls=given.calls,
+                durable=given.took,
+                begun=(accepted.time - issued[given.id]) / 1e6 if accepted and given.id in issued else None,
+                executions=executions[given.id],
+                outcome=final.status if final else "",
+                ended=final.time / 1e6 if final else None,
+                text=final.text if final else refused,
+                path=tuple(given.path),
+            )
+        )
+    return lines
+
+
+def compare_commands(found: CommandsFound) -> list[Line]:
+    """Return every figure of the account, by device."""
+    lines = []
+    for device in sorted(found.histories):
+        one = _Device(found, device)
+        count = len(one.given)
+        figures = {
+            "given by TM, on the topic commands": (count, len(one.given & one.written)),
+            "on the topic commands, not given by TM": (0, len(one.written - one.given)),
+            "with exactly one outcome on command-acks": (count, sum(len(one.outcomes[id]) == 1 for id in one.given)),
+            "the same outcome in GetCommandHistory": (count, len(one.given) - len(one.told_differently())),
+            "in GetCommandHistory, not given by TM": (0, len(one.told.keys() - one.given)),
+            "COMPLETED, but never begun": (0, len(one.completed() - one.begun.keys())),
+            "not repeatable, and begun twice": (0, len(one.begun_twice())),
+            "begun after not_after": (0, len(one.begun_late())),
+        }
+        lines += [Line(device, what, expected, got) for what, (expected, got) in figures.items()]
+    return lines
+
+
+def wrong_commands(found: CommandsFound) -> list[str]:
+    """Name each command with which something is wrong; empty when all is well."""
+    failures = [f"{g.device}: {g.name}: was refused: {g.refusals[-1]}" for g in found.given if not g.id]
+    for device in sorted(found.histories):
+        one = _Device(found, device)
+        last = next((given for given in reversed(found.given) if given.device == device), None)
+        if last is None or last.name != OBSERVATION[-1].command or last.reached is None:
+            failures.append(f"{device}: expected the observation to get to its end, got to {last and last.name}")
+        groups: Mapping[str, Iterable[str]] = {
+            "expected it on the topic commands, got nothing": one.given - one.written,
+            "expected that TM gave it, as it is on the topic commands": one.written - one.given,
+            "expected that TM gave it, as it is in GetCommandHistory": one.told.keys() - one.given,
+            "COMPLETED, but the controller never began it": one.completed() - one.begun.keys(),
+            "expected one execution, got several": one.begun_twice(),
+            "expected no execution after not_after, got one": one.begun_late(),
+        }
+        failures += [f"{device}: {id}: {what}" for what, ids in groups.items() for id in sorted(ids)]
+        failures += [
+            f"{device}: {id}: expected one outcome on command-acks, got {', '.join(one.outcomes[id]) or 'none'}"
+            for id in sorted(one.given)
+            if len(one.outcomes[id]) != 1
+        ]
+        failures += [
+            f"{device}: {id}: GetCommandHistory: expected {', '.join(one.outcomes[id])}, got {one.told.get(id, 'none')}"
+            for id in sorted(one.told_differently())
+        ]
+    return failures
+
+
+class _Device:
+    """What everyone says of the commands of one device, by id."""
+
+    def __init__(self, found: CommandsFound, device: str) -> None:
+        self.given = {given.id for given in found.given if given.device == device and given.id}
+        self.written = {command.id for command in found.commands if command.device == device}
+        self.told = {told.id: told.status for told in found.histories[device]}
+        self.outcomes: dict[str, list[str]] = defaultdict(list)
+        """Different ones, the first first: a controller may repeat an outcome, but not change it."""
+        for ack in found.acks:
+            if ack.device == device and ack.status in FINAL and ack.status not in self.outcomes[ack.id]:
+                self.outcomes[ack.id].append(ack.status)
+        self._executions = [line for line in found.executions if line.device == device]
+        self.begun = Counter(line.id for line in self._executions)
+
+    def told_differently(self) -> set[str]:
+        """Return the commands whose first outcome the device does not show."""
+        return {id for id in self.given if self.told.get(id) not in self.outcomes[id][:1]}
+
+    def completed(self) -> set[str]:
+        """Return the commands that are said to have been done."""
+        return {id for id, outcomes in self.outcomes.items() if outcomes[:1] == [COMPLETED]}
+
+    def begun_twice(self) -> set[str]:
+        """Return the commands that must not be repeated, and were."""
+        return {line.id for line in self._executions if not line.repeatable and self.begun[line.id] > 1}
+
+    def begun_late(self) -> set[str]:
+        """Return the commands whose execution began too late."""
+        return {line.id for line in self._executions if line.begun_at > line.not_after and not line.again}
+
+
+def _by_id(acks: Iterable[AckMessage]) -> dict[str, list[AckMessage]]:
+    found: dict[str, list[AckMessage]] = defaultdict(list)
+    for ack in acks:
+        found[ack.id].append(ack)
+    return found

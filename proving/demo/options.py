@@ -1,0 +1,74 @@
+"""What may be chosen about a demo, and the limits that it must keep."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from facade.flows.telemetry.simulator.faults import Faults
+from facade.infra import local
+
+YARDSTICK: Final = 1.5
+"""How long a device server with nothing in it takes to its first answer, in the middle of a demo, on the machine for
+which the limits of time below are set [s]; on a slower one they are longer in proportion."""
+SERVER_RECOVERY: Final = 5.0
+"""Longest time from the new start of a killed device server until a client reads its values again [s]; up to one
+second of it is Tango's own: a client that could not connect waits before it tries again."""
+WORKER_RECOVERY: Final = 15.0
+"""The same for an aggregate worker [s]."""
+CONTROLLER_RECOVERY: Final = 15.0
+"""Longest time from the new start of a killed controller until the command that it was executing has an outcome [s]."""
+WORKER_SETTLES: Final = 6.0
+"""So long after a restart of a worker events come late: a held-up window is made up for in steps of
+the ICD's shortest gap, a fifth of a second each [s]."""
+SERVER_SETTLES: Final = 11.0
+"""So long after a restart of a server the client library may connect again and read, once more, what it has:
+it looks for a heartbeat each ten seconds [s]."""
+INVALID_SLACK: Final = 1.0
+"""Silent attributes are ATTR_INVALID so long after the ICD's staleness limit at the latest [s]."""
+DRAINS_WITHIN: Final = 60.0
+"""Longest time for everything sent to be accounted for [s]."""
+FLOWS_WITHIN: Final = 30.0
+"""Longest time from the start until all nodes show a value [s]."""
+OBSERVED_WITHIN: Final = 90.0
+"""Longest time from when all else is done until the observation has ended [s]."""
+ENDS_WITHIN: Final = 15.0
+"""Longest time from then until the last command has its outcome [s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What may be chosen."""
+
+    nodes: int = 4
+    subarrays: int = 2
+    rate: float = 31_800.0
+    """Heaps of each node [1/s]."""
+    seconds: float = 30.0
+    """How long the simulator sends [s]."""
+    garbage: float = 0.0002
+    """Fraction of malformed records."""
+    kills: bool = True
+    stay: bool = False
+    """Go on after that, until Ctrl-C."""
+    live: bool = True
+    """Show the live table where there is a terminal."""
+    state_dir: Path = local.DEFAULT_STATE_DIR
+    tango_db: local.TangoDb | None = None
+    """None: as the last time."""
+    report: Path | None = None
+    patience: float = 1.0
+    """Factor by which every limit of time may be passed, if the machine's own slowness does not allow more."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the demo keeps its own files and the logs of its processes."""
+        return self.state_dir.resolve() / "demo"
+
+    @property
+    def report_file(self) -> Path:
+        """Where the report goes."""
+        return self.report or self.state_dir.resolve() / "demo-report.json"
+
+    def faults(self) -> Faults:
+        """Return some of each fault."""
+        return Faults(gaps=1e-4, duplicates=1e-4, disorder=1e-4, late=1e-4, ahead=1e-4, garbage=self.garbage)

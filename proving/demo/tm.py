@@ -1,0 +1,267 @@
+"""TM in a demo: observes with subarrays as the Telescope Manager does, and knows them through Tango alone.
+
+A program of its own, ``python -m proving.demo.tm HOST:PORT JOURNAL SECONDS DEVICE ...``. It goes by the
+events of obsState, and by longRunningCommandResult where a command fails; a device server that is away
+is waited for, and a call whose answer was lost is repeated with the same transaction_id.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import tango
+
+from facade.clock import Clock, SystemClock
+from facade.errors import FacadeError, InfraError
+from proving.demo.journal import Given, Journal
+from proving.demo.plan import OBSERVATION, OFF, TRANSITIONAL, UNKNOWN, Step, place, remedy
+
+_ATTRIBUTES = ("obsState", "State", "longRunningCommandResult")
+_ANSWERS = ("API_CommandFailed", "API_CommandNotAllowed")
+"""Reasons of a device that answers: surely nothing was sent."""
+_LATER = "was not sent: "
+"""In the text of an answer that is another one soon: just started, or the lease of a killed server runs."""
+_PAUSE = 0.25
+"""Time until a call is repeated [s]."""
+_LOOK = 0.5
+"""Silence after which TM looks whether the device server is still there [s]."""
+_LONGEST = 60.0
+"""Longest wait for anything [s]; the facade itself gives up on a command before that."""
+_TRIES = 5
+"""Of one step."""
+_APART = 1.0
+"""Time between the starts of two subarrays [s]."""
+
+
+class Notebook:
+    """The journal, written down again with each change."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.journal = Journal()
+
+    def note(self, given: Given | None = None, *, error: str = "", finished: bool = False) -> None:
+        """Write down what has changed; a command when it is given for the first time."""
+        with self._lock:
+            if given is not None:
+                self.journal.given.append(given)
+            if error:
+                self.journal.errors.append(error)
+            self.journal.finished |= finished
+            self.journal.write(self._path)
+
+
+class Subarray:
+    """One subarray as TM commands it."""
+
+    def __init__(self, tango_host: str, device: str, notebook: Notebook, clock: Clock) -> None:
+        self._name = f"tango://{tango_host}/{device}"
+        self._device, self._number = device, int(device.rsplit("/", 1)[-1])
+        self._notebook, self._clock = notebook, clock
+        self._events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._seen: dict[str, Any] = {}
+        self._labels: list[str] = []
+        """Of obsState."""
+        self._given: dict[str, Given] = {}
+        """By id."""
+        self._path: list[str] = []
+        """Of the command given last."""
+        self._count = 0
+        self._proxy: Any = None
+        self._subscriptions: list[int] = []
+
+    def observe(self, steps: Sequence[Step], seconds: float) -> None:
+        """Go through all steps, and where one fails, back to where the subarray is then.
+
+        Parameters
+        ----------
+        seconds
+            How long a scan lasts [s].
+
+        Raises
+        ------
+        InfraError
+            It does not come to an end.
+        """
+        self._connect()
+        at, tries = 0, 0
+        while at < len(steps):
+            if self._take(steps[at]):
+                self._follow(lambda: False, seconds if steps[at].stays else 0.0)
+                at, tries = at + 1, 0
+                continue
+            tries += 1
+            if (way_out := remedy(self._shown, steps[at])) is not None:
+                self._take(way_out)
+            found = place(self._shown, steps, at)
+            if found is None or tries == _TRIES:
+                raise InfraError(f"{self._device}: {steps[at].command} failed {tries} times; obsState is {self._shown}")
+            at = found
+
+    def _take(self, step: Step) -> bool:
+        """Return a command and wait for its end; tell whether the subarray is where it leads to."""
+        given = self._give(step)
+        if given.id:
+            self._demand(lambda: self._shown == step.ends or self._failed(given), f"the end of {step.command}")
+        self._demand(lambda: self._shown not in TRANSITIONAL, "a state that lasts")
+        if self._shown != step.ends:
+            return False
+        given.reached = self._clock.now()
+        self._notebook.note()
+        return True
+
+    def _give(self, step: Step) -> Given:
+        """Call until the facade has taken the command, or has refused it: then it has no id."""
+        self._count += 1
+        day = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y%m%d")
+        given = Given(device=self._device, name=step.command, called=self._clock.now(), path=[self._shown])
+        argument = []
+        if step.argument is not None:
+            given.transaction_id = f"txn-demo-{day}-{self._number:02d}{self._count:04d}"
+            document = step.argument(self._number, self._count, day)
+            argument = [json.dumps({**document, "transaction_id": given.transaction_id})]
+        self._path = given.path
+        self._notebook.note(given)
+        while self._call(given, argument):
+            self._clock.sleep(_PAUSE)
+        if given.id:
+            self._given[given.id] = given
+        self._notebook.note()
+        return given
+
+    def _call(self, given: Given, argument: Sequence[str]) -> bool:
+        """Call once; tell whether to do so again."""
+        given.calls += 1
+        begin = self._clock.monotonic()
+        try:
+            _, (given.id,) = self._proxy.command_inout(given.name, *argument)
+        except tango.DevFailed as failed:
+            error = failed.args[0]
+            given.refusals.append(f"{error.reason}: {error.desc}")
+            if error.reason in _ANSWERS:
+                return _LATER in error.desc
+            self._connect()
+            if not argument:  # no transaction_id says that it is the same command: ask whether it was taken
+                given.id = self._unheard_of(given.name)
+            return not given.id
+        given.took = self._clock.monotonic() - begin
+        return False
+
+    def _unheard_of(self, name: str) -> str:
+        """Return the id of a command that was taken, and whose id was never heard."""
+        newest = json.loads(self._proxy.GetCommandHistory(1))
+        return next((one["id"] for one in newest if one["name"] == name and one["id"] not in self._given), "")
+
+    # What events tell.
+
+    @property
+    def _shown(self) -> str:
+        """What was shown last: obsState, or OFF or UNKNOWN where State is."""
+        state = str(self._seen["State"])
+        return state if state in (OFF, UNKNOWN) else self._labels[self._seen["obsState"]]
+
+    def _failed(self, given: Given) -> bool:
+        return given.heard is not None and given.heard[0] != 0
+
+    def _demand(self, condition: Callable[[], bool], what: str) -> None:
+        if not self._follow(condition, _LONGEST):
+            raise InfraError(f"{self._device}: expected {what} within {_LONGEST:g} s, got {self._shown}")
+
+    def _follow(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Take events until a condition holds; False: it did not in time."""
+        end = self._clock.monotonic() + seconds
+        while not condition():
+            left = end - self._clock.monotonic()
+            if left <= 0:
+                return False
+            try:
+                self._take_event(*self._events.get(timeout=min(left, _LOOK)))
+            except Empty:
+                self._look()
+        return True
+
+    def _take_event(self, attribute: str, value: Any) -> None:
+        self._seen[attribute] = value
+        if attribute == "longRunningCommandResult":
+            if value and (given := self._given.get(value[0])) is not None:
+                given.heard = json.loads(value[1])
+        elif len(self._seen) == len(_ATTRIBUTES) and self._path[-1:] != [self._shown]:
+            self._path.append(self._shown)
+
+    def _look(self) -> None:
+        """Nothing has come for a while: that is well while the device is there."""
+        try:
+            self._proxy.ping()
+        except tango.DevFailed:
+            self._connect()
+
+    # The connection.
+
+    def _connect(self) -> None:
+        """Subscribe to a device server, as soon as there is one that knows the state."""
+        end = self._clock.monotonic() + _LONGEST
+        while not self._subscribe():
+            if self._clock.monotonic() > end:
+                raise InfraError(f"{self._device}: expected it to answer within {_LONGEST:g} s, got nothing")
+            self._clock.sleep(_PAUSE)
+        while len(self._seen) < len(_ATTRIBUTES) or not self._events.empty():
+            self._take_event(*self._events.get(timeout=_LONGEST))
+
+    def _subscribe(self) -> bool:
+        # Tango itself would find a new server only after up to ten seconds.
+        while self._subscriptions:
+            with suppress(tango.DevFailed):
+                self._proxy.unsubscribe_event(self._subscriptions.pop())
+        try:
+            self._proxy = tango.DeviceProxy(self._name)
+            if self._proxy.state() == tango.DevState.UNKNOWN:
+                return False
+            self._labels = list(self._proxy.get_attribute_config("obsState").enum_labels)
+            for attribute in _ATTRIBUTES:
+                on_event = partial(self._on_event, attribute)  # the event itself has the name in lower case
+                number = self._proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
+                self._subscriptions.append(number)
+        except tango.DevFailed:
+            return False
+        return True
+
+    def _on_event(self, attribute: str, event: Any) -> None:
+        """Take an event, on Tango's own thread, and the first value on ours."""
+        if not event.err:
+            value = event.attr_value
+            self._events.put((attribute, tuple(value.value or ()) if value.dim_x > 1 else value.value))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Observe with all subarrays at the same time."""
+    tango_host, path, seconds, *devices = arguments
+    clock, notebook = SystemClock(), Notebook(Path(path))
+
+    def observe(device: str) -> None:
+        with tango.EnsureOmniThread():
+            try:
+                Subarray(tango_host, device, notebook, clock).observe(OBSERVATION, float(seconds))
+            except FacadeError as error:
+                notebook.note(error=str(error))
+            except tango.DevFailed as failed:
+                notebook.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
+
+    threads = [threading.Thread(target=observe, args=(device,), name=device) for device in devices]
+    for thread in threads:
+        thread.start()
+        clock.sleep(_APART)
+    for thread in threads:
+        thread.join()
+    notebook.note(finished=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

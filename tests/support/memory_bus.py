@@ -1,0 +1,325 @@
+"""A log in memory: the whole port without a broker, for fast tests and for trying things out.
+
+It keeps Kafka's promises as far as the port needs them: order within a partition, transactions
+that happen as a whole, positions that survive the reader. It has no durability and no network.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from facade.bus.port import Aborted, BusHealth, Record, Run
+from facade.clock import Clock
+from facade.errors import BusError, NotSent, OutcomeUnknown
+
+
+@dataclass(slots=True)
+class MemoryBroker:
+    """Partitions and committed offsets."""
+
+    clock: Clock
+    partitions: Mapping[str, int]
+    """Number of partitions by topic."""
+    logs: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Offsets by group, topic and partition."""
+
+    def append(self, record: Record) -> None:
+        """Write a record to the partition it names, or to the one of its key."""
+        if record.topic not in self.partitions:
+            raise BusError(f"topic {record.topic} does not exist")
+        count = self.partitions[record.topic]
+        partition = record.partition if record.partition >= 0 else sum(record.key or b"") % count
+        log = self.logs.setdefault((record.topic, partition), [])
+        now_us = record.timestamp_us or round(self.clock.now() * 1e6)
+        log.append(replace(record, partition=partition, offset=len(log), timestamp_us=now_us))
+
+    def read(self, topic: str) -> list[Record]:
+        """Return everything on a topic, partition by partition."""
+        return [r for partition in range(self.partitions[topic]) for r in self.logs.get((topic, partition), ())]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRun:
+    """Consecutive records of one partition; see `facade.bus.port.Run`."""
+
+    records: Sequence[Record]
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    appended: tuple[int, int]
+    high_watermark: int
+
+    def values(self) -> list[bytes | None]:
+        """Return the values in order."""
+        return [record.value for record in self.records]
+
+    def append_time(self, index: int) -> int:
+        """Return the timestamp of one record [Unix us]."""
+        return self.records[index].timestamp_us
+
+    def record(self, index: int) -> Record:
+        """Return one record whole."""
+        return self.records[index]
+
+
+class MemoryTransactionalLog:
+    """One member of a group, with all partitions; see `facade.bus.port.TransactionalLog`.
+
+    Parameters
+    ----------
+    fault
+        Called before each commit; what it raises is what the commit raises.
+    """
+
+    def __init__(
+        self, broker: MemoryBroker, topic: str, *, group: str, fault: Callable[[], None] = lambda: None
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._group = group
+        self._fault = fault
+        self._rewind()
+
+    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+        """Return the next records; never waits, so that only the test moves its clock."""
+        runs: list[Run] = []
+        for partition, at in self._positions.items():
+            log = self._broker.logs.get((self._topic, partition), [])
+            records = log[at : at + limit]
+            if records:
+                limit -= len(records)
+                self._positions[partition] = at + len(records)
+                times = (records[0].timestamp_us, records[-1].timestamp_us)
+                first, last = records[0].offset, records[-1].offset
+                runs.append(MemoryRun(records, self._topic, partition, first, last, times, len(log)))
+        return runs
+
+    def commit(self, records: Iterable[Record]) -> None:
+        """Write and commit, or neither."""
+        try:
+            self._fault()
+        except Aborted:
+            self._rewind()
+            raise
+        for record in records:
+            self._broker.append(record)
+        for partition, at in self._positions.items():
+            self._broker.committed[self._group, self._topic, partition] = at
+
+    def close(self) -> None:
+        """Leave without committing."""
+
+    def _rewind(self) -> None:
+        self._positions = {
+            partition: self._broker.committed.get((self._group, self._topic, partition), 0)
+            for partition in range(self._broker.partitions[self._topic])
+        }
+
+
+class MemoryGroupMember:
+    """A member of a group, with all partitions until told otherwise; see `facade.bus.port.GroupMember`."""
+
+    def __init__(self, broker: MemoryBroker, topic: str, *, group: str) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._group = group
+        self._positions: dict[int, int] = {}
+        self._changes = 0
+        self.assignment: Mapping[int, int] = {}
+        self._next: frozenset[int] | None = frozenset(range(broker.partitions[topic]))
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """Play the group's coordinator; takes effect with the next `take`."""
+        self._next = frozenset(partitions)
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Return the next records; never waits, so that only the test moves its clock."""
+        if self._next is not None:
+            self._changes += 1
+            self.assignment = {p: self.assignment.get(p, self._changes) for p in self._next}
+            self._positions = {p: self._positions.get(p, self._committed(p)) for p in self._next}
+            self._next = None
+        records: list[Record] = []
+        for partition, at in self._positions.items():
+            found = self._broker.logs.get((self._topic, partition), [])[at : at + limit - len(records)]
+            self._positions[partition] = at + len(found)
+            records += found
+        return records
+
+    def holds(self, partition: int, number: int) -> bool:
+        """Return whether a partition is still the one that was given with a number."""
+        return self.assignment.get(partition) == number
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit, for partitions that are assigned only."""
+        if strange := set(offsets) - set(self.assignment):
+            raise BusError(f"partitions {sorted(strange)} are not this member's")
+        for partition, offset in offsets.items():
+            self._broker.committed[self._group, self._topic, partition] = offset
+
+    def close(self) -> None:
+        """Leave."""
+
+    def _committed(self, partition: int) -> int:
+        return self._broker.committed.get((self._group, self._topic, partition), 0)
+
+
+class MemoryReader:
+    """Reads from given places on; see `facade.bus.port.Reader`."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Mapping[str, Mapping[int, int]],
+        *,
+        waits: bool = False,
+    ) -> None:
+        self._broker = broker
+        self._waits = waits
+        self._next = {
+            (topic, partition): start.get(topic, {}).get(partition, 0)
+            for topic, chosen in topics.items()
+            for partition in (range(broker.partitions[topic]) if chosen is None else chosen)
+        }
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Return the next records; when there are none, wait if it was made to."""
+        records: list[Record] = []
+        for place, at in self._next.items():
+            found = self._broker.logs.get(place, [])[at : at + limit - len(records)]
+            self._next[place] = at + len(found)
+            records += found
+        if not records and self._waits:
+            self._broker.clock.sleep(timeout)
+        return records
+
+    def caught_up(self, topic: str) -> bool:
+        """Return whether everything has been taken."""
+        return self.lag(topic) == 0
+
+    def lag(self, topic: str) -> int:
+        """Count what is behind the last record taken."""
+        return sum(len(self._broker.logs.get(place, ())) - at for place, at in self._next.items() if place[0] == topic)
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class MemoryBus:
+    """The bus of one device server, its writer included; see `facade.runtime.event_loop.Bus`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self.health = BusHealth(connected=True)
+        self._failures: Counter[str] = Counter()
+        self.away = False
+        """Set to play a broker that does not answer."""
+        self.deaf = False
+        """Set to play a broker that a command does not reach, without its sender learning of it."""
+        self.mute = False
+        """Set to play a broker that takes a command, and whose confirmation does not arrive."""
+        self.waits = False
+        """Set to let readers wait for records, by the clock; otherwise only the test moves it."""
+
+    def open_reader(
+        self,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Mapping[str, Mapping[int, int]],
+        *,
+        committed: bool = True,
+    ) -> MemoryReader:
+        """Read some partitions of topics from given offsets on."""
+        self._require()
+        return MemoryReader(self._broker, topics, start, waits=self.waits)
+
+    def read_all(self, topic: str) -> list[Record]:
+        """Return everything that is on a topic."""
+        self._require()
+        return self._broker.read(topic)
+
+    def writer(self) -> "MemoryBus":
+        """Return the writer."""
+        return self
+
+    def sender(self) -> "MemorySender":
+        """Return what puts commands on the bus."""
+        return MemorySender(self._broker, self)
+
+    def send(self, record: Record) -> None:
+        """Write a record; a failure is counted."""
+        if self.away:
+            self.health.failed_writes += 1
+            self._failures[record.topic] += 1
+        else:
+            self._broker.append(record)
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write a record."""
+        self.send_all_durably([record], timeout)
+
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records; BusError when the broker plays dead."""
+        self.post(records).wait(timeout)
+
+    def post(self, records: Sequence[Record]) -> "MemoryReceipt":
+        """Write records at once; BusError when the broker plays dead."""
+        self._require()
+        for record in records:
+            self._broker.append(record)
+        return MemoryReceipt()
+
+    def mark(self) -> int:
+        """Return nothing of interest: nothing is queued."""
+        return 0
+
+    def settled(self, mark: int) -> bool:
+        """Know everything, unless the broker plays dead."""
+        return not self.away
+
+    def failures(self, topic: str) -> int:
+        """Count the records for a topic that the broker did not take."""
+        return self._failures[topic]
+
+    def close(self, timeout: float) -> None:
+        """Have nothing queued."""
+
+    def _require(self) -> None:
+        if self.away:
+            raise BusError("the broker in memory plays dead")
+
+
+class MemoryReceipt:
+    """Says of records that they are there."""
+
+    confirmed = True
+
+    def wait(self, timeout: float) -> None:
+        """Have nothing to wait for."""
+
+
+class MemorySender:
+    """Puts single commands on the log; see `facade.flows.commands.gateway.Sender`."""
+
+    def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
+        self._broker = broker
+        self._bus = bus
+
+    def send(self, record: Record, timeout: float) -> None:
+        """Write a record."""
+        if self._bus.away:
+            raise NotSent("the broker in memory plays dead")
+        if self._bus.deaf:
+            raise OutcomeUnknown("the broker in memory plays deaf")
+        self._broker.append(record)
+        if self._bus.mute:
+            raise OutcomeUnknown("the broker in memory plays mute")
+
+    def post(self, record: Record) -> None:
+        """Write a record; a failure is counted."""
+        self._bus.send(record)
+
+    def close(self, timeout: float) -> None:
+        """Have nothing queued."""
