@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tango.server import command
 
 from devices.base import FacadeDevice
+from devices.mapping import TangoReading, to_tango
 from devices.queries import refusal, tango_query
 from facade import tracing
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
@@ -38,6 +39,19 @@ class CommandedDevice(FacadeDevice):
         """Make the Tango commands of a device class of the ICD, by name."""
         made = {one.name: tango_command(one) for one in entry.commands}
         return made | {one.name: tango_query(one) for one in entry.queries}
+
+    def read_shown(self, name: str) -> TangoReading:
+        """Return what an attribute shows.
+
+        The event loop alone shows obsState and sends its events. Whoever reads after a command has returned finds its
+        transitional state all the same: obsState is read from the store that the command has changed.
+        """
+        shown, service = super().read_shown(name), self.service
+        if name != OBS_STATE or service is None or service.gateway is None or not service.gateway.ready():
+            return shown
+        _, label = service.gateway.show(self.get_name().lower())
+        newest = to_tango(self.icd, self.entries[name], Reading(label or "", self.clock.now()))
+        return shown if shown[0] == newest[0] else newest
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
         """Put the mode on the bus; it holds once all in-sync replicas have it.
@@ -81,18 +95,7 @@ class CommandedDevice(FacadeDevice):
             raise refusal(str(error), f"{type(self).__name__}.{name}") from error
         except OutcomeUnknown as error:
             raise refusal(str(error), f"{type(self).__name__}.{name}", "API_CommandTimedOut") from error
-        self._show_obs_state(gateway, device)
         return [QUEUED], [id]
-
-    def _show_obs_state(self, gateway: "Gateway", device: str) -> None:
-        """Let whoever reads after a call find the transitional state."""
-        _, label = gateway.show(device)
-        while label is not None:
-            self.show(OBS_STATE, Reading(label, self.clock.now()))
-            # The event loop may have shown a newer one just before, and will not show it again.
-            shown, (_, label) = label, gateway.show(device)
-            if label == shown:
-                return
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
         """Return what is known of one command."""

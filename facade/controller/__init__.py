@@ -1,1 +1,21 @@
-"""The SDK for SDP's controllers: handlers of commands, and the rules that make them safe."""
+"""The SDK for SDP's controllers: handlers of commands, and the rules that make them safe.
+
+    from facade.controller import Call, Controller, run
+
+Names are imported when they are first asked for, so that importing the package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
+    from facade.controller.process import run
+
+__all__ = ["Call", "Cancelled", "Controller", "Device", "Rejected", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{'process' if name == 'run' else 'api'}"), name)

@@ -2,7 +2,7 @@
 
 from facade.bus.port import GroupMember
 from facade.clock import Clock
-from facade.controller.controller import Call
+from facade.controller.api import Call
 from facade.controller.endings import Endings
 from facade.controller.offsets import Offsets
 from facade.controller.outbox import Outbox

@@ -6,7 +6,7 @@ import threading
 import msgspec
 
 from facade.bus.port import Headers
-from facade.controller.controller import Call, Controller, Device
+from facade.controller.api import Call, Controller, Device
 from facade.controller.offsets import Offsets
 from facade.controller.outbox import Outbox
 from facade.controller.past import Past

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from facade import tracing
 from facade.bus.port import GroupMember, Record
 from facade.clock import Clock
+from facade.controller.api import Call, Cancelled, Controller, Rejected
 from facade.controller.beginnings import Beginnings
-from facade.controller.controller import Call, Cancelled, Controller, Rejected
 from facade.controller.endings import Endings
 from facade.controller.intake import Bus, Intake, Memory
 from facade.controller.offsets import Offsets

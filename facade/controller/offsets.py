@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from facade.bus.port import GroupMember
 from facade.clock import Clock
-from facade.controller.controller import Call
+from facade.controller.api import Call
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)

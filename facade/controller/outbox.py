@@ -15,7 +15,7 @@ import msgspec
 
 from facade.bus.port import Headers, Record, Writer
 from facade.clock import Clock
-from facade.controller.controller import Call, Cancelled, Device, Posted
+from facade.controller.api import Call, Cancelled, Device, Posted
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
@@ -39,7 +39,7 @@ Wait = Callable[[threading.Event, float], object]
 
 
 class Outbox:
-    """Writes for all devices of one controller; see `facade.controller.controller.Desk`."""
+    """Writes for all devices of one controller; see `facade.controller.api.Desk`."""
 
     def __init__(
         self, component: str, writer: Writer, states: DeviceStates, *, clock: Clock, wait: Wait = threading.Event.wait
@@ -91,7 +91,7 @@ class Outbox:
         return self.insist(lambda: self._writer.send_durably(ack_record(ack, headers), _CONFIRM))
 
     def report(self, device: Device, values: Mapping[str, str]) -> None:
-        """Write states; see `facade.controller.controller.Device.report`.
+        """Write states; see `facade.controller.api.Device.report`.
 
         Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
         """

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from facade.controller.controller import Call
+from facade.controller.api import Call
 
 
 class Queues:

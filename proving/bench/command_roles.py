@@ -15,8 +15,7 @@ from facade.bus.kafka.reader import KafkaReader
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
-from facade.controller.controller import Call, Controller
-from facade.controller.run import run
+from facade.controller import Call, Controller, run
 from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.icd.load import load
 from proving.bench.roles import Desk

@@ -10,7 +10,7 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.controller.controller import Call, Controller
+from facade.controller import Call, Controller
 from facade.controller.execution import Execution
 from facade.errors import BusError
 from facade.flows.commands.messages import (

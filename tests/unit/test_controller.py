@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
-from facade.controller.controller import Call, Cancelled, Controller, Rejected
+from facade.controller import Call, Cancelled, Controller, Rejected
 from facade.controller.execution import LONGEST_QUEUE
 from facade.controller.intake import Memory
 from facade.controller.past import Past

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from facade.clock import ManualClock
-from facade.controller.controller import Rejected
+from facade.controller import Rejected
 from facade.controller.simulator.controller import KINDS, ExecutionLine, Fault, SimulatedController
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError

@@ -226,26 +226,44 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
             proxy.GetTableContent("nothing")
 
 
-def test_what_the_pump_showed_meanwhile_is_not_shown_over_for_good():
-    """The state after a call is looked at once more after it was shown: the event loop shows nothing twice."""
+def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
+    """Before the event loop has shown it, which alone does so; what was shown before is never read again."""
 
-    class Overtaken:
+    class Gateway:
         def __init__(self):
-            self.labels = ["RESOURCING", "EMPTY", "EMPTY"]
+            self.label, self.known = "IDLE", True
+
+        def ready(self):
+            return self.known
 
         def give(self, *_):
+            self.label = "RESOURCING"
             return "1_1_ReleaseAllResources"
 
         def show(self, _):
-            return "ON", self.labels.pop(0)
+            return "ON", self.label
 
     class Service:
-        gateway = Overtaken()
+        gateway = Gateway()
+
+    def read():
+        found = proxy.read_attribute("obsState")
+        return ICD.enums["ObsState"][found.value], found.time.totime()
 
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = Service()
+        subarray = device(proxy)
+        subarray.show("obsState", Reading("IDLE", 1.0))
+        assert read() == ("IDLE", 1.0)
         proxy.ReleaseAllResources()
-        assert ICD.enums["ObsState"][proxy.obsState] == "EMPTY"
+        assert read()[0] == "RESOURCING"
+        assert subarray._shown["obsState"][1] == 1.0, "the thread of the call shows nothing itself"
+        subarray.show("obsState", Reading("RESOURCING", 5.0))
+        assert read() == ("RESOURCING", 5.0)
+        Service.gateway.label = "EMPTY"  # an event of it is still to come
+        assert read()[0] == "EMPTY"
+        Service.gateway.known = False  # half of the log tells of states that are long over
+        assert read() == ("RESOURCING", 5.0)
 
 
 def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_the_server():

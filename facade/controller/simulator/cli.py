@@ -10,7 +10,7 @@ import typer
 from facade.cli.sending import deployment
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS
-from facade.controller.run import run
+from facade.controller import run
 from facade.controller.simulator.controller import KINDS, Fault, SimulatedController
 from facade.icd.load import load
 

@@ -15,7 +15,7 @@ import msgspec
 
 from facade.bus.port import Receipt, Record, Writer
 from facade.clock import Clock
-from facade.controller.controller import Call, Controller, Device, Rejected
+from facade.controller import Call, Controller, Device, Rejected
 from facade.controller.simulator import observation
 from facade.errors import ConfigError, FacadeError
 from facade.flows.commands.messages import ACKS, AckMessage, ack_record, decode_ack

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from facade.controller.controller import Device, Rejected
+from facade.controller import Device, Rejected
 
 _HOST_CHANNELS = 4096
 """Channels that one simulated host receives."""

@@ -17,7 +17,7 @@ from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.port import BusHealth, Reader, Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
-from facade.controller.controller import Controller
+from facade.controller.api import Controller
 from facade.controller.execution import Execution
 from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_record
 from facade.icd.load import load
