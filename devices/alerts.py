@@ -1,18 +1,16 @@
-"""The device of the alerts: its events come from the event loop, its commands go to the operator_api."""
+"""The device of the alerts: its events come from the event loop, its commands go to the operator API."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devices.base import FacadeDevice
 from devices.queries import refusal, tango_query
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.alerts.messages import ActionKind
+from facade.flows.alerts.operator_api import OperatorApi
 from facade.icd.model import DeviceClass
 
-if TYPE_CHECKING:
-    from facade.flows.alerts.messages import ActionKind
-    from facade.flows.alerts.operator_api import OperatorApi
-
-ACTIONS: dict[str, "ActionKind"] = {
+ACTIONS: dict[str, ActionKind] = {
     "Acknowledge": "ACKNOWLEDGE",
     "Comment": "COMMENT",
     "Shelve": "SHELVE",
@@ -48,8 +46,8 @@ class SdpAlerts(FacadeDevice):
         """Ask for an event for each alarm that is not at rest."""
         return self.ask("RefreshAlerts", lambda operator_api: operator_api.refresh())
 
-    def ask(self, name: str, what: Callable[["OperatorApi"], str]) -> str:
-        """Ask the operator_api; a refusal, and a bus that does not answer, become Tango's exception.
+    def ask(self, name: str, what: Callable[[OperatorApi], str]) -> str:
+        """Ask the operator API; a refusal, and a bus that does not answer, become Tango's exception.
 
         Raises
         ------
@@ -57,10 +55,11 @@ class SdpAlerts(FacadeDevice):
             Says what was expected and found, and whether anything may have been done.
         """
         where = f"SdpAlerts.{name}"
-        if self.service is None or self.service.operator_api is None:
+        operator_api = None if self.service is None else self.service.find(OperatorApi)
+        if operator_api is None:
             raise refusal("the device server is still starting; try again", where)
         try:
-            return what(self.service.operator_api)
+            return what(operator_api)
         except CommandRefused as error:
             raise refusal(str(error), error.origin, error.reason) from error
         except NotSent as error:
@@ -69,7 +68,7 @@ class SdpAlerts(FacadeDevice):
             raise refusal(str(error), where, "API_CommandTimedOut") from error
 
 
-def _action(name: str, kind: "ActionKind") -> Callable[[SdpAlerts, str], str]:
+def _action(name: str, kind: ActionKind) -> Callable[[SdpAlerts, str], str]:
     def call(self: SdpAlerts, text: str) -> str:
         return self.ask(name, lambda operator_api: operator_api.act(name, kind, text))
 

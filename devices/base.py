@@ -12,7 +12,7 @@ from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.reading import Reading
-from facade.runtime.composition import Service
+from facade.runtime.composition import Server
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class FacadeDevice(Device):
     clock: ClassVar[Clock] = SystemClock()
     present: ClassVar[dict[str, "FacadeDevice"]] = {}
     """All devices of this server, by name in lower case."""
-    service: ClassVar[Service | None] = None
+    service: ClassVar[Server | None] = None
     """Set once the server is up."""
     before_end: ClassVar[Callable[[], None] | None] = None
     """Called when the server is told to end, before Tango deletes its devices."""
@@ -147,17 +147,17 @@ class TangoSink:
         return True
 
 
-def device_class(icd: Icd, base: type[FacadeDevice]) -> type[FacadeDevice]:
-    """Make the Tango class of a device class of the ICD; `base` has its name and its handlers.
+def device_class(icd: Icd, name: str, base: type[FacadeDevice]) -> type[FacadeDevice]:
+    """Make the Tango class of a device class of the ICD; `base` has its handlers.
 
     Raises
     ------
     IcdError
         A handler has no entry in the ICD, or an entry that needs one has none.
     """
-    entry = icd.classes.get(base.__name__)
+    entry = icd.classes.get(name)
     if entry is None:
-        raise IcdError(f"device class {base.__name__} is not in the ICD; expected schemas/icd/{base.__name__}.toml")
+        raise IcdError(f"device class {name} is not in the ICD; expected schemas/icd/{name}.toml")
     _check_handlers(entry, base)
     namespace: dict[str, Any] = {
         "__doc__": entry.description,

@@ -7,6 +7,7 @@ import msgspec
 from devices.base import FacadeDevice
 from devices.mapping import Encoded
 from devices.queries import refusal, tango_query
+from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow, describe, location, products_of
 from facade.icd.model import DeviceClass
 
@@ -36,7 +37,7 @@ class SdpCalibration(FacadeDevice):
         """Return the bytes of a small table, by its id or its product; never waits for the bus."""
         where = "GetTableContent"
         self._tables(where)
-        contents = None if self.service is None else self.service.contents
+        contents = None if self.service is None else self.service.find(Contents)
         found = "the device server is still starting" if contents is None else contents.find(self._prefix(), name)
         if isinstance(found, str):
             raise refusal(found, f"SdpCalibration.{where}")
@@ -46,9 +47,10 @@ class SdpCalibration(FacadeDevice):
         return products_of(self.get_name())
 
     def _tables(self, command: str) -> TablesFlow:
-        if self.service is None or self.service.tables is None or not self.service.event_loop.has_read("tables"):
+        tables = None if self.service is None else self.service.find(TablesFlow)
+        if tables is None or self.service is None or not self.service.has_read(tables.topic):
             raise refusal("the tables were not read from the bus yet; try again", f"SdpCalibration.{command}")
-        return self.service.tables
+        return tables
 
 
 def _text(content: Any) -> str:

@@ -1,30 +1,27 @@
-"""The device classes: what they do beyond showing, which is little."""
+"""The Tango classes of a device server: those of the interface, made when the server has devices of them."""
 
-from devices.alerts import SdpAlerts
+from collections.abc import Iterable
+
 from devices.base import FacadeDevice, device_class
-from devices.calibration import SdpCalibration
-from devices.commands import CommandedDevice
-from devices.quality import SdpQuality
+from facade.errors import IcdError
 from facade.icd.model import Icd
+from facade.manifest import load, manifests
 
 
-class SdpIngestNode(FacadeDevice):
-    """One ingest node."""
+def device_classes(icd: Icd, wanted: Iterable[str] | None = None) -> list[type[FacadeDevice]]:
+    """Make Tango classes.
 
+    Parameters
+    ----------
+    wanted
+        Names of device classes; None: all that the interface has.
 
-class SdpBus(FacadeDevice):
-    """The message bus."""
-
-
-class SdpMaster(CommandedDevice):
-    """SDP as a whole."""
-
-
-class SdpSubarray(CommandedDevice):
-    """One subarray."""
-
-
-def device_classes(icd: Icd) -> list[type[FacadeDevice]]:
-    """Make all Tango classes."""
-    bases = (SdpMaster, SdpSubarray, SdpBus, SdpIngestNode, SdpAlerts, SdpCalibration, SdpQuality)
-    return [device_class(icd, base) for base in bases]
+    Raises
+    ------
+    IcdError
+        A class is in the interface and in no manifest, or the other way round.
+    """
+    bases = {name: base for manifest in manifests() for name, base in manifest.device_classes.items()}
+    if odd := sorted(bases.keys() ^ icd.classes.keys()):
+        raise IcdError(f"device classes {odd}: expected each in schemas/icd and in the manifest of one flow")
+    return [device_class(icd, name, load(bases[name])) for name in (icd.classes if wanted is None else wanted)]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tango.server import command
 
@@ -11,6 +11,7 @@ from devices.mapping import TangoReading, to_tango
 from devices.queries import refusal, tango_query
 from facade import tracing
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.outcomes import QUEUED
 from facade.flows.commands.rules import OBS_STATE
 from facade.flows.commands.view import as_dict
@@ -18,10 +19,8 @@ from facade.icd.model import Command, DeviceClass
 from facade.reading import Reading
 from facade.runtime import admin_mode
 from facade.runtime.admin_mode import allowed
+from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage, state_record
-
-if TYPE_CHECKING:
-    from facade.flows.commands.gateway import Gateway
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
@@ -46,10 +45,13 @@ class CommandedDevice(FacadeDevice):
         The event loop alone shows obsState and sends its events. Whoever reads after a command has returned finds its
         transitional state all the same: obsState is read from the store that the command has changed.
         """
-        shown, service = super().read_shown(name), self.service
-        if name != OBS_STATE or service is None or service.gateway is None or not service.gateway.ready():
+        shown = super().read_shown(name)
+        if name != OBS_STATE or self.service is None:
             return shown
-        _, label = service.gateway.show(self.get_name().lower())
+        gateway = self.service.find(Gateway)
+        if gateway is None or not gateway.ready():
+            return shown
+        _, label = gateway.show(self.get_name().lower())
         newest = to_tango(self.icd, self.entries[name], Reading(label or "", self.clock.now()))
         return shown if shown[0] == newest[0] else newest
 
@@ -63,7 +65,7 @@ class CommandedDevice(FacadeDevice):
         """
         name = admin_mode.ATTRIBUTE
         service, device, wanted = self.service, self.get_name().lower(), self.icd.enums["AdminMode"][value]
-        if service is None or not service.event_loop.has_read("state"):
+        if service is None or not service.has_read(STATES):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
@@ -113,11 +115,12 @@ class CommandedDevice(FacadeDevice):
         known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.issued)
         return json.dumps([as_dict(one) for one in reversed(known[-most:])])
 
-    def gateway(self, where: str) -> "Gateway":
+    def gateway(self, where: str) -> Gateway:
         """Return the command path; it is there once the server is up."""
-        if self.service is None or self.service.gateway is None:
+        gateway = None if self.service is None else self.service.find(Gateway)
+        if gateway is None:
             raise refusal("the device server is still starting; try again", where)
-        return self.service.gateway
+        return gateway
 
 
 def tango_command(entry: Command) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ from facade.errors import FacadeError
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
-from facade.runtime.composition import Service, assemble
+from facade.runtime.composition import Server, assemble
 from facade.runtime.metrics import serve_metrics
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
-    classes = device_classes(icd)
     stop = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -76,8 +75,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
             os._exit(1)
         FacadeDevice.service = service
         threads.append(threading.Thread(target=_run_event_loop, args=(service, stop), name=EVENT_LOOP, daemon=True))
-        if service.contents is not None:
-            threads.append(threading.Thread(target=service.contents.run, args=(stop,), name="tables", daemon=True))
+        threads.extend(threading.Thread(target=run, args=(stop,), daemon=True) for run in service.threads)
         levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
         levels.start(arguments[1:])
         threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
@@ -94,13 +92,20 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
         for thread in threads:
             thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # nothing is lost with who only fetches
 
-    if not any(argument.startswith(("-nodb", "-file")) for argument in arguments):
-        tango.Database()  # else Tango ends the process itself, without saying where it looked
-    run(tuple(classes), args=[SERVER, *arguments], post_init_callback=start)
+    run(tuple(device_classes(icd, _wanted(icd, arguments))), args=[SERVER, *arguments], post_init_callback=start)
     end()
 
 
-def _assemble(icd: Icd, settings: Settings, instance: str) -> Service:
+def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
+    """Return the device classes of this instance: a server loads what its devices need, and no more."""
+    if any(argument.startswith(("-nodb", "-file")) for argument in arguments):
+        return list(icd.classes)
+    # Else Tango would end the process itself, without saying where it looked.
+    listed = tango.Database().get_device_class_list(f"{SERVER}/{arguments[0]}").value_string[1::2]
+    return [name for name in icd.classes if name in listed] or list(icd.classes)
+
+
+def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
     devices: dict[str, list[str]] = {}
     for device in FacadeDevice.present.values():
         devices.setdefault(type(device).__name__, []).append(device.get_name().lower())
@@ -118,7 +123,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Service:
     )
 
 
-def _run_event_loop(service: Service, stop: threading.Event) -> None:
+def _run_event_loop(service: Server, stop: threading.Event) -> None:
     with tango.EnsureOmniThread():
         service.event_loop.run(stop)
 

@@ -21,6 +21,9 @@ from facade.runtime.flow import DeviceReading, LastReadings
 TOPIC = "state"
 STATE = "State"
 """Tango's own attribute; controllers report it where commands of the class lead to it."""
+OBS_STATE = "obsState"
+_DERIVED = frozenset({STATE, OBS_STATE})
+"""Reported attributes that are shown together with what is under way, by the views of commands."""
 
 
 _APART_US = 1_000_000
@@ -68,17 +71,14 @@ class DeviceStates:
     ----------
     devices
         Device class by device name.
-    derived
-        Attributes that others show, made of what is told here and more.
     """
 
     topic = TOPIC
     durable = False
     partitions: Sequence[int] | None = None
 
-    def __init__(self, icd: Icd, devices: Mapping[str, str], *, derived: frozenset[str] = frozenset()) -> None:
+    def __init__(self, icd: Icd, devices: Mapping[str, str]) -> None:
         self._icd = icd
-        self._derived = derived
         self._decoder = BatchDecoder(compile_message("state", icd.messages["state"]))
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
             device: _known(icd.classes[name]) for device, name in devices.items()
@@ -180,7 +180,7 @@ class DeviceStates:
         for device, name in list(self._changed):
             key = (device, name)
             del self._changed[key]  # first: it may be told again right now
-            if name not in self._derived and name != STATE:
+            if name not in _DERIVED:
                 told = self._told[key]
                 yield device, name, Reading(told.value, told.time or self._started)
 

@@ -13,14 +13,16 @@ from typing import Protocol
 import msgspec
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
+from facade.bus.port import Reader, Record
 from facade.clock import Clock
-from facade.errors import BusError
+from facade.errors import BusError, ConfigError
+from facade.manifest import Isolation
 from facade.runtime import snapshots
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.flow import Effects, Flow, LastReadings, View
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Publisher
+from facade.runtime.readers import Bus, open_readers
 from facade.runtime.settlement import Settlement
 
 _log = logging.getLogger(__name__)
@@ -32,8 +34,6 @@ _LAST_STATES = 1.0
 _LAST_EVENTS = 2.0
 """Longest wait, at the end, for events to leave [s]."""
 
-Places = Mapping[str, Mapping[int, int]]
-
 
 class PeriodicTask(Protocol):
     """What is to be done all the time, whatever the bus does."""
@@ -43,29 +43,6 @@ class PeriodicTask(Protocol):
 
     def end(self) -> None:
         """Do what is to be done last."""
-
-
-class Bus(Protocol):
-    """Opens the bus for one device server."""
-
-    health: BusHealth
-
-    def open_reader(
-        self, topics: Mapping[str, Sequence[int] | None], start: Places, *, committed: bool = True
-    ) -> Reader:
-        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
-
-        Parameters
-        ----------
-        committed
-            False: what is in transactions is given at once, also what they may yet take back.
-        """
-
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a compacted topic."""
-
-    def writer(self) -> QueueingWriter:
-        """Return the writer for snapshots and dead letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +80,11 @@ class EventLoop:
         timing: Timing | None = None,
         periodic_tasks: Sequence[PeriodicTask] = (),
         effects: Effects | None = None,
+        isolation: Mapping[str, Isolation] | None = None,
     ) -> None:
         self._bus = bus
-        self._flows = {flow.topic: flow for flow in flows}
+        self._flows = _by_topic(flows)
+        self._isolation = isolation or {}
         self._views = views
         self._publisher = publisher
         self._instance = instance
@@ -278,8 +257,7 @@ class EventLoop:
             before = 0 if self._opened_at else self._effects.kept  # only a start has nothing in memory yet
             start[self._effects.topic] = {one: max(0, at - before) for one, at in places.items()}
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
-        # What must not be merged is urgent too: it waits for nobody's transaction.
-        reader = self._bus.open_reader(topics, start, committed=self._effects is None)
+        reader = open_readers(self._bus, topics, start, self._isolation)
         _log.info("bus opened instance=%s start=%s", self._instance, start)
         self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
         return reader
@@ -295,11 +273,11 @@ class EventLoop:
             return {}
         if self._effects is None:
             return self._publisher.last
-        names = self._effects.remembered  # the rest is made of states that are on the bus anyway
-        return {
-            device: {name: shown[name] for name in names if name in shown}
-            for device, shown in self._publisher.last.items()
-        }
+        # The rest of what the flow with effects shows is made of states that are on the bus anyway.
+        device, names = self._effects.device, self._effects.remembered
+        remembered = {one: shown for one, shown in self._publisher.last.items() if one != device}
+        shown = self._publisher.last.get(device, {})
+        return {**remembered, device: {name: shown[name] for name in names if name in shown}}
 
     def _note(self, trouble: str) -> None:
         _log.warning("%s instance=%s", trouble, self._instance)
@@ -314,3 +292,12 @@ class EventLoop:
             except Exception:
                 _log.exception("tick failed instance=%s", self._instance)
             self._clock.sleep(0.05)
+
+
+def _by_topic(flows: Sequence[Flow]) -> dict[str, Flow]:
+    found: dict[str, Flow] = {}
+    for flow in flows:
+        if flow.topic in found:
+            raise ConfigError(f"topic {flow.topic}: expected one flow of this device server that reads it, got two")
+        found[flow.topic] = flow
+    return found

@@ -85,6 +85,8 @@ class Effects(Protocol):
     """
 
     topic: str
+    device: str
+    """The device that shows it."""
     recalls: str
     """Compacted topic with the state from before a restart; it is read whole before the first record is folded."""
     kept: int

@@ -8,8 +8,10 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import Action, Alert, alert_record
+from facade.flows.alerts.operator_api import OperatorApi
 from facade.icd.load import load
-from facade.runtime.composition import Service, assemble
+from facade.runtime.composition import Server as Service
+from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
 from tests.support.memory_bus import MemoryBroker, MemoryBus
@@ -84,7 +86,7 @@ class Server:
 
     @property
     def flow(self):
-        return self.service.operator_api.flow
+        return self.service.find(OperatorApi).flow
 
     @property
     def ledger(self):
@@ -111,7 +113,7 @@ class Server:
 
     def act(self, command, kind, condition="receiveOverrun", **more: Any) -> str:
         """Act as an operator through Tango, and let it come back from the log."""
-        id = self.service.operator_api.act(
+        id = self.service.find(OperatorApi).act(
             command, kind, json.dumps({"condition": condition, "operator": "ann", **more})
         )
         self.cycle()

@@ -6,9 +6,11 @@ from typing import Any
 from facade.bus.port import Headers
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
 from facade.icd.load import load
-from facade.runtime.composition import Service, assemble
+from facade.runtime.composition import Server as Service
+from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
 from tests.support.heaps import BASE_US
 from tests.support.memory_bus import MemoryBroker, MemoryBus
@@ -62,11 +64,11 @@ class Server:
 
     @property
     def gateway(self):
-        return self.service.gateway
+        return self.service.find(Gateway)
 
     @property
     def tracker(self):
-        return self.service.gateway.tracker
+        return self.service.find(Gateway).tracker
 
     def cycle(self, times: int = 3) -> None:
         """Let the event loop read and publish."""

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from facade.flows.alerts.messages import alert_record
+from facade.flows.alerts.operator_api import OperatorApi
 from proving.alert_faults import journal
 from proving.alert_faults.account import Found, account
 from proving.alert_faults.scenario import LATCHING, SOURCES, Standing, Story, digest
@@ -119,7 +120,7 @@ def test_a_story_is_the_same_each_time_and_its_alarms_are_the_ledgers():
             refused=story.refused,
             received=[(entry["sequence"], digest(entry.get("alert") or entry["action"])) for entry in server.events()],
             wanted=story.alarms,
-            shown=msgspec.json.decode(server.service.operator_api.alarms()),
+            shown=msgspec.json.decode(server.service.find(OperatorApi).alarms()),
         )
     )
     assert made.wrong == []

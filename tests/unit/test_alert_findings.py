@@ -5,6 +5,7 @@ import json
 import pytest
 
 from devices.mapping import tango_text, to_tango
+from facade.flows.alerts.operator_api import OperatorApi
 from facade.reading import Reading
 from tests.support.alerting import ICD, Bench
 
@@ -15,7 +16,7 @@ def bench():
 
 
 def entries(server, sequence: int = 0) -> list[dict]:
-    return json.loads(server.service.operator_api.since(sequence))["entries"]
+    return json.loads(server.service.find(OperatorApi).since(sequence))["entries"]
 
 
 TEXT = "5 µs → 😀 \\u00b5"
@@ -33,7 +34,7 @@ def test_a_text_of_any_language_gets_through_tango_which_knows_only_latin_1(benc
     ((active,), _, _) = to_tango(ICD, attributes["activeAlerts"], Reading(server.shows("activeAlerts"), 0.0))
     assert active.isascii()
     assert json.loads(active)["text"] == TEXT
-    assert json.loads(tango_text(server.service.operator_api.since(0)))["entries"][0]["alert"]["text"] == TEXT
+    assert json.loads(tango_text(server.service.find(OperatorApi).since(0)))["entries"][0]["alert"]["text"] == TEXT
 
 
 def test_an_action_that_was_refused_is_not_shown_as_one_that_took_effect_after_a_restart(bench):

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from clients.alert_follow import line
 from facade.flows.alerts.follower import Follower
+from facade.flows.alerts.operator_api import OperatorApi
 from tests.support.alerting import Bench
 
 
@@ -156,7 +157,7 @@ def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
         bench.alert()
     server.cycle()
     server.acknowledge()
-    server.service.operator_api.refresh()
+    server.service.find(OperatorApi).refresh()
     server.cycle()
     texts = [reading.value for _, name, reading in server.sink.pushed if name == "lastAlert"]
     follower = Follower(0)
@@ -164,7 +165,7 @@ def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
     assert (numbers(given), follower.unusable) == ([1, 2, 3, 4], 0)
     assert given[-1].action["operator"] == "ann"
     fresh = Follower(0)
-    assert fresh.add_page(0, server.service.operator_api.since(0)) == given
+    assert fresh.add_page(0, server.service.find(OperatorApi).since(0)) == given
 
 
 @pytest.mark.parametrize(

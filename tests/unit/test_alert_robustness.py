@@ -13,6 +13,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.alerts.messages import Alert, alert_record
+from facade.flows.alerts.operator_api import OperatorApi
 from facade.reading import Quality, Reading
 from facade.runtime.composition import assemble
 from facade.runtime.publisher import Publisher
@@ -161,7 +162,7 @@ def test_what_is_kept_in_memory_and_what_one_call_gives_are_bounded_in_bytes(ben
     for _ in range(1000):
         bench.alert(values=values)
     server.cycle(400, seconds=0.05)
-    assert len(server.service.operator_api.since(0)) < 4_000_000  # one Tango call; 100,000 such entries are 6.5 GB
+    assert len(server.service.find(OperatorApi).since(0)) < 4_000_000  # one Tango call; 100,000 such entries are 6.5 GB
 
 
 def test_a_snapshot_fits_on_its_topic(bench):
@@ -217,7 +218,7 @@ def test_more_actions_than_sixteen_between_two_snapshots_are_still_there_after_a
     server.cycle(1, seconds=0.0)
     again = bench.server()
     again.cycle()
-    one, two = (json.loads(s.service.operator_api.since(0))["entries"] for s in (server, again))
+    one, two = (json.loads(s.service.find(OperatorApi).since(0))["entries"] for s in (server, again))
     assert [e["sequence"] for e in two] == [e["sequence"] for e in one]
 
 
@@ -228,7 +229,7 @@ def test_a_reader_that_gives_old_records_again_does_not_disturb_the_log(bench):
     server.cycle()
     server.reader = server.service.event_loop._open()
     server.cycle()
-    assert [e["sequence"] for e in json.loads(server.service.operator_api.since(0))["entries"]] == [1, 2, 3, 4, 5]
+    assert [e["sequence"] for e in json.loads(server.service.find(OperatorApi).since(0))["entries"]] == [1, 2, 3, 4, 5]
 
 
 def test_heap_of_due_times_does_not_grow_with_comments(bench):

@@ -11,6 +11,7 @@ from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
+from facade.flows.alerts.operator_api import OperatorApi
 from tests.support.alerting import ICD, Bench
 
 
@@ -297,7 +298,7 @@ def test_an_action_that_is_not_possible_says_what_was_expected(bench, command, k
 def test_an_argument_that_is_no_json_is_refused_with_its_form(bench):
     server = bench.server()
     with pytest.raises(CommandRefused, match="expected a JSON object with the keys condition, source, operator"):
-        server.service.operator_api.act("Shelve", "SHELVE", "{")
+        server.service.find(OperatorApi).act("Shelve", "SHELVE", "{")
 
 
 def test_a_source_may_be_left_out_only_while_there_is_one(bench):
@@ -316,7 +317,7 @@ def test_an_action_that_the_bus_does_not_confirm_says_so(bench, broker, error):
     server.cycle()
     setattr(server.bus, broker, True)
     with pytest.raises(error):
-        server.service.operator_api.act(
+        server.service.find(OperatorApi).act(
             "Comment", "COMMENT", '{"condition":"receiveOverrun","operator":"a","comment":"x"}'
         )
 
@@ -378,13 +379,13 @@ def test_a_client_that_missed_events_gets_what_it_missed_also_after_a_restart(be
     server.cycle(40)
     again = bench.server()
     with pytest.raises(CommandRefused, match="not all been read"):
-        again.service.operator_api.since(0)
+        again.service.find(OperatorApi).since(0)
     again.cycle(10)
     for one in (server, again):
-        got = json.loads(one.service.operator_api.since(500))
+        got = json.loads(one.service.find(OperatorApi).since(500))
         assert got["newest"] == 2000
         assert [entry["sequence"] for entry in got["entries"]] == [*range(501, 1501)]
-        assert json.loads(one.service.operator_api.since(2000)) == {"newest": 2000, "entries": []}
+        assert json.loads(one.service.find(OperatorApi).since(2000)) == {"newest": 2000, "entries": []}
 
 
 def test_who_asks_for_more_than_is_kept_is_told_from_where_on(bench, monkeypatch):
@@ -394,8 +395,8 @@ def test_who_asks_for_more_than_is_kept_is_told_from_where_on(bench, monkeypatch
         bench.alert()
     server.cycle()
     with pytest.raises(CommandRefused, match="expected at least 30"):
-        server.service.operator_api.since(29)
-    assert len(json.loads(server.service.operator_api.since(30))["entries"]) == 10
+        server.service.find(OperatorApi).since(29)
+    assert len(json.loads(server.service.find(OperatorApi).since(30))["entries"]) == 10
 
 
 def test_a_refresh_gives_all_that_is_not_at_rest_between_two_marks(bench):
@@ -406,7 +407,7 @@ def test_a_refresh_gives_all_that_is_not_at_rest_between_two_marks(bench):
     bench.alert(source="gone", state="CLEARED")
     server.cycle()
     server.acknowledge(source="gone")
-    id = server.service.operator_api.refresh()
+    id = server.service.find(OperatorApi).refresh()
     before = len(server.events())
     server.cycle()
     first, *alarms, last = server.events()[before:]
@@ -421,7 +422,7 @@ def test_a_refresh_of_many_alarms_holds_up_no_alert(bench):
     for number in range(1500):
         bench.alert(source=str(number))
     server.cycle(20)
-    server.service.operator_api.refresh()
+    server.service.find(OperatorApi).refresh()
     server.cycle(2)
     bench.alert(text="urgent")
     server.cycle(3)
@@ -435,11 +436,11 @@ def test_a_refresh_of_many_alarms_holds_up_no_alert(bench):
 def test_too_many_refreshes_at_once_are_refused(bench):
     server = bench.server()
     for _ in range(8):
-        server.service.operator_api.refresh()
+        server.service.find(OperatorApi).refresh()
     with pytest.raises(CommandRefused, match="others wait"):
-        server.service.operator_api.refresh()
+        server.service.find(OperatorApi).refresh()
     server.cycle()
-    server.service.operator_api.refresh()
+    server.service.find(OperatorApi).refresh()
 
 
 def test_an_action_that_had_no_effect_is_no_entry_after_a_restart_either(bench):
@@ -449,7 +450,7 @@ def test_an_action_that_had_no_effect_is_no_entry_after_a_restart_either(bench):
     bench.action("SHELVE", until=bench.now_us + 60_000_000)
     server.cycle(seconds=2.1)
     again = bench.server()
-    pages = [json.loads(one.service.operator_api.since(0))["entries"] for one in (server, again)]
+    pages = [json.loads(one.service.find(OperatorApi).since(0))["entries"] for one in (server, again)]
     assert [entry["sequence"] for entry in pages[0]] == [1, 3]
     assert pages[0] == pages[1]
     assert again.shows("actionsRefused") == 1
@@ -467,7 +468,7 @@ def test_an_alarm_that_was_forgotten_does_not_come_back_from_the_log(bench):
     written = len(bench.broker.read("alert-state"))
     again = bench.server()
     assert [*again.ledger.alarms()] == []
-    assert len(json.loads(again.service.operator_api.since(0))["entries"]) == 3
+    assert len(json.loads(again.service.find(OperatorApi).since(0))["entries"]) == 3
     assert len(bench.broker.read("alert-state")) == written
 
 
@@ -499,7 +500,7 @@ def test_what_an_intake_worker_writes_again_after_a_kill_is_no_second_alert(benc
     assert server.shows("alertsTotal") == 4
     server.cycle(seconds=2.1)
     for one in (server, bench.server()):
-        texts = [entry["alert"]["text"] for entry in json.loads(one.service.operator_api.since(0))["entries"]]
+        texts = [entry["alert"]["text"] for entry in json.loads(one.service.find(OperatorApi).since(0))["entries"]]
         assert texts == ["3/7", "3/8", "4/1", "3/9"]
 
 
@@ -510,11 +511,11 @@ def test_the_history_of_an_alarm_says_who_did_what(bench):
     server.cycle()
     server.acknowledge(comment="seen")
     newest, oldest = json.loads(
-        server.service.operator_api.history('{"condition":"receiveOverrun","source":"receive/1"}')
+        server.service.find(OperatorApi).history('{"condition":"receiveOverrun","source":"receive/1"}')
     )
     assert (newest["action"]["comment"], oldest["alert"]["text"]) == ("seen", "too fast")
     with pytest.raises(CommandRefused, match="most"):
-        server.service.operator_api.history('{"condition":"x","most":0}')
+        server.service.find(OperatorApi).history('{"condition":"x","most":0}')
 
 
 def test_chattering_and_a_flood_are_shown_and_nothing_is_dropped(bench):

@@ -10,7 +10,7 @@ from devices.mapping import to_tango
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.tables.flow import describe, location
+from facade.flows.tables.flow import TablesFlow, describe, location
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble
@@ -217,13 +217,13 @@ def test_a_table_that_nobody_looked_into_is_listed_and_changes_no_figure(bench, 
     bench.tell()
     bench.tell(table="t9", summary=summary)
     assert bench.shown("solutionId").value == "sol-7"
-    assert [one.table for one in bench.service.tables.of("subarray/01/")] == ["t9"]
+    assert [one.table for one in bench.service.find(TablesFlow).of("subarray/01/")] == ["t9"]
     assert bench.broker.read("dead-letters") == []
 
 
 def test_a_kind_that_is_not_known_is_listed_and_disturbs_nothing(bench):
     bench.tell(product="subarray/01/sky", kind="sky-model", summary={"note": "not looked into"})
-    flow = bench.service.tables
+    flow = bench.service.find(TablesFlow)
     (one,) = flow.of("subarray/01/")
     assert describe(one)["kind"] == "sky-model"
     assert location(one)["partition"] == 2

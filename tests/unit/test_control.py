@@ -9,25 +9,14 @@ import pytest
 import facade
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
-from facade.flows.overview.accounts import RateMeter
-from facade.flows.overview.health import Condition, judge_health
 from facade.icd.load import load
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.admin_mode import allowed
+from facade.runtime.stream_accounts import RateMeter
+from tests.support.overview import NOW, heartbeat, overview
 
 MODES = load().enums["AdminMode"]
-GOOD = Condition(
-    connected=True,
-    bus_error="",
-    workers_alive=2,
-    expected=frozenset(range(4)),
-    reporting=frozenset(range(4)),
-    silent_controllers=(),
-    uncontrolled=(),
-    unbalanced=(),
-    lagging=(),
-)
 
 
 @pytest.mark.parametrize(
@@ -35,32 +24,32 @@ GOOD = Condition(
     [
         ({}, "OK", None),
         ({"connected": False, "bus_error": "gone"}, "UNKNOWN", "no Kafka broker reachable; last error: gone"),
-        ({"workers_alive": 0}, "FAILED", "no aggregate worker alive"),
-        ({"reporting": frozenset({0, 2, 3})}, "DEGRADED", "1 of 4 ingest nodes silent: 1"),
-        ({"reporting": frozenset()}, "DEGRADED", "4 of 4 ingest nodes silent: 0, 1, 2, 3"),
-        ({"silent_controllers": ("controller a is silent",)}, "DEGRADED", "controller a is silent"),
-        ({"uncontrolled": ("mid-sdp/control/0",)}, "DEGRADED", "no controller of mid-sdp/control/0 was heard of"),
+        ({"workers": 0}, "FAILED", "no aggregate worker alive"),
+        ({"reporting": (0, 2, 3)}, "DEGRADED", "1 of 4 ingest nodes silent: 1"),
+        ({"reporting": ()}, "DEGRADED", "4 of 4 ingest nodes silent: 0, 1, 2, 3"),
+        ({"controllers": heartbeat(at=NOW - 60)}, "DEGRADED", "controller a has been silent since"),
+        ({"controllers": {}}, "DEGRADED", "no controller of mid-sdp/control/0 was heard of"),
         ({"unbalanced": ("ingest.heaps",)}, "FAILED", "account of ingest.heaps does not balance"),
-        ({"lagging": (("ingest.heaps", 5),)}, "DEGRADED", "ingest.heaps lags by 5 records"),
-        ({"workers_alive": 0, "reporting": frozenset()}, "FAILED", "no aggregate worker alive"),
-        ({"connected": False, "workers_alive": 0}, "UNKNOWN", "no Kafka broker"),
+        ({"lagging": (("ingest.heaps", 10**9),)}, "DEGRADED", "ingest.heaps lags by 1000000000 records"),
+        ({"workers": 0, "reporting": ()}, "FAILED", "no aggregate worker alive"),
+        ({"connected": False, "workers": 0}, "UNKNOWN", "no Kafka broker"),
     ],
 )
 def test_health_and_its_first_reason(change, state, reason):
-    found, reasons = judge_health(_with(change))
+    found, reasons = overview(**change).judge(NOW)
     assert found == state
     assert (reasons == ()) if reason is None else reasons[0].startswith(reason)
 
 
-def _with(change):
-    fields = {name: getattr(GOOD, name) for name in Condition.__dataclass_fields__}
-    return Condition(**{**fields, **change})
-
-
 def test_a_long_list_of_silent_nodes_stays_readable():
-    _, (reason,) = judge_health(_with({"expected": frozenset(range(1500)), "reporting": frozenset()}))
+    _, (reason,) = overview(nodes=1500, reporting=()).judge(NOW)
     assert len(reason) < 150
     assert reason.endswith("...")
+
+
+def test_what_makes_it_fail_comes_before_what_degrades_it():
+    _, reasons = overview(workers=0, unbalanced=("alerts",), controllers={}, reporting=(1, 2, 3)).judge(NOW)
+    assert [reason.split()[0] for reason in reasons] == ["account", "no", "1", "no"]
 
 
 def test_admin_mode_moves_are_those_of_the_control_model():

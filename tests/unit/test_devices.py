@@ -12,6 +12,8 @@ from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from facade.errors import IcdError
+from facade.flows.commands.gateway import Gateway as CommandGateway
+from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
@@ -208,8 +210,8 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
                 return "expected é"
             return Held(SimpleNamespace(content_type="text/plain; charset=é"), content if name == "t1" else b"")
 
-    class Service:
-        tables, contents, event_loop = TablesFlow(ICD), Contents(), SimpleNamespace(has_read=lambda topic: True)
+    parts = {TablesFlow: TablesFlow(ICD), HeldContents: Contents()}
+    service = SimpleNamespace(find=parts.get, has_read=lambda topic: True)
 
     with context("SdpCalibration") as proxy:
         found = {config.cmd_name: config for config in proxy.get_command_config()}
@@ -219,7 +221,7 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
             assert config.out_type_desc == query.result_description
         with pytest.raises(tango.DevFailed, match="not read from the bus yet; try again"):
             proxy.GetTableContent("t1")
-        FacadeDevice.service = Service()
+        FacadeDevice.service = service
         assert proxy.GetTableContent("t1") == ("text/plain; charset=\\u00e9", content)
         assert proxy.GetTableContent("t2")[1] == b""
         with pytest.raises(tango.DevFailed, match=r"expected \\u00e9"):
@@ -243,15 +245,14 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         def show(self, _):
             return "ON", self.label
 
-    class Service:
-        gateway = Gateway()
+    gateway = Gateway()
 
     def read():
         found = proxy.read_attribute("obsState")
         return ICD.enums["ObsState"][found.value], found.time.totime()
 
     with context("SdpSubarray") as proxy:
-        FacadeDevice.service = Service()
+        FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get)
         subarray = device(proxy)
         subarray.show("obsState", Reading("IDLE", 1.0))
         assert read() == ("IDLE", 1.0)
@@ -260,9 +261,9 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         assert subarray._shown["obsState"][1] == 1.0, "the thread of the call shows nothing itself"
         subarray.show("obsState", Reading("RESOURCING", 5.0))
         assert read() == ("RESOURCING", 5.0)
-        Service.gateway.label = "EMPTY"  # an event of it is still to come
+        gateway.label = "EMPTY"  # an event of it is still to come
         assert read()[0] == "EMPTY"
-        Service.gateway.known = False  # half of the log tells of states that are long over
+        gateway.known = False  # half of the log tells of states that are long over
         assert read() == ("RESOURCING", 5.0)
 
 
@@ -275,10 +276,10 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
             """As in the ICD."""
 
     with pytest.raises(IcdError, match=r"SdpSubarray\.toml.*query_GetCommandHistory"):
-        device_class(ICD, SdpSubarray)
+        device_class(ICD, "SdpSubarray", SdpSubarray)
     SdpSubarray.query_GetCommandHistory = SdpSubarray.query_GetCommand
     with pytest.raises(IcdError, match="commands: expected none"):
-        device_class(ICD, SdpSubarray)
+        device_class(ICD, "SdpSubarray", SdpSubarray)
 
 
 def test_a_mode_cannot_be_set_before_the_bus_was_reached():
@@ -292,7 +293,7 @@ def test_a_handler_without_an_entry_stops_the_server():
             """Not in the ICD."""
 
     with pytest.raises(IcdError, match=r"SdpBus\.toml.*write_colour"):
-        device_class(ICD, SdpBus)
+        device_class(ICD, "SdpBus", SdpBus)
 
 
 def test_an_entry_without_a_handler_stops_the_server():
@@ -300,7 +301,7 @@ def test_an_entry_without_a_handler_stops_the_server():
         pass
 
     with pytest.raises(IcdError, match=r"SdpMaster\.toml.*write_adminMode"):
-        device_class(ICD, SdpMaster)
+        device_class(ICD, "SdpMaster", SdpMaster)
 
 
 def test_a_class_that_the_icd_does_not_know_stops_the_server():
@@ -308,4 +309,4 @@ def test_a_class_that_the_icd_does_not_know_stops_the_server():
         pass
 
     with pytest.raises(IcdError, match="SdpColour is not in the ICD"):
-        device_class(ICD, SdpColour)
+        device_class(ICD, "SdpColour", SdpColour)

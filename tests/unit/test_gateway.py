@@ -7,7 +7,7 @@ import pytest
 
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
-from facade.flows.commands.gateway import MOST_PENDING
+from facade.flows.commands.gateway import MOST_PENDING, Gateway
 from facade.flows.commands.messages import ReportedState
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 
@@ -312,7 +312,7 @@ def test_a_clock_that_is_set_back_hides_no_command(bench):
     bench.report(obsState="IDLE", command=first)
     server.cycle()
     bench.clock.sleep(-5.0)
-    server.service.gateway.lease._good_until = float("inf")  # the same clock is the monotonic one here
+    server.service.find(Gateway).lease._good_until = float("inf")  # the same clock is the monotonic one here
     server.give("ReleaseAllResources")
     assert server.gateway.show(SUBARRAY) == ("ON", "RESOURCING")
     with pytest.raises(CommandRefused):

@@ -13,6 +13,7 @@ from facade.flows.alerts.messages import ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.flows.quality.messages import QUALITY
+from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
 from facade.flows.telemetry.simulator.ingest import TOPIC as HEAPS
 from facade.flows.telemetry.worker import SOURCE, SUMMARY
@@ -81,7 +82,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
         service.event_loop.cycle(reader)
         clock.sleep(0.5)
     # The bytes of a table are read when somebody asks for them.
-    assert bus.seen | ({CALIBRATION} if service.contents else set()) == READ[role]
+    assert bus.seen | ({CALIBRATION} if service.find(Contents) else set()) == READ[role]
     logs = {topic: broker.read(topic) for topic in ICD.topics}
     written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
     assert {DEAD_LETTERS, "snapshots"} <= written <= WRITTEN[role]

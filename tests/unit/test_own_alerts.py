@@ -1,17 +1,19 @@
 """The facade's own alerts: what is found wrong is told once, cleared once, and survives restarts and a broker away."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from facade.bus.port import Record
+from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
 from facade.flows.alerts.messages import Alarm, decode_alert, state_record
-from facade.flows.alerts.own import OwnAlerts, ReportedBefore
-from facade.flows.overview.accounts import StreamTotals
-from facade.flows.overview.faults import Faults, is_fault
-from facade.flows.overview.health import Condition
+from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
+from facade.flows.overview.health import Overview
 from facade.icd.load import load
 from facade.runtime.flow import Fault
+from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.overview import NOW, heartbeat, overview
 
 KEY = ("workerGone", "sdp-facade")
 WRONG = {KEY: Fault("CRITICAL", "no worker")}
@@ -30,7 +32,7 @@ class Bench:
         for alarm in alarms:
             assert before.fold(state_record(alarm.key, alarm), count=True) is None
         find = lambda now: self.found  # noqa: E731
-        self.own = OwnAlerts(find, before, self.bus, mine=is_fault, known=lambda: True, clock=self.clock)
+        self.own = OwnAlerts(find, before, self.bus, mine=overview().finds, known=lambda: True, clock=self.clock)
 
     def look(self, times: int = 4) -> list[tuple[str, str]]:
         """Let it look some times; gives all that is on the bus."""
@@ -154,48 +156,40 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
     assert before.active == {}
 
 
-GOOD = {
-    "connected": True,
-    "bus_error": "",
-    "workers_alive": 1,
-    "expected": frozenset({0, 1}),
-    "reporting": frozenset({0, 1}),
-    "silent_controllers": (),
-    "uncontrolled": (),
-    "unbalanced": (),
-    "lagging": (),
-}
-
-
 @pytest.mark.parametrize(
     ("change", "keys"),
     [
         ({}, set()),
         ({"connected": False}, None),
-        ({"workers_alive": 0}, {("workerGone", "sdp-facade")}),
-        ({"reporting": frozenset({1})}, {("streamSilent", "ingest/0000")}),
-        ({"reporting": frozenset()}, set()),
-        ({"silent_controllers": ("controller a is silent",)}, {("controllerSilent", "sdp-facade")}),
-        ({"uncontrolled": ("mid-sdp/control/0",)}, set()),
+        ({"workers": 0}, {("workerGone", "sdp-facade")}),
+        ({"reporting": (1, 2, 3)}, {("streamSilent", "ingest/0000")}),
+        ({"reporting": ()}, set()),
+        ({"controllers": heartbeat(at=NOW - 60)}, {("controllerSilent", "sdp-facade")}),
+        ({"controllers": {}}, set()),
         ({"unbalanced": ("ingest.heaps",)}, {("streamUnbalanced", "sdp-facade/ingest.heaps")}),
-        ({"lagging": (("ingest.heaps", 5),)}, {("streamLagging", "sdp-facade/ingest.heaps")}),
+        ({"lagging": (("ingest.heaps", 10**9),)}, {("streamLagging", "sdp-facade/ingest.heaps")}),
     ],
 )
 def test_what_is_found_wrong(change, keys):
-    condition = Condition(**{**GOOD, **change})
-    found = Faults(lambda: condition, dict).find(0.0)
+    shown = overview(**change)
+    assert shown.find(NOW) is None, "nothing was looked at yet"
+    shown.judge(NOW)
+    found = shown.find(NOW)
     assert (found if found is None else set(found)) == keys
     for key in found or ():
-        assert is_fault(key)
+        assert shown.finds(key)
         assert key[0] in load().conditions
 
 
 def test_new_dead_letters_are_a_fault_for_a_minute():
     stream = StreamTotals()
-    stream.account.dead_lettered = 5
-    faults = Faults(lambda: Condition(**GOOD), lambda: {"alerts": stream})
+    stream.account.consumed = stream.account.dead_lettered = 5
+    readers = SimpleNamespace(streams={"alerts": stream})
+    bus = BusHealth(connected=True)
+    faults = Overview(load().classes["SdpBus"], bus, WorkerAccounts(), readers, [])
+    faults.judge(1000.0)
     assert faults.find(1000.0) == {}  # those of before are no news
-    stream.account.dead_lettered = 6
+    stream.account.consumed = stream.account.dead_lettered = 6
     assert set(faults.find(1010.0)) == {("deadLetters", "sdp-facade/alerts")}
     assert set(faults.find(1069.0)) == {("deadLetters", "sdp-facade/alerts")}
     assert faults.find(1071.0) == {}

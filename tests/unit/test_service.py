@@ -13,10 +13,11 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
+from facade.flows.telemetry.composition import node_number
 from facade.flows.telemetry.worker import Worker
 from facade.icd.load import load
 from facade.reading import Quality, Reading
-from facade.runtime.composition import assemble, node_number
+from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
 from facade.runtime.publisher import Publisher
 from tests.support.heaps import BASE_US, encoded, heap

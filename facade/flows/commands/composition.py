@@ -1,85 +1,54 @@
-"""What a device server needs for devices that take commands: flows, views, the gateway, and what is to be kept up."""
+"""What a device server needs for devices that take commands: flows, views, the gateway, and its periodic tasks."""
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
 
-from facade.bus.port import BusHealth
-from facade.clock import Clock
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components, flows
-from facade.flows.commands.gateway import Gateway, Sender
+from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
-from facade.flows.commands.periodic import PeriodicTask, Post
+from facade.flows.commands.periodic import PeriodicTask
 from facade.flows.commands.tracker import Tracker
-from facade.flows.commands.view import CommandSources, CommandView, SubarrayView
-from facade.icd.model import DeviceClass, Icd
+from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, silences
+from facade.reading import Value
+from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.device_state import DeviceStates
-from facade.runtime.flow import Flow, View
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.health import ORIGIN, Complaint
 
 SUBARRAY = "SdpSubarray"
 
 
-class CommandSender(Sender, Post, Protocol):
-    """Puts commands on the bus."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """The parts of one device server that are about commands."""
-
-    flows: list[Flow]
-    views: list[View]
-    gateway: Gateway
-    periodic_tasks: PeriodicTask
-    components: Components
-
-
-def commands(
-    icd: Icd,
-    classes: Mapping[str, DeviceClass],
-    states: DeviceStates,
-    health: BusHealth,
-    sender: CommandSender,
-    has_read: Callable[..., bool],
-    master_state: Callable[[], str],
-    *,
-    instance: str,
-    version: str,
-    clock: Clock,
-) -> Commands:
-    """Make them.
-
-    Parameters
-    ----------
-    classes
-        Device class by device that takes commands.
-    has_read
-        Whether all has been read that stood on some topics at the start.
-    master_state
-        Gives the state of those that are no subarrays.
-    """
-    devices, components = list(classes), Components()
+def compose(server: Server) -> None:
+    """Add the command path to a device server."""
+    icd, states, clock, instance = server.icd, server.states, server.clock, server.instance
+    classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
+    components = server.share(Components)
     incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
-    tracker, lease = Tracker(devices), Lease(instance, incarnation)
+    tracker, lease, sender = Tracker(list(classes)), Lease(instance, incarnation), server.bus.sender()
+    server.is_eager |= SUBARRAY in server.devices
     sources = CommandSources(
         tracker=tracker,
         states=states,
         components=components,
         lease=lease,
-        health=health,
-        known=lambda: has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
+        health=server.bus.health,
+        known=lambda: server.has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
         clock=clock,
     )
-    views, subarrays = _views(classes, sources, version)
+    server.flows += [states, *flows(icd, tracker, states, lease, components, clock)]
+    subarrays: dict[str, SubarrayView] = {}
+    for device, device_class in classes.items():
+        server.views.append(CommandView(device, device_class, tracker, sources.known))
+        if device_class.name == SUBARRAY:
+            subarrays[device] = SubarrayView(device, device_class, sources, server.version)
+            server.views.append(subarrays[device])
     gateway = Gateway(
         classes=classes,
         arguments=Arguments(icd),
         states=states,
-        device_state=lambda device: subarrays[device].state() if device in subarrays else master_state(),
+        device_state=lambda device: subarrays[device].state() if device in subarrays else server.state(device),
         tracker=tracker,
         lease=lease,
         sender=sender,
@@ -87,30 +56,51 @@ def commands(
         origin=instance,
         clock=clock,
     )
-    periodic_tasks = PeriodicTask(
-        component=instance,
-        incarnation=incarnation,
-        devices=devices,
-        version=version,
-        post=sender,
-        lease=lease,
-        tracker=tracker,
-        caught_up=sources.known,
-        clock=clock,
-    )
-    return Commands(
-        [states, *flows(icd, tracker, states, lease, components, clock)], views, gateway, periodic_tasks, components
+    server.share(Gateway, lambda: gateway)
+    server.periodic_tasks.append(
+        PeriodicTask(
+            component=instance,
+            incarnation=incarnation,
+            devices=list(classes),
+            version=server.version,
+            post=sender,
+            lease=lease,
+            tracker=tracker,
+            caught_up=sources.known,
+            clock=clock,
+        )
     )
 
 
-def _views(
-    classes: Mapping[str, DeviceClass], sources: CommandSources, version: str
-) -> tuple[list[View], dict[str, SubarrayView]]:
-    views: list[View] = []
-    subarrays: dict[str, SubarrayView] = {}
-    for device, device_class in classes.items():
-        views.append(CommandView(device, device_class, sources.tracker, sources.known))
-        if device_class.name == SUBARRAY:
-            subarrays[device] = SubarrayView(device, device_class, sources, version)
-            views.append(subarrays[device])
-    return views, subarrays
+class CommandsHealth:
+    """What is wrong with those who execute commands; see `facade.runtime.health.Health`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._components = server.share(Components)
+        self._devices = server.devices_with_commands()
+
+    def complaints(self, now: float) -> Iterator[Complaint]:
+        """Return which controllers are silent, and which devices nobody executes commands of."""
+        for text in silences(self._components, now):
+            yield Complaint("DEGRADED", text)
+        if self._server.has_read(HEARTBEATS):
+            heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
+            for device in self._devices:
+                # A controller that has fallen silent is heard of: it is complained about as such.
+                if device not in heard:
+                    text = f"no controller of {device} was heard of: nobody executes its commands"
+                    yield Complaint("DEGRADED", text)
+
+    def faults(self, now: float) -> dict[FaultKey, Fault]:
+        """Return one fault for all controllers that are silent."""
+        silent = silences(self._components, now)
+        return {("controllerSilent", ORIGIN): Fault("CRITICAL", "; ".join(silent))} if silent else {}
+
+    def finds(self, key: FaultKey) -> bool:
+        """Return whether it is the condition of silent controllers."""
+        return key == ("controllerSilent", ORIGIN)
+
+    def values(self, device_class: str) -> Mapping[str, Value]:
+        """Return nothing: devices with commands show it."""
+        return {}

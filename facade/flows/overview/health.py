@@ -1,57 +1,122 @@
-"""healthState and its reasons: pure rules over what the control instance knows."""
+"""The health of SDP: what each flow says about it, and what the accounts of all streams say."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+
+from facade.bus.port import BusHealth
+from facade.icd.model import Attribute, DeviceClass
+from facade.reading import Quality, Value, judge
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
 
 OK, DEGRADED, FAILED, UNKNOWN = "OK", "DEGRADED", "FAILED", "UNKNOWN"
+_NEW_FOR = 60.0
+"""How long after the last dead letter of a stream they count as new [s]."""
+_CONDITIONS = frozenset({"streamUnbalanced", "streamLagging", "deadLetters"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """What is known about SDP at one moment."""
+class Overview:
+    """What the devices of the overview look at.
 
-    connected: bool
-    """Whether a broker answers."""
-    bus_error: str
-    """The newest error of the connection."""
-    workers_alive: int
-    expected: frozenset[int]
-    """Ingest nodes of the deployment."""
-    reporting: frozenset[int]
-    """Ingest nodes with heaps in the newest window."""
-    silent_controllers: tuple[str, ...]
-    """What is to be said of controllers that should not be silent."""
-    uncontrolled: tuple[str, ...]
-    """Devices that take commands and of which no controller was heard."""
-    unbalanced: tuple[str, ...]
-    """Streams whose account does not balance."""
-    lagging: tuple[tuple[str, int], ...]
-    """Streams whose lag passes the warning limit, with the lag [records]."""
+    Parameters
+    ----------
+    bus_class
+        The device class with an attribute for each figure of each account, and its limits.
+    flows
+        What each flow says.
+    """
+
+    def __init__(
+        self,
+        bus_class: DeviceClass,
+        bus: BusHealth,
+        workers: WorkerAccounts,
+        readers: ReaderAccounts,
+        flows: Sequence[Health],
+    ) -> None:
+        self.bus = bus
+        self._lags = [
+            (one.account.stream, one)
+            for one in bus_class.attributes
+            if one.account is not None and one.account.figure == "lag"
+        ]
+        self._workers, self._readers, self._flows = workers, readers, flows
+        self._dead: dict[str, tuple[int, float]] = {}
+        """Dead letters of each stream, and since when [Unix s]."""
+        self._has_looked = False
+
+    def streams(self) -> dict[str, StreamTotals]:
+        """Return the accounts of all streams."""
+        return {**self._readers.streams, **self._workers.streams}
+
+    def complaints(self, now: float) -> list[Complaint]:
+        """Return all that is wrong, the gravest first; of a bus that does not answer nothing else is known."""
+        if not self.bus.connected:
+            return []
+        self._has_looked = True
+        found = [*self._about_streams(), *(one for flow in self._flows for one in flow.complaints(now))]
+        return sorted(found, key=lambda one: one.severity != FAILED)
+
+    def judge(self, now: float) -> tuple[str, tuple[str, ...]]:
+        """Return healthState's label and the reasons for it, the gravest first."""
+        if not self.bus.connected:
+            return UNKNOWN, (self.no_broker(),)
+        complaints = self.complaints(now)
+        return complaints[0].severity if complaints else OK, tuple(one.text for one in complaints)
+
+    def no_broker(self) -> str:
+        """Say that no broker answers."""
+        return f"no Kafka broker reachable; last error: {self.bus.last_error or 'none yet'}"
+
+    def values(self, device_class: str) -> dict[str, Value]:
+        """Return the attributes of a device of the overview that the flows provide."""
+        return {name: value for flow in self._flows for name, value in flow.values(device_class).items()}
+
+    def find(self, now: float) -> dict[FaultKey, Fault] | None:
+        """Return what is wrong by condition and source; None while nothing can be known."""
+        if not self._has_looked or not self.bus.connected:
+            return None
+        found = dict(self._stream_faults(now))
+        for flow in self._flows:
+            found |= flow.faults(now)
+        return found
+
+    def finds(self, key: FaultKey) -> bool:
+        """Return whether a condition and source are of the kind that is found here, or by one of the flows."""
+        own = key[0] in _CONDITIONS and key[1].startswith(f"{ORIGIN}/")
+        return own or any(flow.finds(key) for flow in self._flows)
+
+    def _unbalanced(self) -> Iterator[tuple[str, str]]:
+        for name, stream in self.streams().items():
+            if stream.account.balance:
+                yield name, f"account of {name} does not balance: records were lost or counted twice"
+
+    def _lagging(self) -> Iterator[tuple[str, int]]:
+        streams = self.streams()
+        for name, attribute in self._lags:
+            if name in streams and _exceeds(streams[name].lag, attribute):
+                yield name, streams[name].lag
+
+    def _about_streams(self) -> Iterator[Complaint]:
+        for _, text in self._unbalanced():
+            yield Complaint("FAILED", text)
+        for name, lag in self._lagging():
+            yield Complaint("DEGRADED", f"{name} lags by {lag} records")
+
+    def _stream_faults(self, now: float) -> Iterator[tuple[FaultKey, Fault]]:
+        for name, text in self._unbalanced():
+            yield ("streamUnbalanced", f"{ORIGIN}/{name}"), Fault("CRITICAL", f"the {text}")
+        for name, lag in self._lagging():
+            text = f"readers of {name} are {lag} records behind"
+            yield ("streamLagging", f"{ORIGIN}/{name}"), Fault("WARNING", text)
+        for name, stream in self.streams().items():
+            count = stream.account.dead_lettered
+            before, since = self._dead.get(name, (count, -_NEW_FOR))
+            self._dead[name] = (count, now if count > before else since)
+            if now - self._dead[name][1] < _NEW_FOR:
+                text = f"{count} records of {name} could not be used so far; the last one: {stream.account.last_error}"
+                yield ("deadLetters", f"{ORIGIN}/{name}"), Fault("WARNING", text)
 
 
-def judge_health(condition: Condition) -> tuple[str, tuple[str, ...]]:
-    """Return healthState's label and the reasons for it, the gravest first."""
-    if not condition.connected:
-        return UNKNOWN, (f"no Kafka broker reachable; last error: {condition.bus_error or 'none yet'}",)
-    failed, degraded = [], []
-    failed += [
-        f"account of {name} does not balance: records were lost or counted twice" for name in condition.unbalanced
-    ]
-    if not condition.workers_alive:
-        failed.append("no aggregate worker alive: notifications are kept on the bus but not shown")
-    silent = condition.expected - condition.reporting
-    if silent:
-        degraded.append(f"{len(silent)} of {len(condition.expected)} ingest nodes silent: {_in_words(silent)}")
-    degraded += condition.silent_controllers
-    degraded += [
-        f"no controller of {device} was heard of: nobody executes its commands" for device in condition.uncontrolled
-    ]
-    degraded += [f"{name} lags by {lag} records" for name, lag in condition.lagging]
-    if failed:
-        return FAILED, (*failed, *degraded)
-    return (DEGRADED, tuple(degraded)) if degraded else (OK, ())
-
-
-def _in_words(nodes: frozenset[int], most: int = 20) -> str:
-    listed = sorted(nodes)
-    text = ", ".join(map(str, listed[:most]))
-    return f"{text} ..." if len(listed) > most else text
+def _exceeds(lag: int, attribute: Attribute) -> bool:
+    return judge(lag, attribute.limits) is not Quality.VALID

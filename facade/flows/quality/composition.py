@@ -1,40 +1,22 @@
 """What a device server needs for SdpQuality: the metrics, what is shown of them, and their alerts."""
 
-from collections.abc import Callable, Sequence
-
-from facade.bus.port import BusHealth
-from facade.flows.alerts.own import OwnAlerts
 from facade.flows.quality.excesses import Excesses
 from facade.flows.quality.flow import CLASS, QualityFlow
 from facade.flows.quality.view import QualityView, subarray_of
-from facade.icd.model import Icd
+from facade.runtime.composition import Server
 
 
-def quality(
-    icd: Icd,
-    devices: Sequence[str],
-    health: BusHealth,
-    has_read: Callable[..., bool],
-    tell: Callable[..., OwnAlerts],
-    *,
-    version: str,
-) -> tuple[QualityFlow, list[QualityView]]:
-    """Make them.
-
-    Parameters
-    ----------
-    has_read
-        Whether all has been read that stood on some topics at the start.
-    tell
-        Lets what is found be told as alerts.
-    """
-    flow = QualityFlow(icd, [subarray_of(device) for device in devices])
+def compose(server: Server) -> None:
+    """Add the quality metrics to a device server."""
+    devices, health = server.devices[CLASS], server.bus.health
+    flow = QualityFlow(server.icd, [subarray_of(device) for device in devices])
+    server.flows.append(flow)
 
     def known() -> bool:
-        return has_read(flow.topic)
+        return server.has_read(flow.topic)
 
-    entry = icd.classes[CLASS]
-    views = [QualityView(device, entry, flow, health, known=known, version=version) for device in devices]
+    entry = server.icd.classes[CLASS]
+    views = [QualityView(device, entry, flow, health, known=known, version=server.version) for device in devices]
+    server.views += views
     excesses = Excesses(views, health)
-    tell(excesses.find, excesses.is_excess, flow.topic)
-    return flow, views
+    server.report(excesses.find, excesses.is_excess, flow.topic)

@@ -16,7 +16,6 @@ from facade.runtime.accounts import ACCOUNTS, AccountEntry, AccountTotals, Strea
 from facade.runtime.flow import DeviceReading, LastReadings
 
 _decode_entry = msgspec.json.Decoder(AccountEntry).decode
-_NOTIFICATIONS = "ingest.heaps"
 _MICRO = 1_000_000
 _RATE_OVER = 2
 """Seconds over which a rate is taken; one transaction is too short."""
@@ -78,8 +77,8 @@ class WorkerAccounts:
 
     def __init__(self) -> None:
         self.streams: dict[str, StreamTotals] = {}
-        self.workers: dict[str, float] = {}
-        """When each worker that takes notifications last gave a sign of life [Unix s]."""
+        self._workers: dict[tuple[str, str], float] = {}
+        """When each worker of a stream last gave a sign of life [Unix s]."""
 
     def fold(self, record: Record, *, count: bool) -> str | None:
         """Add an entry; see `facade.runtime.flow.Flow`."""
@@ -88,8 +87,8 @@ class WorkerAccounts:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return f"schema: {error}"
         heard = record.timestamp_us / _MICRO
-        if entry.stream == _NOTIFICATIONS:
-            self.workers[entry.worker] = max(self.workers.get(entry.worker, 0.0), heard)
+        key = (entry.stream, entry.worker)
+        self._workers[key] = max(self._workers.get(key, 0.0), heard)
         stream = self.streams.setdefault(entry.stream, StreamTotals())
         stream.heard = max(stream.heard, heard)
         if entry.partition >= 0:
@@ -98,6 +97,10 @@ class WorkerAccounts:
             stream.account.add(entry)
             stream.rate.add(entry.time, entry.consumed)
         return None
+
+    def workers_alive(self, stream: str, now: float, within: float) -> int:
+        """Count the workers of a stream that gave a sign of life within the last `within` [s]."""
+        return sum(name == stream and now - heard <= within for (name, _), heard in self._workers.items())
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Return nothing: the views show it."""

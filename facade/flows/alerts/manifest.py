@@ -1,0 +1,22 @@
+"""Alerts: whatever SDP has to tell an operator, as alarms by IEC 62682."""
+
+from facade.manifest import Isolation, Manifest, Subcommand, Worker
+
+MANIFEST = Manifest(
+    name="alerts",
+    summary="Alerts of SDP as alarms: raised by anything, numbered, acknowledged and shelved by operators.",
+    topics={
+        # An alert waits for nobody's transaction: what a killed intake worker left open would hold up all others.
+        "alerts": Isolation.READ_UNCOMMITTED,
+        "alert-packets": Isolation.READ_COMMITTED,
+        "alert-state": Isolation.READ_COMMITTED,
+    },
+    device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
+    compose="facade.flows.alerts.composition:compose",
+    reporter="facade.flows.alerts.composition:reporter",
+    workers=(Worker("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake")),),
+    subcommands=(
+        Subcommand(("alerts",), "facade.flows.alerts.cli:alerts_app", "Take alerts that come as packets, and more."),
+        Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Play sources of alerts."),
+    ),
+)

@@ -1,0 +1,25 @@
+"""Commands: what TM wants of a device, durable before the caller has an id, with exactly one outcome."""
+
+from facade.manifest import Isolation, Manifest, Subcommand
+
+MANIFEST = Manifest(
+    name="commands",
+    summary="Commands of TM to subarrays and to SDP as a whole, and the states that controllers report.",
+    topics={
+        "commands": Isolation.READ_COMMITTED,
+        "command-acks": Isolation.READ_COMMITTED,
+        "heartbeats": Isolation.READ_COMMITTED,
+        "state": Isolation.READ_COMMITTED,
+    },
+    device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
+    compose="facade.flows.commands.composition:compose",
+    for_commands=True,
+    health="facade.flows.commands.composition:CommandsHealth",
+    subcommands=(
+        Subcommand(
+            ("simulate", "controller"),
+            "facade.controller.simulator.cli:controller",
+            "Execute the commands, for want of a real SDP.",
+        ),
+    ),
+)

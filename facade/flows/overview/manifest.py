@@ -1,0 +1,15 @@
+"""The overview: SDP as a whole and the bus itself, from the accounts of all streams and the health of all flows."""
+
+from facade.manifest import Isolation, Manifest
+
+MANIFEST = Manifest(
+    name="overview",
+    summary="SDP as a whole, and the message bus: health with its reasons, accounts of all streams.",
+    topics={
+        "accounts": Isolation.READ_COMMITTED,
+        "snapshots": Isolation.READ_COMMITTED,
+        "dead-letters": Isolation.READ_COMMITTED,
+    },
+    device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
+    compose="facade.flows.overview.composition:compose",
+)

@@ -1,0 +1,14 @@
+"""Quality metrics: arrays that a quality pipeline computes of the data, one topic record each."""
+
+from facade.manifest import Isolation, Manifest, Subcommand
+
+MANIFEST = Manifest(
+    name="quality",
+    summary="Quality metrics of each subarray as spectra and images with units.",
+    topics={"quality": Isolation.READ_COMMITTED},
+    device_classes={"SdpQuality": "devices.base:FacadeDevice"},
+    compose="facade.flows.quality.composition:compose",
+    subcommands=(
+        Subcommand(("simulate", "quality"), "facade.flows.quality.simulator.cli:quality", "Play a quality pipeline."),
+    ),
+)

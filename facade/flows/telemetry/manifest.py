@@ -1,0 +1,17 @@
+"""Windowed telemetry: topics whose records workers aggregate exactly-once, and devices show by window and in total."""
+
+from facade.manifest import Isolation, Manifest, Subcommand, Worker
+
+MANIFEST = Manifest(
+    name="telemetry",
+    summary="Notifications of SDP, such as those of the ingest nodes, aggregated by window.",
+    topics={"ingest.heaps": Isolation.READ_COMMITTED, "ingest.summary": Isolation.READ_COMMITTED},
+    device_classes={"SdpIngestNode": "devices.base:FacadeDevice"},
+    compose="facade.flows.telemetry.composition:compose",
+    health="facade.flows.telemetry.composition:TelemetryHealth",
+    workers=(Worker("aggregate", "aggregate", ("ingest.heaps",), ("aggregate",)),),
+    subcommands=(
+        Subcommand(("aggregate",), "facade.flows.telemetry.cli:aggregate", "Reduce notifications, exactly-once."),
+        Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Play the ingest nodes."),
+    ),
+)

@@ -1,0 +1,127 @@
+"""What a flow tells the rest of the system about itself.
+
+A flow is a folder that plugs in. Its manifest is one frozen object, which the entry point ``sdp_facade.flows`` of a
+distribution names; those of this distribution are in ``pyproject.toml``. Generic code (composition of a device
+server, command line, exports, registration, conformance) goes through the manifests and names no flow, no topic and
+no device class.
+
+A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them when they are used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from facade.errors import ConfigError
+
+GROUP = "sdp_facade.flows"
+"""Entry-point group of the manifests."""
+
+Reference = str
+"""``module:name`` of an object that is imported when it is used."""
+
+
+class Isolation(Enum):
+    """What a reader of a topic sees of transactions; Kafka's ``isolation.level``."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Subcommand(NamedTuple):
+    """One sub-command of ``sdp-facade``."""
+
+    words: tuple[str, ...]
+    """Such as ``("tables",)``, or ``("simulate", "quality")`` for one of a group."""
+    target: Reference
+    """A Typer application (a group) or a function (a command)."""
+    summary: str
+    """One line for ``sdp-facade --help``."""
+
+
+class Worker(NamedTuple):
+    """A kind of worker process, which takes records of a topic as a member of a consumer group."""
+
+    name: str
+    """Its role in the ICD."""
+    group: str
+    """Consumer group, without the deployment's prefix; transactional ids are ``group-slot``."""
+    topics: tuple[str, ...]
+    """Topics that it takes; empty: the ICD says which."""
+    start: tuple[str, ...]
+    """Words of the sub-command that runs it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One flow, as the rest of the system knows it."""
+
+    name: str
+    """Name of the flow and of its folder."""
+    summary: str
+    """One line for people."""
+    topics: Mapping[str, Isolation] = field(default_factory=dict)
+    """Topics of the flow in the ICD, and what readers see of transactions on each."""
+    device_classes: Mapping[str, Reference] = field(default_factory=dict)
+    """Tango base class of each device class of the flow, by its name in the ICD."""
+    compose: Reference | None = None
+    """``Callable[[Server], None]``: adds the flow's part to a device server that has devices of its classes; see
+    `facade.runtime.composition`."""
+    for_commands: bool = False
+    """Whether `compose` is also for devices of other flows that take commands."""
+    reporter: Reference | None = None
+    """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
+    has it."""
+    health: Reference | None = None
+    """``Callable[[Server], Health]``: what the flow says about the health of SDP; see `facade.runtime.health`."""
+    workers: tuple[Worker, ...] = ()
+    subcommands: tuple[Subcommand, ...] = ()
+    """Including simulators, below ``simulate``."""
+    interface: Reference | None = None
+    """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
+    words: Reference | None = None
+    """``tuple[Part, ...]``: what the exports say of the flow's topics that is not in the ICD."""
+    conformance: Reference | None = None
+    """Module with the flow's own checks of a running system."""
+
+
+def load(reference: Reference) -> Any:
+    """Return the object that a reference names.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be imported.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        loaded: Any = import_module(module)
+        return getattr(loaded, name) if name else loaded
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{reference}: expected an object that can be imported, got {error}") from error
+
+
+@cache
+def manifests() -> tuple[Manifest, ...]:
+    """Return the manifests of all flows that are installed, in the order of their names.
+
+    Raises
+    ------
+    ConfigError
+        One cannot be loaded, is none, or has the name, a topic or a device class of another one.
+    """
+    found: list[Manifest] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        manifest = load(point.value)
+        if not isinstance(manifest, Manifest) or manifest.name != point.name:
+            raise ConfigError(f"entry point {GROUP}: {point.name} = {point.value}: expected a manifest of that name")
+        for other in found:
+            for what in ("topics", "device_classes"):
+                if twice := getattr(manifest, what).keys() & getattr(other, what).keys():
+                    raise ConfigError(f"flows {other.name} and {manifest.name}: {what}: both have {sorted(twice)}")
+        found.append(manifest)
+    return tuple(found)

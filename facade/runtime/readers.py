@@ -1,0 +1,86 @@
+"""The readers of one device server: each topic is read with the isolation that its flow's manifest gives it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
+from facade.manifest import Isolation
+
+Partitions = Mapping[str, Sequence[int] | None]
+"""Partitions to read by topic; None: all."""
+Places = Mapping[str, Mapping[int, int]]
+"""Offsets by topic and partition."""
+
+
+class Bus(Protocol):
+    """Opens the bus for one device server."""
+
+    health: BusHealth
+
+    def open_reader(
+        self, topics: Mapping[str, Sequence[int] | None], start: Places, *, committed: bool = True
+    ) -> Reader:
+        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
+
+        Parameters
+        ----------
+        committed
+            False: what is in transactions is given at once, also what they may yet take back.
+        """
+
+    def read_all(self, topic: str) -> list[Record]:
+        """Return everything that is on a compacted topic."""
+
+    def writer(self) -> QueueingWriter:
+        """Return the writer for snapshots and dead letters."""
+
+
+class Readers:
+    """Several readers as one: those of topics that wait for nobody's transaction, and those of all others."""
+
+    def __init__(self, readers: Mapping[str, Reader]) -> None:
+        self._by_topic = readers
+        self._readers = list(dict.fromkeys(readers.values()))
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Return what has come for any of them; the time-out [s] is shared."""
+        records: list[Record] = []
+        for reader in self._readers:
+            if len(records) < limit:
+                wait = 0.0 if records else timeout / len(self._readers)
+                records += reader.take(limit - len(records), wait)
+        return records
+
+    def caught_up(self, topic: str) -> bool:
+        """Return whether all that stood on a topic was taken."""
+        return self._by_topic[topic].caught_up(topic)
+
+    def lag(self, topic: str) -> int:
+        """Return the records of a topic that were not taken."""
+        return self._by_topic[topic].lag(topic)
+
+    def close(self) -> None:
+        """Stop reading."""
+        for reader in self._readers:
+            reader.close()
+
+
+def open_readers(bus: Bus, topics: Partitions, start: Places, isolation: Mapping[str, Isolation]) -> Reader:
+    """Open a reader for each isolation that some topics have, and return them as one."""
+    found: dict[str, Reader] = {}
+    try:
+        for level in Isolation:
+            chosen = {t: p for t, p in topics.items() if isolation.get(t, Isolation.READ_COMMITTED) is level}
+            if chosen:
+                reader = bus.open_reader(
+                    chosen,
+                    {topic: places for topic, places in start.items() if topic in chosen},
+                    committed=level is Isolation.READ_COMMITTED,
+                )
+                found |= dict.fromkeys(chosen, reader)
+    except BaseException:
+        for reader in set(found.values()):
+            reader.close()
+        raise
+    readers = list(dict.fromkeys(found.values()))
+    return readers[0] if len(readers) == 1 else Readers(found)
