@@ -65,9 +65,10 @@ class CalibrationStory:
         sent = self._sent()
         newest = list(sent.values())[-1:]
         self._show.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN)
-        # The attribute is a last value: of two tables within its shortest gap, it shows the second.
-        events = recorder.records().get(self._device, {})["digest"].events
-        shown = {str(event.value) for event in events if event.value and event.quality is not Quality.INVALID}
+        # A read shows a table at once, its event comes when the attribute's sampling allows it. The attribute is a
+        # last value: of two tables within its shortest gap, it shows the second.
+        self._show.wait_until(lambda: set(newest) <= self._events(recorder), FLOWS_WITHIN)
+        shown = self._events(recorder)
         self._read_announcements()
         good = set(self._announced.values()) & set(sent.values())
         report.table_account = [
@@ -83,6 +84,13 @@ class CalibrationStory:
             for line in report.table_account
             if not line.agrees
         ]
+
+    def _events(self, recorder: EventRecorder) -> set[str]:
+        """Return the digests that the subscriber was given."""
+        record = recorder.records()[self._device]["digest"]
+        # After a broken connection Tango gives the subscriber what it has missed as a read value.
+        events = [*record.events, *([record.newest] if record.newest else [])]
+        return {str(event.value) for event in events if event.value and event.quality is not Quality.INVALID}
 
     def _sent(self) -> dict[str, str]:
         """Return the digests of the copies that the pipeline has kept, the oldest first."""
