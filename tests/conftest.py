@@ -27,33 +27,16 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 Deploy = Callable[..., Deployment]
 
 _LONGEST_ID = 80
-_PHASES = ["company", "pairs", "alone"]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Have `make test` run its tests in phases."""
-    parser.addoption("--phase", choices=_PHASES, help="only tests that need the machine for themselves to this degree")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the last modules, which have the longest tests.
 
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the phase that was asked for.
-
-    Several processes begin with the last modules, which have the longest tests: one of those that begins when all
-    others have ended would keep a whole processor idle. Before them come those that fork: the child of a process that
-    has been a client of Tango waits for seconds on what it has inherited.
+    One of those that begins when all others have ended would keep the other processes idle. Before them come those that
+    fork: the child of a process that has been a client of Tango waits for seconds on what it has inherited.
     """
-    if phase := config.getoption("--phase"):
-        kept = [item for item in items if _phase(item) == phase]
-        config.hook.pytest_deselected(items=[item for item in items if _phase(item) != phase])
-        if phase != "alone":
-            place = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in kept))}
-            kept.sort(key=lambda item: (item.get_closest_marker("forked") is None, -place[item.path]))
-        items[:] = kept
-
-
-def _phase(item: pytest.Item) -> str:
-    # The nearest one holds: of a test, before that of its module.
-    return next((marker.name for marker in item.iter_markers() if marker.name in _PHASES), "company")
+    place = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (item.get_closest_marker("forked") is None, -place[item.path]))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

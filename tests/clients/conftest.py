@@ -26,7 +26,7 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
         servers = {instance: deployment.server(instance, ready=False) for instance in instances}
         deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
         for instance, process in servers.items():
-            deployment.await_server(process, instance, within=90.0)
+            deployment.await_server(process, instance)
         deployment.simulate("--rate", 100, "--scan-id", 7, "--silence", f"{SILENT}:3:1000000")
         deployment.start("simulate-quality", ["sdp-facade", "simulate", "quality", "--antennas", "6"])
         deployment.controller(speed=20.0)
@@ -49,7 +49,7 @@ def await_values(deployment: Deployment) -> None:
             "alert": deployment.proxy("mid-sdp/alerts/0").state() == tango.DevState.ALARM,
         }
 
-    until(lambda: all(heard().values()), 60.0, "everything has a value")
+    until(lambda: all(heard().values()), "everything has a value")
 
 
 def silent(deployment: Deployment) -> bool:

@@ -29,4 +29,4 @@ def await_events(set_mode: Callable[[int], object], modes: Callable[[], Sequence
         calls += 1
         return False
 
-    until(came, 20.0, "the new mode as an event", every=0.25)
+    until(came, "the new mode as an event", every=0.25)

@@ -123,7 +123,7 @@ def test_values_images_and_stale_ones(jive: Jive) -> None:
     assert stale["quality"] == "INVALID"
     assert "value" not in stale
     warned = lambda: jive.ask("read", MASTER, "heapRate")["quality"] == "WARNING"  # noqa: E731
-    until(warned, 10.0, "a node is missing from the sum")
+    until(warned, "a node is missing from the sum")
 
 
 def test_jive_acts(jive: Jive) -> None:
@@ -141,8 +141,8 @@ def test_jive_acts(jive: Jive) -> None:
 
     done = jive.ask("command", SUBARRAY, "On")
     assert done.get("numbers") == [2], done
-    until(lambda: [*done["texts"], '[0, "COMPLETED"]'] in jive.values("longRunningCommandResult"), 20.0, "the outcome")
-    until(lambda: jive.values("State")[-1:] == [["ON"]], 10.0, "the subarray is on")
+    until(lambda: [*done["texts"], '[0, "COMPLETED"]'] in jive.values("longRunningCommandResult"), "the outcome")
+    until(lambda: jive.values("State")[-1:] == [["ON"]], "the subarray is on")
     again = jive.ask("command", SUBARRAY, "On")
     assert again["reason"] == "API_CommandNotAllowed"
     assert "expected State OFF, got ON" in again["failed"]
@@ -153,10 +153,10 @@ def test_a_panel_is_live(jive: Jive) -> None:
     jive.subscribe(node_device(0), "latencyMean")
     jive.subscribe(FAMILIES["SdpQuality"], "noiseAntenna")
     for name in ("latencyMean", "noiseAntenna"):
-        until(lambda name=name: len(jive.values(name)) >= 4, 20.0, f"{name} is live")
+        until(lambda name=name: len(jive.values(name)) >= 4, f"{name} is live")
     assert len(jive.values("noiseAntenna")[-1]) == 6
     jive.subscribe(node_device(SILENT), "heapRate")
-    until(lambda: jive.values("heapRate"), 5.0, "the first event")
+    until(lambda: jive.values("heapRate"), "the first event")
     (stale, *_) = [event for event in jive.events if event["event"] == "heapRate"]
     assert stale["quality"] == "INVALID"
     refused = jive.ask("subscribe", FAMILIES["SdpQuality"], "noiseBaseline")

@@ -46,7 +46,7 @@ class Dashboard:
             str(self._port),
         ]
         self.processes = [self._start("tangogql", argv, TANGOGQL_NO_AUTH="true")]
-        until(self._answers, 30.0, "TangoGQL answers")
+        until(self._answers, "TangoGQL answers")
 
     def ask(self, query: str, **variables: object) -> Any:
         """Give the data of an answer without errors."""
@@ -65,7 +65,7 @@ class Dashboard:
         argv = [installed(TANGOGQL / "bin/python"), script, str(self._port), *names]
         process = self._start(f"follow-{len(self.processes)}", argv)
         self.processes.append(process)
-        until(lambda: "connection_ack" in process.text, 20.0, "TangoGQL takes the subscription")
+        until(lambda: "connection_ack" in process.text, "TangoGQL takes the subscription")
         return Subscription(process.log)
 
     def _answers(self) -> bool:
@@ -158,7 +158,7 @@ def test_a_dashboard_acts(dashboard: Dashboard) -> None:
     """A setting is written, and comes as an event; a button runs a command, as does its outcome; refusals say why."""
     result, mode = (f"{SUBARRAY}/{name}" for name in ("longRunningCommandResult", "adminMode"))
     frames = dashboard.follow(result, mode)
-    until(lambda: frames(result) and frames(mode), 10.0, "the first values")
+    until(lambda: frames(result) and frames(mode), "the first values")
     write = """mutation($d: String!, $v: ScalarTypes!) {
       r: setAttributeValue(device: $d, name: "adminMode", value: $v) {
         ok message valueBefore attribute { value writevalue } } }"""
@@ -181,7 +181,7 @@ def test_a_dashboard_acts(dashboard: Dashboard) -> None:
     (code,), (command_id,) = done["output"]
     assert code == 2  # QUEUED
     outcome = [command_id, '[0, "COMPLETED"]']
-    until(lambda: outcome in [frame["value"] for frame in frames(result)], 20.0, "the outcome")
+    until(lambda: outcome in [frame["value"] for frame in frames(result)], "the outcome")
     refused = dashboard.ask(execute, d=SUBARRAY, c="AssignResources", a="{}")["r"]
     assert not refused["ok"]
     assert "expected at least one of the keys resources" in refused["message"][0]
@@ -193,13 +193,13 @@ def test_a_dashboard_follows(dashboard: Dashboard) -> None:
     polled = [f"{QUALITY}/noiseBaseline", f"{CALIBRATION}/gainPhase"]
     silent = f"{node_device(SILENT)}/heapRate"
     frames = dashboard.follow(*events, *polled, silent)
-    until(lambda: all(map(frames, (*events, *polled, silent))), 20.0, "a frame of each")
+    until(lambda: all(map(frames, (*events, *polled, silent))), "a frame of each")
     for name in (events[2], events[3], polled[0]):
-        until(lambda name=name: len({f["timestamp"] for f in frames(name)}) >= 3, 30.0, f"{name} is live")
+        until(lambda name=name: len({f["timestamp"] for f in frames(name)}) >= 3, f"{name} is live")
     stale = frames(silent)[-1]
     assert (stale["value"], stale["quality"], stale["error"]) == (None, "ATTR_INVALID", None)
     warned = lambda: frames(f"{MASTER}/heapRate")[-1]["quality"] == "ATTR_WARNING"  # noqa: E731
-    until(warned, 10.0, "a node is missing from the sum")
+    until(warned, "a node is missing from the sum")
     assert frames(f"{MASTER}/State")[-1]["value"] == "ON"
     assert [len(row) for row in frames(f"{CALIBRATION}/gainPhase")[-1]["value"]] == [64] * 8
     metrics = dashboard.ask("{ metrics { subscribedAttrs { name eventType } } }")["metrics"]["subscribedAttrs"]
@@ -214,7 +214,7 @@ def test_every_attribute_can_be_followed(dashboard: Dashboard) -> None:
     """The first frame of each attribute of all classes, without an error; which of them hold NaN is known."""
     names = {name.lower() for name in expected()}
     frames = dashboard.follow(*names)
-    until(lambda: set(frames.all) >= names, 30.0, "a frame of each attribute")
+    until(lambda: set(frames.all) >= names, "a frame of each attribute")
     came = [frame for found in frames.all.values() for frame in found]
     assert [frame for frame in came if frame["error"]] == []
     assert {frame["attribute"] for frame in came if holds_nan(frame["value"])} <= WITH_NAN

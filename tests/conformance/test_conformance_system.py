@@ -18,7 +18,7 @@ from tests.support.subarrays import ORDER
 from tests.support.topics import send
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 WALK = "SdpSubarray/mid-sdp/subarray/01"
 ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp/quality/01"
@@ -40,9 +40,9 @@ def start(deployment: Deployment) -> None:
     # The account of a stream that is silent for 5 s is stale.
     tables = ["--every", "3", "--megabytes", "0.5", "--antennas", "8"]
     deployment.start("send-tables", ["sdp-facade", "simulate", "calibration", *tables])
-    until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, 30.0, "the controller is heard")
+    until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, "the controller is heard")
     for device, attribute in ((node_device(1), "heapRate"), (TABLES, "solutionId"), (QUALITY, "flaggedFraction")):
-        until(lambda d=device, a=attribute: deployment.read_one(d, a) is not None, 30.0, f"{attribute} has a value")
+        until(lambda d=device, a=attribute: deployment.read_one(d, a) is not None, f"{attribute} has a value")
 
 
 def write_nonsense(deployment: Deployment) -> None:
@@ -69,9 +69,10 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
         code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
         if "confirmed it within" not in text:  # the broker of a busy machine, and nothing about conformance
             break
-    assert code == 0, text
-    assert set(outcomes.values()) == {"passed", "skipped"}
-    passed = {id for id, outcome in outcomes.items() if outcome == "passed"}
+    # Whether the system is quick enough is judged where the kit is meant to run: `make conformance`.
+    assert set(outcomes.values()) <= {"passed", "slow", "skipped"}, text
+    assert code == ("slow" in outcomes.values()), text
+    passed = {id for id, outcome in outcomes.items() if outcome != "skipped"}
     wanted = {
         "SdpMaster/healthState/enum",
         "SdpIngestNode/heapsTotal/pace",
@@ -103,12 +104,11 @@ def interrupt(deployment: Deployment) -> None:
     """End the kit while it has resources assigned."""
     subarray = deployment.proxy(subarray_device(1))
     kit = deployment.start("kit", ["sdp-facade", "conformance", "--active", "--only", "SdpSubarray/Scan/taken"])
-    until(lambda: subarray.obsState != 0, 40.0, "the kit commands the subarray")
+    until(lambda: subarray.obsState != 0, "the kit commands the subarray")
     kit.signal(signal.SIGTERM)
-    assert kit.exit_code(60.0) == NOT_RUN
+    assert kit.exit_code() == NOT_RUN
 
 
-@pytest.mark.pairs
 @pytest.mark.timeout(240)
 def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
     """A controller is set to it; one that is not is found out. The subarray is put back each time."""
@@ -121,7 +121,7 @@ def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
         ("hang:On", "On=TIMED_OUT", "times-out", 0),
     ):
         controller = deployment.controller("--fault", fault)
-        until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, 15.0, "the controller is heard")
+        until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, "the controller is heard")
         found, outcomes, text = run_kit(deployment, "--active", "--outcome", outcome, "--only", f"{WALK}/*")
         assert found == code, text
         wanted = "failure" if code else "passed"
@@ -130,7 +130,6 @@ def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
         controller.terminate()
 
 
-@pytest.mark.pairs
 def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy) -> None:
     """No database, no broker, a subarray that is not there, and nothing that was asked for."""
     deployment = deploy(prepare=False)

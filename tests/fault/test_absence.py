@@ -1,9 +1,11 @@
-"""What is missing at a start or goes away: clear words, answers in time, and recovery without a hand (rule 8)."""
+"""What is missing at a start or goes away: clear words, answers all the same, and recovery without a hand (rule 8).
+
+How soon the answers come is measured by `make bench`: reads, outage.
+"""
 
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,23 +20,21 @@ from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_tota
 from tests.support.events import Subscriber
 from tests.support.waiting import until, until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.alone]
-
-ANSWER = 0.5
-"""Longest a Tango call may take [s]."""
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 
-def reads_in_time(deployment: Deployment, devices: tuple[str, ...]) -> None:
-    """Read everything and measure each call."""
+def all_can_be_read(deployment: Deployment, devices: tuple[str, ...]) -> None:
+    """Read everything: a call that waited for the bus would end only with its client's time-out."""
     for device in devices:
         proxy = deployment.proxy(device)
         calls = {"State": proxy.state, "Status": proxy.status, "ping": proxy.ping}
         for name in proxy.get_attribute_list():
             calls[name] = lambda proxy=proxy, name=name: proxy.read_attribute(name)
         for name, call in calls.items():
-            begin = time.monotonic()
-            call()  # must not fail either
-            assert time.monotonic() - begin < ANSWER, f"{device}/{name}"
+            try:
+                call()
+            except tango.DevFailed as failed:
+                raise AssertionError(f"{device}/{name}") from failed
 
 
 def write_mode(deployment: Deployment, label: str) -> None:
@@ -48,32 +48,30 @@ def mode(deployment: Deployment) -> str:
 
 @pytest.mark.slow
 def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
-    """With no broker a device server comes up, answers every read in time with State readable, and says what is
-    wrong; a worker keeps trying without a crash; both work by themselves once the broker is there."""
+    """With no broker a device server comes up, answers every read with State readable, and says what is wrong; a
+    worker keeps trying without a crash; both work by themselves once the broker is there."""
     deployment = deploy(nodes=2)
     broker = deployment.broker()
     broker.kill()
     worker = deployment.worker()
     servers = deployment.serve()
-    until(lambda: "broker" in deployment.proxy(BUS).status(), 15.0, "SdpBus says that no broker answers")
-    reads_in_time(deployment, (MASTER, BUS, node_device(0)))
+    until(lambda: "broker" in deployment.proxy(BUS).status(), "SdpBus says that no broker answers")
+    all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
     assert deployment.read_one(BUS, "connected") is False
     assert deployment.proxy(BUS).state() == tango.DevState.ALARM
     assert deployment.quality(node_device(0), "heapsTotal") == "INVALID"
     assert mode(deployment) == "unknown", "what was set before the start is not known yet"
     assert deployment.proxy(MASTER).state() == tango.DevState.UNKNOWN
-    begin = time.monotonic()
     with pytest.raises(tango.DevFailed, match="not reached yet"):
         write_mode(deployment, "OFFLINE")
-    assert time.monotonic() - begin < ANSWER
-    until(lambda: "given up" in worker.text, 20.0, "the worker says that it tries")
+    until(lambda: "given up" in worker.text, "the worker says that it tries")
     assert worker.running
 
     broker.start()
     report = deployment.simulate("--rate", 500, "--seconds", 2).finish()
-    until_equal(deployment.totals, expected_totals(report), 30.0, "totals are what was sent")
-    until(lambda: deployment.read_one(BUS, "connected") is True, 5.0, "connected")
-    until(lambda: mode(deployment) == "ONLINE", 5.0, "the mode is known")
+    until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
+    until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
+    until(lambda: mode(deployment) == "ONLINE", "the mode is known")
     assert worker.running
     assert worker.text.count("Traceback") == 0
     assert all(server.running for server in servers.values())
@@ -87,13 +85,13 @@ def test_topics_are_missing_at_the_start(deploy: Deploy) -> None:
     worker = deployment.worker()
     deployment.serve()
     missing = f"{deployment.prefix}snapshots does not exist; create it with `sdp-facade topics create`"
-    until(lambda: missing in (deployment.read_one(BUS, "lastError") or ""), 15.0, "lastError names the topic")
+    until(lambda: missing in (deployment.read_one(BUS, "lastError") or ""), "lastError names the topic")
     assert deployment.read_one(BUS, "connected") is True, "the broker itself is there"
-    worker.says(f"{deployment.prefix}ingest.heaps", 15.0)
-    reads_in_time(deployment, (MASTER, BUS, node_device(0)))
+    worker.says(f"{deployment.prefix}ingest.heaps")
+    all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
     deployment.command("topics", "create")
     report = deployment.simulate("--rate", 500, "--seconds", 2).finish()
-    until_equal(deployment.totals, expected_totals(report), 30.0, "totals are what was sent")
+    until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
     assert worker.running
 
 
@@ -104,7 +102,7 @@ def hanging(pid: int) -> Iterator[None]:
     stat = Path(f"/proc/{pid}/stat")
     try:
         # Its other threads go on for a moment.
-        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 5.0, "the process stands still")
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the process stands still")
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -112,27 +110,24 @@ def hanging(pid: int) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_the_broker_hangs(deploy: Deploy) -> None:
-    """While the broker hangs (stopped, not dead) every read takes less than 0.5 s, a change of adminMode is refused
-    within 0.5 s, window values become INVALID in time, and SdpBus finds out; then all goes on and is exact."""
+    """While the broker hangs (stopped, not dead) every read is answered, a change of adminMode is refused, window
+    values become INVALID, and SdpBus finds out; then all goes on and is exact."""
     deployment = deploy(nodes=2)
     deployment.worker()
     deployment.serve()
     simulation = deployment.simulate("--rate", 500)
-    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", 15.0, "values come")
-    until(lambda: deployment.read_one(BUS, "connected") is True, 5.0, "connected")
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come")
+    until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
     with hanging(deployment.broker().pid):
-        begin = time.monotonic()
         with pytest.raises(tango.DevFailed, match="not confirmed") as refused:
             write_mode(deployment, "OFFLINE")
-        assert time.monotonic() - begin < ANSWER
         assert "adminMode OFFLINE" in str(refused.value)
-        stale = ICD.classes["SdpIngestNode"].stale_after
-        until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", stale + 1.0, "INVALID in time")
-        reads_in_time(deployment, (MASTER, BUS, node_device(0)))
-        until(lambda: deployment.read_one(BUS, "connected") is False, 15.0, "SdpBus finds out")
-        reads_in_time(deployment, (MASTER, BUS, node_device(0)))
-    until(lambda: deployment.read_one(BUS, "connected") is True, 20.0, "connected again")
-    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", 30.0, "values come again")
+        until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "INVALID in silence")
+        all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
+        until(lambda: deployment.read_one(BUS, "connected") is False, "SdpBus finds out")
+        all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
+    until(lambda: deployment.read_one(BUS, "connected") is True, "connected again")
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come again")
     report = simulation.stop()
     found = "master/heapsTotal", "master/heapsLate", "ingestHeapsBalance"
     sent = report.expected.used + report.expected.late
@@ -141,7 +136,7 @@ def test_the_broker_hangs(deploy: Deploy) -> None:
         totals = deployment.totals()
         return (totals[found[0]] or 0) + (totals[found[1]] or 0) == sent and totals[found[2]] == 0
 
-    until(all_arrived, 20.0, "everything arrived once")
+    until(all_arrived, "everything arrived once")
 
 
 def test_admin_mode(deploy: Deploy) -> None:
@@ -149,12 +144,10 @@ def test_admin_mode(deploy: Deploy) -> None:
     refused with from and to; modes out of use make State DISABLE; it is pushed as change and archive event."""
     deployment = deploy(nodes=1)
     deployment.server("control")
-    until(lambda: mode(deployment) == "ONLINE", 10.0, "the initial mode")
+    until(lambda: mode(deployment) == "ONLINE", "the initial mode")
     subscriber = Subscriber(deployment, [MASTER])
     for wanted in ("OFFLINE", "NOT_FITTED", "RESERVED", "OFFLINE", "ENGINEERING", "ONLINE", "OFFLINE", "RESERVED"):
-        begin = time.monotonic()
         write_mode(deployment, wanted)
-        assert time.monotonic() - begin < ANSWER
         assert mode(deployment) == wanted, "a read right after the write gives what was written"
     with pytest.raises(tango.DevFailed) as refused:
         write_mode(deployment, "ONLINE")
@@ -162,12 +155,11 @@ def test_admin_mode(deploy: Deploy) -> None:
     assert "to ONLINE" in str(refused.value)
     with pytest.raises(tango.DevFailed):
         deployment.proxy(MASTER).write_attribute("adminMode", 17)
-    until(lambda: deployment.proxy(MASTER).state() == tango.DevState.DISABLE, 5.0, "out of use")
+    until(lambda: deployment.proxy(MASTER).state() == tango.DevState.DISABLE, "out of use")
     for kind in ("change", "archive"):
         until_equal(
             lambda kind=kind: subscriber.value(MASTER, "adminMode", kind),
             ICD.enums["AdminMode"].index("RESERVED"),
-            5.0,
             f"adminMode as {kind} event",
         )
 
@@ -177,10 +169,10 @@ def test_admin_mode_outlives_a_restart(deploy: Deploy) -> None:
     than DISABLE or UNKNOWN."""
     deployment = deploy(nodes=1)
     server = deployment.server("control")
-    until(lambda: mode(deployment) == "ONLINE", 10.0, "the initial mode")
+    until(lambda: mode(deployment) == "ONLINE", "the initial mode")
     write_mode(deployment, "OFFLINE")
     write_mode(deployment, "NOT_FITTED")
-    until(lambda: deployment.proxy(MASTER).state() == tango.DevState.DISABLE, 5.0, "out of use")
+    until(lambda: deployment.proxy(MASTER).state() == tango.DevState.DISABLE, "out of use")
     for _ in range(3):
         server.kill()
         deployment.forget_proxies()
@@ -191,7 +183,7 @@ def test_admin_mode_outlives_a_restart(deploy: Deploy) -> None:
             seen.add((mode(deployment), str(deployment.proxy(MASTER).state())))
             return ("NOT_FITTED", "DISABLE") in seen
 
-        until(known, 5.0, "the mode from before", every=0.002)
+        until(known, "the mode from before", every=0.002)
         assert {m for m, _ in seen} <= {"unknown", "NOT_FITTED"}, seen
         assert {s for _, s in seen} <= {"UNKNOWN", "DISABLE"}, seen
 
@@ -203,9 +195,9 @@ def test_init_while_events_flow(deploy: Deploy) -> None:
     deployment.serve()
     simulation = deployment.simulate("--rate", 500)
     devices = (MASTER, BUS, node_device(0))
-    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", 15.0, "values come")
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come")
     for device in devices:  # a State that still changes by itself says nothing of Init
-        until(lambda d=device: deployment.proxy(d).state() == tango.DevState.ON, 15.0, f"{device} is well")
+        until(lambda d=device: deployment.proxy(d).state() == tango.DevState.ON, f"{device} is well")
     subscriber = Subscriber(deployment, devices)
     for _ in range(50):
         for device in devices:
@@ -220,31 +212,28 @@ def test_init_while_events_flow(deploy: Deploy) -> None:
         return all(event is not None and event.arrived > last for event in newest)
 
     wanted = ((node_device(0), "heapsTotal"), (MASTER, "heapsTotal"), (BUS, "ingestHeapsUsed"))
-    until(go_on, 5.0, "events go on")
+    until(go_on, "events go on")
     report = simulation.stop()
-    until_equal(deployment.totals, expected_totals(report), 15.0, "totals are what was sent")
+    until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
 
 
 @pytest.mark.parametrize(
     "with_broker", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["broker there", "broker away"]
 )
 def test_sigterm(deploy: Deploy, with_broker: bool) -> None:
-    """SIGTERM ends workers and device servers with exit code 0 within 5 s, also with no broker to say goodbye to."""
+    """SIGTERM ends workers and device servers with exit code 0, also with no broker to say goodbye to."""
     deployment = deploy(nodes=1)
     processes = [deployment.worker(), *deployment.serve().values()]
     simulation = deployment.simulate("--rate", 500, "--seconds", 1)
     simulation.finish()
-    until(lambda: deployment.read_one(MASTER, "heapsTotal") == 500, 15.0, "all was taken")
+    until(lambda: deployment.read_one(MASTER, "heapsTotal") == 500, "all was taken")
     if not with_broker:
         deployment.broker().kill()
-        until(lambda: deployment.read_one(BUS, "connected") is False, 15.0, "the broker is missed")
+        until(lambda: deployment.read_one(BUS, "connected") is False, "the broker is missed")
     for process in processes:
         process.signal(signal.SIGTERM)
-    begin = time.monotonic()
-    codes = {process.name: process.exit_code(20.0) for process in processes}
-    took = time.monotonic() - begin
+    codes = {process.name: process.exit_code() for process in processes}
     assert codes == {process.name: 0 for process in processes}
-    assert took < 5.0
 
 
 @pytest.mark.slow
@@ -257,40 +246,38 @@ def test_a_planned_stop_repeats_no_work(deploy: Deploy) -> None:
     simulation = deployment.simulate("--rate", 3000, "--gaps", 0.001)
     simulation.sends(3000)
     for turn in range(3):
-        assert worker.terminate(5.0) == 0, worker.tail()
+        assert worker.terminate() == 0, worker.tail()
         worker = deployment.worker()
         worker.await_handler(signal.SIGTERM)
         name = ("control", "ingest-00", "control")[turn]
-        assert servers[name].terminate(5.0) == 0, servers[name].tail()
+        assert servers[name].terminate() == 0, servers[name].tail()
         deployment.forget_proxies()
         servers[name] = deployment.server(name)
         simulation.sends(simulation.report.sent + 3000)
     report = simulation.stop()
-    until_equal(deployment.totals, expected_totals(report), 20.0, "totals are what was sent")
+    until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
 
 
 def refused_start(deployment: Deployment, *words: str, instance: str = "control", **changes: str) -> None:
     """Start a device server that must end by itself, with a clear message."""
     server = deployment.server(instance, ready=False, **changes)
-    assert server.exit_code(20.0) not in (0, None), server.tail()
+    assert server.exit_code() not in (0, None), server.tail()
     for word in words:
         assert word in server.text, server.tail()
     assert "Traceback" not in server.text
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("variable", ["SDP_INGEST_NODES", "SDP_RACK_SIZE", "SDP_METRICS_PORT"])
 def test_a_bad_setting_is_named(deploy: Deploy, variable: str) -> None:
     """A setting that makes no sense stops device server and worker with a message that names it."""
     deployment = deploy(nodes=1)
     refused_start(deployment, variable, **{variable: "abc"})
     worker = deployment.worker(**{variable: "abc"})
-    assert worker.exit_code(20.0) == 1
+    assert worker.exit_code() == 1
     assert variable in worker.text
     assert "Traceback" not in worker.text
 
 
-@pytest.mark.pairs
 def test_a_device_outside_the_deployment_is_named(deploy: Deploy) -> None:
     """A device for a node that the deployment does not have stops the server with a message that says what to do."""
     deployment = deploy(nodes=3)

@@ -16,7 +16,7 @@ from tests.support.waiting import until, until_equal
 KEY = b"SdpFacade-ingest-00/ingest.summary"
 """Of the snapshots of the rack's device server."""
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 
 def heap(seq: int, **changes: Any) -> bytes:
@@ -76,11 +76,10 @@ def test_every_kind_of_bad_notification(deploy: Deploy) -> None:
         partition=1,
     )
     counts = Counter(reason for _, _, reason in bad)
-    until(lambda: (deployment.account()["ingestHeapsConsumed"] or 0) >= len(records), 15.0, "everything was taken")
+    until(lambda: (deployment.account()["ingestHeapsConsumed"] or 0) >= len(records), "everything was taken")
     until_equal(
         lambda: reasons(deployment.read_one(BUS, "deadLetterReasons")),
         {f"ingest.heaps {reason}": count for reason, count in counts.items()},
-        10.0,
         "each is counted under its reason",
     )
     tombstones = counts.pop("tombstone")
@@ -91,9 +90,9 @@ def test_every_kind_of_bad_notification(deploy: Deploy) -> None:
         "ingestHeapsDeadLettered": counts.total(),
         "ingestHeapsBalance": 0,
     }
-    until_equal(lambda: deployment.read(BUS, *wanted), wanted, 10.0, "the account")
+    until_equal(lambda: deployment.read(BUS, *wanted), wanted, "the account")
     unharmed = {"heapsTotal": good, "heapsMissing": 0, "packetsLostTotal": 10 * good}
-    until_equal(lambda: deployment.read(node_device(0), *unharmed), unharmed, 10.0, "neighbours are unharmed")
+    until_equal(lambda: deployment.read(node_device(0), *unharmed), unharmed, "neighbours are unharmed")
 
     by_offset = {int(headers_of(letter)["dl.offset"]): letter for letter in letters(deployment)}
     for index, (name, value, reason) in enumerate(bad):
@@ -130,8 +129,8 @@ def test_order_and_age(deploy: Deploy) -> None:
         "heapsDuplicated": 3,  # 1, 2 and 5
         "packetsReceivedTotal": 5000,
     }
-    until_equal(lambda: deployment.read(node_device(0), *wanted), wanted, 15.0, "counts")
-    until_equal(lambda: deployment.read_one(BUS, "ingestHeapsLate"), 2, 10.0, "and in the account")
+    until_equal(lambda: deployment.read(node_device(0), *wanted), wanted, "counts")
+    until_equal(lambda: deployment.read_one(BUS, "ingestHeapsLate"), 2, "and in the account")
 
 
 @pytest.mark.slow
@@ -149,7 +148,7 @@ def test_a_flood_of_garbage_does_not_fill_memory(deploy: Deploy) -> None:
         send(deployment.bootstrap, topic, [(b"0", b"x" * 10_000_000)] * 4 * rounds)
 
     def taken(records: int) -> None:
-        until(lambda: (deployment.account()["ingestHeapsConsumed"] or 0) >= records, 60.0, "the flood was taken")
+        until(lambda: (deployment.account()["ingestHeapsConsumed"] or 0) >= records, "the flood was taken")
 
     flood(3)
     taken(3 * 10_004)
@@ -161,7 +160,7 @@ def test_a_flood_of_garbage_does_not_fill_memory(deploy: Deploy) -> None:
     growth = worker.resident - before
     assert growth < 150_000_000, f"{growth / 1e6:.0f} MB more after twice as many"
     wanted = {"ingestHeapsUsed": 1, "ingestHeapsDeadLettered": 9 * 10_004, "ingestHeapsBalance": 0}
-    until_equal(lambda: deployment.read(BUS, *wanted), wanted, 10.0, "the account")
+    until_equal(lambda: deployment.read(BUS, *wanted), wanted, "the account")
 
 
 def summary(node: int = 0, **changes: Any) -> dict[str, Any]:
@@ -208,10 +207,10 @@ def test_bad_summaries(deploy: Deploy) -> None:
     deployment.serve()
     deployment.worker()
     report = deployment.simulate("--rate", 1000, "--seconds", 2, "--nodes", 2).finish()
-    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), report.expected.used, 10.0, "the good total")
+    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), report.expected.used, "the good total")
     # The node's device is in another server than the master: its total comes when it comes.
     before = report.nodes["0"].used
-    until_equal(lambda: deployment.read_one(node_device(0), "heapsTotal"), before, 10.0, "the good total of the node")
+    until_equal(lambda: deployment.read_one(node_device(0), "heapsTotal"), before, "the good total of the node")
     garbage: list[bytes | None] = [
         None,
         b"",
@@ -231,22 +230,22 @@ def test_bad_summaries(deploy: Deploy) -> None:
     send(deployment.bootstrap, topic, [(b"0", value) for value in garbage], partition=0)
     again = deployment.simulate("--rate", 1000, "--seconds", 2, "--nodes", 2, name="again").finish()
     wanted = before + again.nodes["0"].used
-    until_equal(lambda: deployment.read_one(node_device(0), "heapsTotal"), wanted, 10.0, "neighbours are used")
+    until_equal(lambda: deployment.read_one(node_device(0), "heapsTotal"), wanted, "neighbours are used")
     used = report.expected.used + again.expected.used
-    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, 10.0, "the total over all nodes")
+    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, "the total over all nodes")
     for device in (MASTER, BUS, node_device(0), node_device(1)):
         proxy = deployment.proxy(device)
         for value in proxy.read_attributes(list(proxy.get_attribute_list())):
             assert not value.has_failed, f"{device}/{value.name}"
-    until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", 10.0, "silence is still noticed")
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "silence is still noticed")
 
     def refused_by() -> Counter[str]:
         found = map(headers_of, letters(deployment))
         return Counter(headers["dl.by"] for headers in found if headers["dl.topic"] == "ingest.summary")
 
     each = dict.fromkeys(("SdpFacade-ingest-00", "SdpFacade-control"), len(garbage))
-    until_equal(refused_by, each, 10.0, "each reader sets each bad record aside")
-    until_equal(lambda: deployment.read_one(BUS, "ingestSummaryBalance"), 0, 10.0, "the balance")
+    until_equal(refused_by, each, "each reader sets each bad record aside")
+    until_equal(lambda: deployment.read_one(BUS, "ingestSummaryBalance"), 0, "the balance")
 
 
 @pytest.mark.slow
@@ -258,7 +257,7 @@ def test_bad_accounts_states_and_snapshots(deploy: Deploy) -> None:
     deployment.worker()
     report = deployment.simulate("--rate", 1000, "--seconds", 3, "--garbage", 0.01).finish()
     exact = expected_totals(report)
-    until_equal(deployment.totals, exact, 15.0, "the good totals")
+    until_equal(deployment.totals, exact, "the good totals")
     account = {
         "schema": "stream-account/1",
         "worker": "evil",
@@ -291,8 +290,8 @@ def test_bad_accounts_states_and_snapshots(deploy: Deploy) -> None:
         send(deployment.bootstrap, deployment.topic(topic), [(KEY, value) for value in values])
     more = deployment.simulate("--rate", 1000, "--seconds", 2, "--scan-id", int(CLOCK.now()) + 5, name="more").finish()
     used = report.expected.used + more.expected.used
-    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, 10.0, "the server goes on")
-    until_equal(lambda: deployment.read_one(BUS, "ingestHeapsUsed"), used, 10.0, "the account as well")
+    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, "the server goes on")
+    until_equal(lambda: deployment.read_one(BUS, "ingestHeapsUsed"), used, "the account as well")
     assert deployment.read_one(MASTER, "adminMode") == 0
 
     # A snapshot that is JSON of the right form but nonsense inside, newer than the good one.
@@ -319,9 +318,9 @@ def test_bad_accounts_states_and_snapshots(deploy: Deploy) -> None:
         send(deployment.bootstrap, deployment.topic("snapshots"), [(KEY, json.dumps(variant).encode())])
         deployment.forget_proxies()
         servers["ingest-00"] = deployment.server("ingest-00")
-        until_equal(lambda: deployment.read_one(node_device(0), "heapsTotal"), of_node, 10.0, "all is read anew")
+        until_equal(lambda: deployment.read_one(node_device(0), "heapsTotal"), of_node, "all is read anew")
     servers["control"].kill()
     deployment.forget_proxies()
     servers["control"] = deployment.server("control")
-    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, 10.0, "control starts as well")
-    until_equal(lambda: deployment.read_one(MASTER, "adminMode"), 0, 10.0, "its mode is that of before")
+    until_equal(lambda: deployment.read_one(MASTER, "heapsTotal"), used, "control starts as well")
+    until_equal(lambda: deployment.read_one(MASTER, "adminMode"), 0, "its mode is that of before")

@@ -6,10 +6,7 @@ import pytest
 
 from tests.conftest import Deploy
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.pairs]
-
-WITHIN = 25.0
-"""Five times what supervisors may count on, see packaging/systemd: a test machine may have other work [s]."""
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 
 def test_each_ends_with_exit_code_0(deploy: Deploy) -> None:
@@ -26,4 +23,4 @@ def test_each_ends_with_exit_code_0(deploy: Deploy) -> None:
     for process in (*workers, *servers):
         process.await_handler(signal.SIGTERM)
         process.signal(signal.SIGTERM)
-        assert process.exit_code(WITHIN) == 0, process.tail()
+        assert process.exit_code() == 0, process.tail()

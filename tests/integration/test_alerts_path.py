@@ -37,7 +37,7 @@ class Source:
 
     def flush(self) -> None:
         mark = self._writer.mark()
-        until(lambda: self._writer.settled(mark), 10.0, "all alerts are on the bus")
+        until(lambda: self._writer.settled(mark), "all alerts are on the bus")
         assert self._writer.failures("alerts") == 0
 
 
@@ -59,7 +59,7 @@ def test_a_client_sees_every_alert_and_acts_through_a_kill(deploy: Deploy) -> No
     operator did are there after kill -9, and the place on the log goes on."""
     deployment = deploy(nodes=1)
     server = deployment.server("alerts")
-    until(lambda: deployment.proxy(ALERTS).state() == tango.DevState.ON, 15.0, "the alerts are read")
+    until(lambda: deployment.proxy(ALERTS).state() == tango.DevState.ON, "the alerts are read")
     subscriber, source = Subscriber(deployment, [ALERTS]), Source(deployment)
     source.send("storageLow")
     source.send("storageLow", "CLEARED")
@@ -67,7 +67,7 @@ def test_a_client_sees_every_alert_and_acts_through_a_kill(deploy: Deploy) -> No
         source.send("receiveOverrun")
     source.flush()
     for kind in ("change", "archive"):
-        until(lambda kind=kind: set(sequences(subscriber, kind)) >= {*range(1, 1001)}, 15.0, f"all as {kind} events")
+        until(lambda kind=kind: set(sequences(subscriber, kind)) >= {*range(1, 1001)}, f"all as {kind} events")
         found = sequences(subscriber, kind)
         assert found[-1000:] == [*range(1, 1001)]
     proxy = deployment.proxy(ALERTS)
@@ -75,37 +75,37 @@ def test_a_client_sees_every_alert_and_acts_through_a_kill(deploy: Deploy) -> No
     assert labels[proxy.receiveOverrun] == "UNACK"
     assert labels[proxy.storageLow] == "LTUNK"
     assert proxy.state() == tango.DevState.ALARM
-    until(lambda: proxy.activeCount == 1, 5.0, "one alarm is active")
+    until(lambda: proxy.activeCount == 1, "one alarm is active")
     # The lists are made anew behind the events; who acknowledges what is older is refused.
-    until(lambda: json.loads(proxy.activeAlerts[0])["occurrence"] == 1000, 5.0, "the newest occurrence is shown")
+    until(lambda: json.loads(proxy.activeAlerts[0])["occurrence"] == 1000, "the newest occurrence is shown")
     argument = {"condition": "receiveOverrun", "operator": "ann", "occurrence": 1000, "comment": "seen"}
     assert proxy.Acknowledge(json.dumps(argument))
-    until(lambda: labels[proxy.receiveOverrun] == "ACKED", 5.0, "it is acknowledged")
+    until(lambda: labels[proxy.receiveOverrun] == "ACKED", "it is acknowledged")
     with pytest.raises(tango.DevFailed, match="needs no acknowledgement"):
         proxy.Acknowledge(json.dumps(argument))
     proxy.Shelve(json.dumps({"condition": "storageLow", "operator": "ann", "duration": 600, "comment": "known"}))
-    until(lambda: labels[proxy.storageLow] == "SHLVD", 5.0, "it is shelved")
+    until(lambda: labels[proxy.storageLow] == "SHLVD", "it is shelved")
     before = {"receiveOverrun": "ACKED", "storageLow": "SHLVD"}
     assert alarms(deployment) == before
 
     server.kill()
     deployment.forget_proxies()
     deployment.server("alerts")
-    until(lambda: deployment.proxy(ALERTS).state() == tango.DevState.ALARM, 15.0, "the alerts are back")
+    until(lambda: deployment.proxy(ALERTS).state() == tango.DevState.ALARM, "the alerts are back")
     assert alarms(deployment) == before
     page = json.loads(deployment.proxy(ALERTS).GetAlertsSince(990))
     assert [entry["sequence"] for entry in page["entries"]] == [*range(991, 1003)]
     assert page["entries"][-2]["action"]["operator"] == "ann"
     source.send("receiveOverrun", "CLEARED")
     source.flush()
-    until(lambda: 1003 in sequences(subscriber), 20.0, "the client hears on")
+    until(lambda: 1003 in sequences(subscriber), "the client hears on")
     assert "receiveOverrun" not in alarms(deployment)
     id = deployment.proxy(ALERTS).RefreshAlerts()
 
     def refreshed() -> list[dict]:
         return [one for one in events(subscriber) if one.get("refresh") == id]
 
-    until(lambda: [one.get("mark") for one in refreshed()] == ["START", None, "END"], 10.0, "all that is not at rest")
+    until(lambda: [one.get("mark") for one in refreshed()] == ["START", None, "END"], "all that is not at rest")
     assert refreshed()[1]["alarm"]["condition"] == "storageLow"
     assert deployment.read_one(ALERTS, "alertsTotal") == 1001
     assert len(read_all(deployment.bootstrap, deployment.topic("dead-letters"))) == 0

@@ -18,12 +18,12 @@ from proving.demo.plan import OBSERVATION
 from proving.demo.report import DemoReport
 from tests.support.waiting import until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 PROGRAM = Path(sys.executable).with_name("sdp-facade")
 PLAN = [step.command for step in OBSERVATION]
-# The limits are for people who look at a demo; a test machine may have other work.
-SMALL = ("--nodes", "2", "--rate", "2000", "--no-live", "--patience", "5")
+SMALL = ("--nodes", "2", "--rate", "2000", "--no-live", "--patience", "100")
+"""A demo judges its limits of time by itself; here it has no limits, only an end."""
 
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -177,7 +177,6 @@ def assert_observed(report: DemoReport, *, kills: bool) -> None:
         assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
-@pytest.mark.pairs
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("number", "moment"), [(signal.SIGINT, "all nodes show values"), (signal.SIGTERM, "devices registered")]
@@ -197,7 +196,6 @@ def test_a_signal_in_the_middle_clears_everything_away(
     assert running(tmp_path) == []
 
 
-@pytest.mark.pairs
 @pytest.mark.timeout(240)
 def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path: Path) -> None:
     """The exit code is 1; the message has the name, the log's last lines and its folder."""
@@ -216,7 +214,6 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path
     assert running(tmp_path) == []
 
 
-@pytest.mark.pairs
 @pytest.mark.timeout(240)
 def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
     """It finds the data of the killed one as well, has another size, and starts from zero all the same."""
@@ -233,4 +230,4 @@ def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path
     assert sorted(line.process for line in local.status(tmp_path) if line.alive) == ["kafka", "tango-db"]
     local.down(tmp_path)
     # A killed process that nobody waits for takes a moment to go.
-    until_equal(lambda: running(tmp_path), [], 15.0, "nothing is left")
+    until_equal(lambda: running(tmp_path), [], "nothing is left")

@@ -63,7 +63,7 @@ def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) 
     deployment.start("controller", [sys.executable, str(controller)], PYTHONPATH=str(ROOT))
     deployment.server("subarray")
     subarray = deployment.proxy(SUBARRAY)
-    until(lambda: str(subarray.State()) == "OFF" and subarray.healthState == 0, 20.0, "a controller is heard of")
+    until(lambda: str(subarray.State()) == "OFF" and subarray.healthState == 0, "a controller is heard of")
 
     # Then a second command, as the page on lost answers gives it.
     argument = {"scan_type": "target:a", "transaction_id": "txn-tm-20261121-0002"}
@@ -80,7 +80,7 @@ def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    until(lambda: subarray.commandsPending == 0, 10.0, "the outcome of the last command")
+    until(lambda: subarray.commandsPending == 0, "the outcome of the last command")
     history = json.loads(subarray.GetCommandHistory(10))
     assert [(one["name"], one["status"]) for one in history] == [
         ("Configure", "COMPLETED"),

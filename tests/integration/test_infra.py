@@ -19,8 +19,6 @@ from facade.infra import local
 from facade.infra.local import Options, ServiceName, TangoDb
 from facade.infra.state import load
 
-pytestmark = pytest.mark.pairs
-
 REGISTER = """
 import sys, tango
 database = tango.Database(*sys.argv[1].split(":"))

@@ -11,7 +11,7 @@ from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, n
 from tests.support.events import Subscriber
 from tests.support.waiting import until_equal
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.pairs]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 
 @pytest.mark.slow
@@ -29,18 +29,17 @@ def test_the_path_on_mariadb(tmp_path: Path) -> None:
             servers = deployment.serve()
             subscriber = Subscriber(deployment, [MASTER, BUS, node_device(0), node_device(1)])
             report = deployment.simulate("--rate", 1000, "--seconds", 4, "--gaps", 0.01).finish()
-            until_equal(deployment.totals, expected_totals(report), 15.0, "totals are what was sent")
+            until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
             for kind in ("change", "archive"):
                 until_equal(
                     lambda kind=kind: subscriber.value(MASTER, "heapsTotal", kind),
                     report.expected.used,
-                    5.0,
                     f"the total as {kind} event",
                 )
             assert not [event.error for event in subscriber.events() if event.error]
             servers["control"].kill()
             deployment.forget_proxies()
             deployment.server("control")
-            until_equal(deployment.totals, expected_totals(report), 10.0, "totals are back")
+            until_equal(deployment.totals, expected_totals(report), "totals are back")
     finally:
         local.down(state_dir, wipe=True)

@@ -32,7 +32,7 @@ def test_metrics_become_events_and_what_stops_becomes_invalid(deploy: Deploy) ->
     deployment = deploy(nodes=1)
     server = deployment.server("quality")
     deployment.server("control")
-    until(lambda: deployment.quality(DEVICE, "connected") == "VALID", 20.0, "the bus is reached")
+    until(lambda: deployment.quality(DEVICE, "connected") == "VALID", "the bus is reached")
     subscriber, simulators = Subscriber(deployment, [DEVICE]), []
     for scan, encoding in enumerate(ENCODINGS, 1):
         begin = CLOCK.now()
@@ -45,31 +45,31 @@ def test_metrics_become_events_and_what_stops_becomes_invalid(deploy: Deploy) ->
             return {n: e for n, e in newest.items() if e and e.quality == "VALID" and e.time > begin}
 
         for kind in ("change", "archive"):
-            until(lambda kind=kind: set(fresh(kind)) == STOPPING - IMAGES, 30.0, f"{encoding} as {kind} events")
+            until(lambda kind=kind: set(fresh(kind)) == STOPPING - IMAGES, f"{encoding} as {kind} events")
             found = fresh(kind)
             assert 0 < found["flaggedFraction"].value < 1
             assert len(found["bandpassSpectrum"].value) == 1024
-        until(lambda: set(fresh("ready")) == IMAGES, 30.0, f"images in {encoding} are ready to be read")
+        until(lambda: set(fresh("ready")) == IMAGES, f"images in {encoding} are ready to be read")
         found = fresh("ready")
         rows = found["noiseBaseline"].value
         assert [len(row) for row in rows] == [ANTENNAS] * ANTENNAS
         assert all(math.isnan(value) == (x == y) for y, row in enumerate(rows) for x, value in enumerate(row))
         assert [len(row) for row in found["visibilityAmplitude"].value] == [64] * ANTENNAS
-        until(lambda scan=scan: subscriber.value(DEVICE, "scanID") == scan, 10.0, "its scan id has come")
+        until(lambda scan=scan: subscriber.value(DEVICE, "scanID") == scan, "its scan id has come")
         assert simulator.terminate() == 0
     for kind in ("change", "archive", "ready"):
         for name in IMAGES if kind == "ready" else STOPPING - IMAGES:
-            until(lambda kind=kind, name=name: subscriber.newest(DEVICE, name, kind).quality == "INVALID", 20.0, name)
+            until(lambda kind=kind, name=name: subscriber.newest(DEVICE, name, kind).quality == "INVALID", name)
     assert deployment.read_one(DEVICE, "antennaNames") == ("SKA001", "SKA002", "SKA003", "SKA004", "SKA005", "SKA006")
 
     sent = sum(int(SENT.search(one.text.replace(",", ""))[1]) for one in simulators)
-    until(lambda: deployment.read_one(BUS, "qualityConsumed") == sent, 10.0, "all of them are in the account")
+    until(lambda: deployment.read_one(BUS, "qualityConsumed") == sent, "all of them are in the account")
     figures = ("qualityUsed", "qualitySuppressed", "qualityDeadLettered", "qualityBalance")
     assert list(deployment.read(BUS, *figures).values()) == [sent, 0, 0, 0]
     server.kill()
     deployment.forget_proxies()
     simulator = simulate(deployment, "npy", "--count", 1, "--scan-id", 9)
-    assert simulator.exit_code(20.0) == 0, simulator.tail()
+    assert simulator.exit_code() == 0, simulator.tail()
     deployment.server("quality")
-    until(lambda: deployment.read_one(DEVICE, "scanID") == 9, 10.0, "the newest is there")
+    until(lambda: deployment.read_one(DEVICE, "scanID") == 9, "the newest is there")
     assert len(deployment.read_one(DEVICE, "channelFrequencies")) == 1024

@@ -52,7 +52,7 @@ def simulate(connection: Connection, file: Path, options: Sequence[str]) -> subp
 
 
 def wait_for(file: Path) -> None:
-    until(file.exists, 30.0, f"{file.name} is written")
+    until(file.exists, f"{file.name} is written")
 
 
 def read_all(connection: Connection) -> list[Record]:

@@ -67,15 +67,15 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
     send(part[:10])
     topics.send(deployment.bootstrap, calibration, [(b"held", b"no header")])
     name = put(deployment, tmp_path / "in", "held")
-    until(lambda: said(deployment, "COMPLETE"), 60.0, "the table behind it is complete")
-    until(lambda: [one for one in said(deployment, "ASSEMBLING") if "last_offset" in one], 20.0, "it is written down")
+    until(lambda: said(deployment, "COMPLETE"), "the table behind it is complete")
+    until(lambda: [one for one in said(deployment, "ASSEMBLING") if "last_offset" in one], "it is written down")
     worker.kill()
     worker = assembler(deployment)
     send(part[10:])
-    until(lambda: len(said(deployment, "COMPLETE")) > 1, 60.0, "the other table is complete as well")
+    until(lambda: len(said(deployment, "COMPLETE")) > 1, "the other table is complete as well")
     other = put(deployment, tmp_path / "in", "other/1", "--segment", "300000", "--content-type", "application/fits")
-    until(lambda: len(said(deployment, "COMPLETE")) > 2, 60.0, "a third one is complete")
-    until(lambda: consumed(deployment) >= 108, 20.0, "all records are accounted for")
+    until(lambda: len(said(deployment, "COMPLETE")) > 2, "a third one is complete")
+    until(lambda: consumed(deployment) >= 108, "all records are accounted for")
     assert worker.terminate() == 0
 
     assert [one["table"] for one in said(deployment, "COMPLETE")] == [name, "held", other]
@@ -118,13 +118,13 @@ def test_tables_while_a_worker_is_killed_again_and_again(deploy: Deploy, tmp_pat
     ]
     for _ in range(5):
         before = len(topics.read_all(deployment.bootstrap, deployment.topic("tables")))
-        until(lambda: len(topics.read_all(deployment.bootstrap, deployment.topic("tables"))) > before, 30.0, "on")  # noqa: B023
+        until(lambda: len(topics.read_all(deployment.bootstrap, deployment.topic("tables"))) > before, "on")  # noqa: B023
         worker.kill()
         worker = assembler(deployment)
         if len(said(deployment, "COMPLETE")) == len(contents):
             break
-    assert [sender.exit_code(60.0) for sender in senders] == [0] * len(senders)
-    until(lambda: len(said(deployment, "COMPLETE")) >= len(contents), 60.0, "all are complete")
+    assert [sender.exit_code() for sender in senders] == [0] * len(senders)
+    until(lambda: len(said(deployment, "COMPLETE")) >= len(contents), "all are complete")
     assert worker.terminate() == 0
     complete = said(deployment, "COMPLETE")
     assert sorted(one["table"] for one in complete) == sorted(contents)

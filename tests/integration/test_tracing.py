@@ -79,18 +79,18 @@ def test_one_trace_from_the_call_to_the_acknowledgement(infra, tmp_path: Path, r
         deployment.start("controller", controller, **telemetry)
         deployment.server("subarray", **telemetry)
         subarray = deployment.proxy("mid-sdp/subarray/01")
-        until(lambda: subarray.healthState == 0, 20.0, "the subarray is ready")
+        until(lambda: subarray.healthState == 0, "the subarray is ready")
         environment = {**deployment.environment, **telemetry, "HOME": os.environ.get("HOME", "/")}
         subprocess.run([sys.executable, "-c", CALL], env=environment, check=True, timeout=60, capture_output=True)
-        until(lambda: str(subarray.state()) == "ON", 20.0, "the command has taken effect")
-        until(lambda: subarray.commandsFinished == 1, 10.0, "its outcome is known")
+        until(lambda: str(subarray.state()) == "ON", "the command has taken effect")
+        until(lambda: subarray.commandsFinished == 1, "its outcome is known")
         headers = traceparents(deployment)
         traces = {value.split("-")[1] for values in headers.values() for value in values}
         assert len(headers["commands"]) == 1
         assert len(headers["command-acks"]) >= 2
         (trace,) = traces
         for name in (b"pytango.client", b"On COMPLETED", b"On ACCEPTED", b"simulated-controller On"):
-            until(lambda name=name: name in b"".join(receiver.bodies), 10.0, f"a span {name!r}")
+            until(lambda name=name: name in b"".join(receiver.bodies), f"a span {name!r}")
         exported = b"".join(receiver.bodies)
     assert exported.count(bytes.fromhex(trace)) >= 5
 

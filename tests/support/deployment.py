@@ -24,7 +24,7 @@ from facade.infra import local
 from facade.infra.ports import choose_port
 from tests.support import topics
 from tests.support.processes import Running
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 CLOCK = SystemClock()
 ICD = load()
@@ -34,6 +34,8 @@ MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
 _ASSIGNED = "partitions assigned"
 """What a controller's log says each time that it has got its devices."""
 
+_CALL = 30_000
+"""After so long a Tango call has hung; a busy machine may take more than Tango's own 3 s [ms]."""
 _numbers = itertools.count()
 _TROUBLE = re.compile(r"Traceback|cycle failed|tick failed|internal error|DevFailed|Segmentation|core dumped")
 """What no log may hold, whatever happens to the bus."""
@@ -128,7 +130,7 @@ class Deployment:
                 return False
             return True
 
-        until(answers, 20.0, f"the Tango database {name} answers")
+        until(answers, f"the Tango database {name} answers")
         return host
 
     def topic(self, name: str) -> str:
@@ -155,7 +157,7 @@ class Deployment:
             env={**self.environment, **changes},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
             check=False,
         )
         assert done.returncode == 0, f"sdp-facade {' '.join(arguments)}: {done.stdout}{done.stderr}"
@@ -178,7 +180,7 @@ class Deployment:
             self.await_server(process, instance)
         return process
 
-    def await_server(self, process: Running, instance: str, within: float = 40.0) -> None:
+    def await_server(self, process: Running, instance: str) -> None:
         """Wait until a device server answers."""
         name = f"tango://{self.tango_host}/dserver/SdpFacade/{instance}"
 
@@ -190,7 +192,7 @@ class Deployment:
             except tango.DevFailed:
                 return False
 
-        until(answers, within, f"the device server {instance} answers")
+        until(answers, f"the device server {instance} answers")
 
     def serve(self) -> dict[str, Running]:
         """Start all device servers."""
@@ -219,7 +221,7 @@ class Deployment:
             assert process.running, f"the controller ended: {process.tail()}"
             return process.text.count(_ASSIGNED) > before
 
-        until(has_its_devices, 30.0, "the controller has its devices")
+        until(has_its_devices, "the controller has its devices")
         return process
 
     def executions(self) -> list[dict[str, Any]]:
@@ -237,6 +239,7 @@ class Deployment:
         """Return a proxy; the same one each time."""
         if device not in self._proxies:
             self._proxies[device] = tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
+            self._proxies[device].set_timeout_millis(_CALL)
         return self._proxies[device]
 
     def forget_proxies(self) -> None:
@@ -296,10 +299,10 @@ class Simulation:
     @property
     def report(self) -> Report:
         """What it has sent so far, at most a second old; the first one is waited for."""
-        until(self._file.exists, 20.0, f"the report {self._file}")
+        until(self._file.exists, f"the report {self._file}")
         return read_report(self._file)
 
-    def sends(self, records: int = 1, within: float = 20.0) -> None:
+    def sends(self, records: int = 1) -> None:
         """Wait until so many records have arrived at the broker."""
 
         def sent() -> bool:
@@ -308,16 +311,16 @@ class Simulation:
             except (msgspec.DecodeError, FileNotFoundError):
                 return False
 
-        until(sent, within, f"{records} records sent")
+        until(sent, f"{records} records sent")
 
     def stop(self) -> Report:
         """End it and give its exact account."""
-        assert self.process.terminate(20.0) == 0, self.process.tail()
+        assert self.process.terminate() == 0, self.process.tail()
         return self.report
 
-    def finish(self, within: float = 60.0) -> Report:
+    def finish(self) -> Report:
         """Wait for its end and give its exact account."""
-        assert self.process.exit_code(within) == 0, self.process.tail()
+        assert self.process.exit_code() == 0, self.process.tail()
         report = self.report
         assert report.finished
         assert report.sent == report.queued

@@ -34,7 +34,7 @@ class Subscriber:
     def __init__(self, deployment: Deployment, devices: Sequence[str], name: str = "subscriber") -> None:
         self._file = deployment.folder / f"{name}.jsonl"
         self.process: Running = deployment.start(name, [sys.executable, str(SCRIPT), str(self._file), *devices])
-        self.process.says("subscribed", 30.0)
+        self.process.says("subscribed")
 
     def events(self) -> Iterator[Event]:
         """Return all events so far."""

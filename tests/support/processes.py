@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 
 class Running:
@@ -39,9 +39,9 @@ class Running:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def await_handler(self, number: signal.Signals, within: float = 30.0) -> None:
+    def await_handler(self, number: signal.Signals) -> None:
         """Wait until it handles a signal: one that is still starting would die of it, which says nothing of its end."""
-        until(lambda: not self.running or self._handles(number), within, f"{self.name} handles {number.name}")
+        until(lambda: not self.running or self._handles(number), f"{self.name} handles {number.name}")
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -53,23 +53,23 @@ class Running:
         self._process.kill()
         self._process.wait()
 
-    def terminate(self, within: float = 10.0) -> int:
+    def terminate(self) -> int:
         """Ask it to end and give its exit code."""
         self.await_handler(signal.SIGTERM)
         self._process.terminate()
-        return self.exit_code(within)
+        return self.exit_code()
 
-    def exit_code(self, within: float) -> int:
+    def exit_code(self, within: float = HANG) -> int:
         """Wait for its end."""
         try:
             return self._process.wait(within)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} still runs after {within:g} s; its log ends:\n{self.tail()}") from None
 
-    def says(self, text: str, within: float) -> None:
+    def says(self, text: str) -> None:
         """Wait until its log holds a text."""
         try:
-            until(lambda: text in self.text, within, f"{text!r} in the log of {self.name}")
+            until(lambda: text in self.text, f"{text!r} in the log of {self.name}")
         except AssertionError as error:
             raise AssertionError(f"{error}; its log ends:\n{self.tail()}") from None
 

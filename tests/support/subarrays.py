@@ -60,7 +60,7 @@ class Subarrays:
         self.server = self.deployment.server("subarray")
         self.until_ready(self.devices[-1])
 
-    def until_ready(self, device: str, within: float = 10.0) -> None:
+    def until_ready(self, device: str) -> None:
         """Wait until the state is known and this server may command."""
 
         def ready() -> bool:
@@ -70,7 +70,7 @@ class Subarrays:
             known = str(self.deployment.proxy(device).state()) != "UNKNOWN"
             return known and not any("commands are refused" in line or "no Kafka broker" in line for line in info)
 
-        until(ready, within, "the device server may command")
+        until(ready, "the device server may command")
 
     def give(self, device: str, name: str, argument: Any = None) -> str:
         """Return a command, as TM does; gives its id."""
@@ -89,15 +89,14 @@ class Subarrays:
                     raise
                 return None
 
-        return until(taken, 10.0, f"{name} is taken")
+        return until(taken, f"{name} is taken")
 
-    def refusal(self, device: str, name: str, argument: Any = None) -> tuple[str, float]:
-        """Return a command that fails; gives why and how long that took [s]."""
-        begin = time.monotonic()
+    def refusal(self, device: str, name: str, argument: Any = None) -> str:
+        """Give a command that fails, and return why."""
         try:
             id = self.give(device, name, argument)
         except tango.DevFailed as failed:
-            return failed.args[0].desc, time.monotonic() - begin
+            return failed.args[0].desc
         raise AssertionError(f"{name} was taken: {id}")
 
     def told(self, device: str, id: str) -> dict[str, Any]:
@@ -108,14 +107,14 @@ class Subarrays:
         """Return the acknowledgements of a command that the device has kept, in their order."""
         return [ack["status"] for ack in self.told(device, id)["acks"]]
 
-    def outcome(self, device: str, id: str, within: float = 15.0) -> dict[str, Any]:
+    def outcome(self, device: str, id: str) -> dict[str, Any]:
         """Wait for an outcome."""
 
         def final() -> dict[str, Any] | None:
             told = self.told(device, id)
             return told if told["status"] in FINAL else None
 
-        return until(final, within, f"an outcome of {id}")
+        return until(final, f"an outcome of {id}")
 
     def does(self, device: str, name: str, argument: Any = None) -> str:
         """Return a command and see it completed."""
@@ -131,8 +130,8 @@ class Subarrays:
         value = self.read(device, "obsState")
         return "unknown" if value is None else _OBS_STATES[value]
 
-    def becomes(self, device: str, obs_state: str, within: float = 10.0) -> None:
-        until(lambda: self.obs_state(device) == obs_state, within, f"{device} is {obs_state}")
+    def becomes(self, device: str, obs_state: str) -> None:
+        until(lambda: self.obs_state(device) == obs_state, f"{device} is {obs_state}")
 
     def executions(self, id: str) -> int:
         """Tell how often controllers have begun a command."""
@@ -167,7 +166,7 @@ def standing_still(pid: int) -> Iterator[None]:
     stat = Path(f"/proc/{pid}/stat")
     try:
         # Its other threads go on for a moment.
-        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 5.0, "the process stands still")
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the process stands still")
         yield
     finally:
         os.kill(pid, signal.SIGCONT)

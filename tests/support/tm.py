@@ -1,14 +1,14 @@
 """TM's own software, as somebody else would write it: plain PyTango, and nothing but SKA's names, states and schemas.
 
 Run as a program with TANGO_HOST set: ``python tm.py``. It drives an observation on mid-sdp/subarray/01, tries
-whatever has to be refused, and prints one JSON line for each thing that it has checked: what, well or not, and
-what was found. Completion is judged by the change events of obsState.
+whatever has to be refused, leaves the subarray in IDLE, and prints one JSON line for each thing that it has checked:
+what, well or not, and what was found. Completion is judged by the change events of obsState.
+``python tm.py interrupt`` goes on from there, with a controller that never ends Configure and AssignResources.
 """
 
 import json
 import sys
 import threading
-import time
 
 import tango
 
@@ -18,7 +18,6 @@ SHOWN = ("obsState", "State", "scanID", "scanType", "receiveAddresses")
 LRC = ("longRunningCommandIDsInQueue", "longRunningCommandResult")
 QUEUED, OK, ABORTED = 2, 0, 7  # ResultCode
 NOT_ALLOWED, FAILED = "API_CommandNotAllowed", "API_CommandFailed"
-ANSWER = 0.5  # a call may take so long [s]
 
 SCHEMA = "https://schema.skao.int/ska-sdp-{}/0.4"
 ASSIGN = {
@@ -125,23 +124,18 @@ class Device:
 
         return take
 
-    def wait(self, condition, within=15.0):
+    def wait(self, condition, within=120.0):
         with self.changed:
             return self.changed.wait_for(condition, within)
 
     def call(self, name, argument=None):
-        """Return [code, id] or the error, and how long it took."""
+        """Return [code, id] or the error."""
         text = argument if argument is None or isinstance(argument, str) else json.dumps(argument)
-        began = time.monotonic()
         try:
             codes, ids = self.proxy.command_inout(name, *([] if text is None else [text]))
-            found = [int(codes[0]), ids[0]]
+            return [int(codes[0]), ids[0]]
         except tango.DevFailed as failed:
-            found = failed.args[0]
-        took = time.monotonic() - began
-        if took > ANSWER:
-            say(f"{name} answers in time", False, took)
-        return found
+            return failed.args[0]
 
     def picture(self):
         return {one.name: str(one.value) for one in self.proxy.read_attributes(list(self.values))}
@@ -251,9 +245,6 @@ def bad_arguments(subarray):
 def assigning(subarray):
     found = subarray.call("AssignResources", ASSIGN)
     subarray.wait(lambda: found[1] in subarray.values["longRunningCommandIDsInQueue"][-1])
-    for name in ("Configure", "AssignResources", "Restart"):
-        words = (name, "RESOURCING")
-        subarray.refused(f"{name} in RESOURCING is refused", name, ARGUMENTS.get(name), NOT_ALLOWED, *words)
     subarray.wait(lambda: subarray.values["obsState"][-1] == "IDLE")
     path = subarray.values["obsState"]
     say("AssignResources leads to IDLE", path == ["EMPTY", "RESOURCING", "IDLE"], path)
@@ -328,18 +319,13 @@ def long_running(subarray, id):
     say("GetCommandHistory", [one["name"] for one in newest][:2] == ["ReleaseAllResources", "ReleaseResources"], newest)
 
 
+def assignment(number):
+    return {**ASSIGN, "execution_block": {**ASSIGN["execution_block"], "eb_id": f"eb-mvp01-20261121-0000{number}"}}
+
+
 def aborting(subarray):
-    """Abort in the middle of a command, in a scan, and both ways out."""
-    block = {**ASSIGN["execution_block"], "eb_id": "eb-mvp01-20261121-00001"}
-    assign = {**ASSIGN, "execution_block": block}
-    subarray.takes("AssignResources", "RESOURCING", "IDLE", argument=assign)
-    configure = subarray.takes("Configure", "CONFIGURING", code=None)
-    executing = [json.loads(text)["name"] for text in subarray.proxy.lrcExecuting or subarray.proxy.lrcQueue or ()]
-    say("Configure is shown under way", executing == ["Configure"], executing)
-    subarray.takes("Abort", "ABORTING", "ABORTED")
-    subarray.ends("Abort ends Configure", configure, ABORTED)
-    subarray.refuses_all_but_the_allowed("ABORTED")
-    subarray.takes("ObsReset", "RESETTING", "IDLE")
+    """Abort in a scan."""
+    subarray.takes("AssignResources", "RESOURCING", "IDLE", argument=assignment(1))
     subarray.takes("Configure", "CONFIGURING", "READY")
     subarray.takes("Scan", "SCANNING")
     subarray.takes("Abort", "ABORTING", "ABORTED")
@@ -349,12 +335,30 @@ def aborting(subarray):
 
 
 def switching_off(subarray):
-    block = {**ASSIGN["execution_block"], "eb_id": "eb-mvp01-20261121-00002"}
-    subarray.takes("AssignResources", "RESOURCING", "IDLE", argument={**ASSIGN, "execution_block": block})
+    subarray.takes("AssignResources", "RESOURCING", "IDLE", argument=assignment(2))
     subarray.goes("Off leads to OFF", "State", "Off", None, ["OFF"])
     subarray.wait(lambda: subarray.values["obsState"][-1] == "EMPTY")
     say("obsState after Off", subarray.values["obsState"][-1] == "EMPTY", subarray.values["obsState"][-3:])
     subarray.has("receiveAddresses after Off", "receiveAddresses", "null")
+
+
+def interrupting(subarray):
+    """Abort in the middle of commands that end in no other way, and both ways out; it begins in IDLE."""
+    configure = subarray.takes("Configure", "CONFIGURING", code=None)
+    executing = [json.loads(text)["name"] for text in subarray.proxy.lrcExecuting or subarray.proxy.lrcQueue or ()]
+    say("Configure is shown under way", executing == ["Configure"], executing)
+    subarray.takes("Abort", "ABORTING", "ABORTED")
+    subarray.ends("Abort ends Configure", configure, ABORTED)
+    subarray.refuses_all_but_the_allowed("ABORTED")
+    subarray.takes("ObsReset", "RESETTING", "IDLE")
+    subarray.takes("ReleaseAllResources", "RESOURCING", "EMPTY")
+    assign = subarray.takes("AssignResources", "RESOURCING", argument=assignment(4), code=None)
+    for name in ("Configure", "AssignResources", "Restart"):
+        words = (name, "RESOURCING")
+        subarray.refused(f"{name} in RESOURCING is refused", name, ARGUMENTS.get(name), NOT_ALLOWED, *words)
+    subarray.takes("Abort", "ABORTING", "ABORTED")
+    subarray.ends("Abort ends AssignResources", assign, ABORTED)
+    subarray.takes("Restart", "RESTARTING", "EMPTY")
 
 
 def the_controller():
@@ -369,9 +373,14 @@ def the_controller():
 
 def main():
     subarray = Subarray()
-    for part in (switching_on, observing, aborting, switching_off):
-        part(subarray)
-    the_controller()
+    if sys.argv[1:] == ["interrupt"]:
+        interrupting(subarray)
+    else:
+        for part in (switching_on, observing, aborting, switching_off):
+            part(subarray)
+        the_controller()
+        subarray.goes("On leads to ON again", "State", "On", None, ["ON"])
+        subarray.takes("AssignResources", "RESOURCING", "IDLE", argument=assignment(3))
     say("all was checked", True, subarray.values["obsState"])
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.support.waiting import HANG
+
 Header = tuple[str, bytes | None]
 
 
-def read_all(bootstrap: str, topic: str, within: float = 20.0) -> list[Message]:
+def read_all(bootstrap: str, topic: str) -> list[Message]:
     """Return all committed records of a topic."""
     consumer = Consumer(
         {
@@ -26,13 +28,13 @@ def read_all(bootstrap: str, topic: str, within: float = 20.0) -> list[Message]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=within).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=HANG).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         found: list[Message] = []
         ended: set[int] = set()
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + HANG
         while ended < set(partitions):
-            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {within:g} s"
+            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {HANG:g} s"
             for message in consumer.consume(10_000, 0.2):
                 if message.error() is None:
                     found.append(message)
@@ -106,7 +108,7 @@ def members(bootstrap: str, group: str) -> dict[str, Member]:
 def delete(bootstrap: str, prefix: str) -> None:
     """Remove all topics whose names begin with the prefix."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    names = [name for name in admin.list_topics(timeout=20.0).topics if name.startswith(prefix)]
+    names = [name for name in admin.list_topics(timeout=HANG).topics if name.startswith(prefix)]
     if names:
         for future in admin.delete_topics(names).values():
             future.result(20.0)

@@ -5,21 +5,23 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
+HANG = 120.0
+"""After so long nothing will come any more, on a machine of any speed [s]."""
 
 
-def until(condition: Callable[[], Found], within: float, what: str, *, every: float = 0.05) -> Found:
+def until(condition: Callable[[], Found], what: str, *, every: float = 0.05) -> Found:
     """Return the first true value of `condition`; fail with `what`, and the last value seen, when there is none."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + HANG
     while True:
         found = condition()
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:g} s: {what}; last seen: {found!r}")
+            raise AssertionError(f"not within {HANG:g} s: {what}; last seen: {found!r}")
         time.sleep(every)
 
 
-def until_equal(get: Callable[[], Found], wanted: Found, within: float, what: str) -> None:
+def until_equal(get: Callable[[], Found], wanted: Found, what: str) -> None:
     """Wait until `get` gives `wanted`; fail with both, side by side where they are dicts."""
     seen: list[Found] = []
 
@@ -28,9 +30,9 @@ def until_equal(get: Callable[[], Found], wanted: Found, within: float, what: st
         return seen[0] == wanted
 
     try:
-        until(same, within, what)
+        until(same, what)
     except AssertionError:
-        raise AssertionError(f"not within {within:g} s: {what}: {difference(seen[0], wanted)}") from None
+        raise AssertionError(f"not within {HANG:g} s: {what}: {difference(seen[0], wanted)}") from None
 
 
 def difference(found: object, wanted: object) -> str:

@@ -323,7 +323,7 @@ def test_the_thread_fetches_survives_mistakes_and_ends(bench):
     stop = threading.Event()
     thread = threading.Thread(target=bench.contents.run, args=(stop,), daemon=True)
     thread.start()
-    until(lambda: isinstance(bench.find(), Held), 10.0, "the table is held")
+    until(lambda: isinstance(bench.find(), Held), "the table is held")
     stop.set()
     thread.join(10.0)
     assert not thread.is_alive()
