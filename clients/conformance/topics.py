@@ -15,8 +15,9 @@ from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.errors import ConfigError
 from facade.flows.alerts.messages import PACKETS
-from facade.flows.alerts.packets import PacketCodec, Refused
+from facade.flows.alerts.packets import PacketCodec
 from facade.icd.model import Icd, Topic
+from facade.outcome import Rejected
 
 IN_HEADERS: Mapping[str, tuple[str, str]] = {
     "calibration": ("segment", "table-segment"),
@@ -101,7 +102,7 @@ def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]
     except ConfigError as error:
         raise NotShown(str(error)) from error
     tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
-    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Refused)]
+    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Rejected)]
 
 
 def judge_records(records: list[Record], bad: list[tuple[Record, str]], set_aside: frozenset[Place]) -> str:

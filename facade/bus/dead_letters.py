@@ -5,22 +5,17 @@ A dead letter is the original key, value and headers; what is added is in header
 """
 
 from facade.bus.port import Record
+from facade.outcome import Rejected
 
 TOPIC = "dead-letters"
 PREFIX = "dl."
 
 
-def dead_letter(record: Record, *, reason: str, path: str, detail: str, by: str) -> Record:
+def dead_letter(record: Record, why: Rejected, *, by: str) -> Record:
     """Return the record for the dead-letter topic.
 
     Parameters
     ----------
-    reason
-        A word that can be counted, such as ``schema``.
-    path
-        Where in the value the trouble is, as a JSON path; empty when the whole value is.
-    detail
-        What was expected and found, for people.
     by
         The worker or device server that could not use it.
     """
@@ -29,9 +24,9 @@ def dead_letter(record: Record, *, reason: str, path: str, detail: str, by: str)
         "partition": str(record.partition),
         "offset": str(record.offset),
         "timestamp_us": str(record.timestamp_us),
-        "reason": reason,
-        "path": path,
-        "detail": detail[:500],
+        "reason": why.reason,
+        "path": why.path,
+        "detail": why.detail[:500],
         "by": by,
     }
     headers = tuple((PREFIX + name, text.encode()) for name, text in added.items())

@@ -9,7 +9,7 @@ Integers stay exact because the schema bounds them to 2^53. They are integers in
 sense: 3, 3.0 and 3e0 are the same number. (`facade.codec.decode` is stricter: it wants 3.)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from facade.codec.decode import BatchDecoder, Reason, Rejected
+from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
+from facade.outcome import Rejected, Unused
 
 Column = npt.NDArray[Any]
 
@@ -29,13 +30,14 @@ _EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What became of a batch: every record is a row or rejected."""
+    """What became of a batch: every record is a row or of no use."""
 
     columns: dict[str, Column]
     """By field: int64 for integers, float64 for other numbers, each of shape (rows,)."""
     index: Column
     """Position in the batch of each row, shape (rows,)."""
-    rejected: list[Rejected]
+    unused: dict[int, Unused]
+    """Why the others are of no use, by position in the batch and in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +83,24 @@ class ColumnDecoder:
         """Decode a batch; a bad record is a result and never an exception."""
         decoded = self._decoder.decode(values)
         columns = self._columns(decoded.items)
-        rejected = decoded.rejected
+        unused = decoded.unused
         index = np.arange(len(values))
-        if rejected:
-            index = np.delete(index, [entry.index for entry in rejected])
+        if unused:
+            index = np.delete(index, list(unused))
         good = np.ones(len(index), dtype=np.bool_)
         for field in self._fields:
             column = columns[field.name]
             legal = _legal_form(field, column)
             if legal is not column and not np.array_equal(legal, column):
                 bad = good & (legal != column)
-                rejected.extend(_breaches(field, index[bad], column[bad]))
+                unused.update(_breaches(field, index[bad], column[bad]))
                 good &= ~bad
             columns[field.name] = legal
         if not good.all():
             columns = {name: column[good] for name, column in columns.items()}
             index = index[good]
-            rejected.sort(key=lambda entry: entry.index)
-        return Table(columns, index, rejected)
+            unused = dict(sorted(unused.items()))
+        return Table(columns, index, unused)
 
     def _columns(self, items: list[msgspec.Struct]) -> dict[str, Column]:
         rows = len(items)
@@ -120,8 +122,7 @@ def _legal_form(field: _Field, column: Column) -> Column:
     return column.astype(np.int64) if field.integer else column
 
 
-def _breaches(field: _Field, index: Column, values: Column) -> list[Rejected]:
-    found = []
+def _breaches(field: _Field, index: Column, values: Column) -> Iterator[tuple[int, Rejected]]:
     for i, value in zip(index.tolist(), values.tolist(), strict=True):
         if value < field.low:
             detail = f"Expected `{field.kind}` >= {field.low:g}"
@@ -129,8 +130,7 @@ def _breaches(field: _Field, index: Column, values: Column) -> list[Rejected]:
             detail = f"Expected `{field.kind}` <= {field.high:g}"
         else:
             detail = "Expected `int`"
-        found.append(Rejected(i, Reason.SCHEMA, f"$.{field.name}", f"{detail}, got {value:.17g}"))
-    return found
+        yield i, Rejected(Reason.SCHEMA, f"$.{field.name}", f"{detail}, got {value:.17g}")
 
 
 def _require_flat(name: str, field: str, part: Mapping[str, Any], *, required: bool) -> None:

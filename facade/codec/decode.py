@@ -11,17 +11,18 @@ from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin
 import msgspec
 from msgspec.structs import fields
 
+from facade.outcome import TOMBSTONE, Rejected, Unused
+
 _LONGEST_DETAIL = 500
 _VERSION_FIELD = "schema"
+_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class Reason(StrEnum):
-    """Why a record was not used."""
+    """Why a record was rejected."""
 
-    TOMBSTONE = "tombstone"
-    """No value at all: legal, and says nothing."""
     EMPTY = "empty"
     """A value of no bytes."""
     NOT_JSON = "not-json"
@@ -35,26 +36,13 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A record that could not be used."""
-
-    index: int
-    """Position in the batch."""
-    reason: Reason
-    path: str
-    """Where in the document, such as ``$.latency``."""
-    detail: str
-    """What was expected and got, in words; short and printable, whatever the record holds."""
-
-
-@dataclass(frozen=True, slots=True)
 class Decoded(Generic[Message]):
-    """What became of a batch: every record is in exactly one of the lists."""
+    """What became of a batch: every record is in exactly one of the two."""
 
     items: list[Message]
-    """The good records in their order, without gaps for the bad ones."""
-    rejected: list[Rejected]
-    """The bad records in their order."""
+    """The good records in their order, without gaps for the others."""
+    unused: dict[int, Unused]
+    """Why the others are of no use, by position in the batch and in their order."""
 
 
 class _Version(msgspec.Struct):
@@ -78,36 +66,43 @@ class BatchDecoder(Generic[Message]):
         self._decode_version = msgspec.json.Decoder(_Version).decode
         self._version = _version_of(struct_type)
 
+    def decode_one(self, value: bytes | None) -> Message | Unused:
+        """Decode a record; a bad one is a result and never an exception."""
+        try:
+            return self._decode(value)
+        except _FAILURES as error:
+            return self._judge(value, error)
+
     def decode(self, values: Sequence[bytes | None]) -> Decoded[Message]:
         """Decode a batch; a bad record is a result and never an exception."""
         items: list[Message] = []
-        rejected: list[Rejected] = []
+        unused: dict[int, Unused] = {}
         # No Python code runs per record. When one is bad, `extend` has kept what came before and
         # the iterator stands behind it, so that the next `extend` goes on with its neighbour.
         remaining = map(self._decode, values)
         while True:
             try:
                 items.extend(remaining)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
-                index = len(items) + len(rejected)
-                rejected.append(self._reject(index, values[index], error))
+            except _FAILURES as error:
+                index = len(items) + len(unused)
+                unused[index] = self._judge(values[index], error)
             else:
-                return Decoded(items, rejected)
+                return Decoded(items, unused)
 
-    def _reject(self, index: int, value: bytes | None, error: Exception) -> Rejected:
+    def _judge(self, value: bytes | None, error: Exception) -> Unused:
         if value is None:
-            return Rejected(index, Reason.TOMBSTONE, "$", "the record has no value")
+            return TOMBSTONE
         if isinstance(error, TypeError):
             raise error
         if not value:
-            return Rejected(index, Reason.EMPTY, "$", "the value has no bytes")
+            return Rejected(Reason.EMPTY, "$", "the value has no bytes")
         if isinstance(error, RecursionError):
-            return Rejected(index, Reason.TOO_DEEP, "$", "nested too deeply")
+            return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
         if not isinstance(error, msgspec.ValidationError):
-            return Rejected(index, Reason.NOT_JSON, "$", printable(str(error)))
-        return self._refuse(index, value, str(error))
+            return Rejected(Reason.NOT_JSON, "$", printable(str(error)))
+        return self._refuse(value, str(error))
 
-    def _refuse(self, index: int, value: bytes, complaint: str) -> Rejected:
+    def _refuse(self, value: bytes, complaint: str) -> Rejected:
         """Tell a wrong version and broken JSON from a breach of the schema.
 
         The decoder stops at the first breach, so it may have met neither the version nor the place
@@ -117,15 +112,15 @@ class BatchDecoder(Generic[Message]):
         try:
             version = self._decode_version(value).schema
         except msgspec.ValidationError:
-            return Rejected(index, Reason.SCHEMA, path, detail)
+            return Rejected(Reason.SCHEMA, path, detail)
         except RecursionError:
-            return Rejected(index, Reason.TOO_DEEP, "$", "nested too deeply")
+            return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Rejected(index, Reason.NOT_JSON, "$", printable(str(error)))
+            return Rejected(Reason.NOT_JSON, "$", printable(str(error)))
         if self._version is not None and version != self._version:
             what = f"expected {self._version!r}, got {version!r:.80}"
-            return Rejected(index, Reason.VERSION, f"$.{_VERSION_FIELD}", printable(what))
-        return Rejected(index, Reason.SCHEMA, path, detail)
+            return Rejected(Reason.VERSION, f"$.{_VERSION_FIELD}", printable(what))
+        return Rejected(Reason.SCHEMA, path, detail)
 
 
 def _version_of(struct_type: type[msgspec.Struct]) -> str | None:

@@ -10,6 +10,7 @@ from facade.controller.past import Past
 from facade.flows.commands.messages import ack_record
 from facade.flows.commands.rules import OBS_STATE, refusal
 from facade.icd.model import Command
+from facade.outcome import Suppressed
 from facade.runtime.device_state import STATE
 
 PROVEN = 3.0
@@ -47,7 +48,7 @@ class Beginnings:
             self._endings.expire(call)
             return False
         if call.moved or not self._member.holds(call.place[0], call.assigned):
-            self._endings.finish(call, "moved")
+            self._endings.finish(call, Suppressed("moved"))
             return False
         if not call.message.repeatable:
             call.ours = True

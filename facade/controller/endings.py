@@ -13,6 +13,7 @@ from facade.controller.past import Past
 from facade.controller.queues import Queues
 from facade.flows.commands.messages import AckMessage, AckStatus
 from facade.flows.commands.outcomes import TIMED_OUT, UNDELIVERED
+from facade.outcome import USED, Outcome, Suppressed
 from facade.runtime.accounts import StreamAccount
 
 _log = logging.getLogger(__name__)
@@ -52,12 +53,12 @@ class Endings:
             if in_time and known.ack.status not in (TIMED_OUT, UNDELIVERED):
                 # Its states may be history by now.
                 self._outbox.send(msgspec.structs.replace(known.ack, states={}), call.headers)
-            self.finish(call, "ended-before")
+            self.finish(call, Suppressed("ended-before"))
             return True
         if known is not None and not call.message.repeatable:
             if known.ack.origin == self._controller.component:
                 self.interrupted(known.ack, call.headers)
-            self.finish(call, "begun-before")  # another member that began it answers for it
+            self.finish(call, Suppressed("begun-before"))  # another member that began it answers for it
             return True
         call.again = known is not None
         return False
@@ -66,7 +67,7 @@ class Endings:
         """Look once more at the very moment of beginning, as the bus may have been slow to accept."""
         known = self._past.get(call.id)
         if known is not None and known.final:
-            self.finish(call, "ended-before")
+            self.finish(call, Suppressed("ended-before"))
             return True
         if call.cancelled:
             self.end(call, "ABORTED", call.cancelled)
@@ -104,7 +105,7 @@ class Endings:
         if not self._outbox.insist(lambda: self._offsets.prove(call)):
             return False
         if call.moved:
-            self.finish(call, "moved")
+            self.finish(call, Suppressed("moved"))
             return False
         return True
 
@@ -135,13 +136,10 @@ class Endings:
             self._past.note(ack)
             self.finish(call)
 
-    def finish(self, call: Call, unused: str = "") -> None:
+    def finish(self, call: Call, outcome: Outcome = USED) -> None:
         """Be done with a record; its offset may be committed."""
         self._offsets.finish(*call.place)
         self._queues.leave(call)
         with self.counting:
             self._account.in_flight -= 1
-            if unused:
-                self._account.suppress(unused)
-            else:
-                self._account.used += 1
+            self._account.settle(outcome)

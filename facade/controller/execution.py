@@ -32,6 +32,7 @@ from facade.controller.queues import Queues
 from facade.errors import BusError, FacadeError
 from facade.flows.commands.messages import AckStatus
 from facade.icd.model import Icd
+from facade.outcome import Suppressed
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.device_state import DeviceStates
 
@@ -184,7 +185,7 @@ class Execution:
         for partition in gone:
             self._offsets.lose(partition)
         for call in waited:
-            self._endings.finish(call, "moved")
+            self._endings.finish(call, Suppressed("moved"))
         _log.info("partitions assigned component=%s partitions=%s", self._name, sorted(assignment))
         self._assignment = assignment
         self.ready = False
@@ -206,7 +207,7 @@ class Execution:
         live = self._queues.enter(call)
         if live is not None:
             with self._endings.counting:
-                self.account.suppress("repeated")
+                self.account.settle(Suppressed("repeated"))
             if live.place != place:  # else its partition was away, and has come back
                 self._offsets.finish(*place)
             return

@@ -7,11 +7,12 @@ import msgspec
 
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Reader, Record, Writer
-from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.controller.past import Past
 from facade.flows.commands.messages import ACKS, CommandMessage, decode_command, reported
 from facade.icd.model import Icd
+from facade.outcome import Rejected, Suppressed, Unused
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import DeviceStates
@@ -46,27 +47,24 @@ class Intake:
         self._decoder = BatchDecoder(compile_message("command", icd.messages["command"]))
 
     def read(self, record: Record) -> CommandMessage | None:
-        """Return the command of a record, or say what else became of the record."""
+        """Return the command of a record; None: something else became of the record."""
         self._account.consumed += 1
-        for rejected in self._decoder.decode([record.value]).rejected:
-            if rejected.reason is Reason.TOMBSTONE:
-                self._account.suppress("tombstone")
-            else:
-                self._set_aside(record, rejected.reason, rejected.path, rejected.detail)
-            return None
+        found = self._command(record)
+        if isinstance(found, CommandMessage):
+            return found
+        self._account.settle(found)
+        if isinstance(found, Rejected):
+            self._writer.send(dead_letter(record, found, by=self._by))
+        return None
+
+    def _command(self, record: Record) -> CommandMessage | Unused:
+        if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
+            return unused
         message = decode_command(record.value or b"")
         if record.key != message.device.encode():
             key = (record.key or b"").decode(errors="replace")
-            self._set_aside(record, "key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
-            return None
-        if message.device not in self._devices:
-            self._account.suppress("other-device")
-            return None
-        return message
-
-    def _set_aside(self, record: Record, reason: str, path: str, detail: str) -> None:
-        self._account.dead_letter(reason, f"{path}: {detail}")
-        self._writer.send(dead_letter(record, reason=reason, path=path, detail=detail, by=self._by))
+            return Rejected("key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
+        return message if message.device in self._devices else Suppressed("other-device")
 
 
 class _Origin(msgspec.Struct):

@@ -9,6 +9,7 @@ from collections import Counter
 import msgspec
 
 from facade.numbers import Natural, OrNone, Positive
+from facade.outcome import Outcome, Suppressed, Used
 
 ACCOUNTS = "accounts"
 """Topic with the accounts of the workers."""
@@ -102,16 +103,17 @@ class StreamAccount:
         self.high_watermark = max(self.high_watermark, high_watermark)
         self.consumed += records
 
-    def suppress(self, reason: str) -> None:
-        """Count one legal record that says nothing."""
-        self.suppressed += 1
-        self.reasons[reason] += 1
-
-    def dead_letter(self, reason: str, detail: str, at_us: int = 0) -> None:
-        """Count one record that could not be used; `at_us`: when that was found [Unix us]."""
-        self.dead_lettered += 1
-        self.reasons[reason] += 1
-        self.last_error, self.last_error_at = f"{reason}: {detail}"[:500], at_us
+    def settle(self, outcome: Outcome, at_us: int = 0) -> None:
+        """Count what became of one record; `at_us`: when that was found [Unix us]."""
+        if isinstance(outcome, Used):
+            self.used += 1
+            return
+        self.reasons[outcome.reason] += 1
+        if isinstance(outcome, Suppressed):
+            self.suppressed += 1
+        else:
+            self.dead_lettered += 1
+            self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
     def add(self, other: "StreamAccount | AccountEntry") -> None:
         """Add what became of further records; what is in flight is not added up."""

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading, LastReadings
 
@@ -118,35 +119,35 @@ class DeviceStates:
         self._tell(key, Told(value, message.time / 1e6, message.time, message.command))
         return Reading(value, message.time / 1e6)
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take over a value; see `facade.runtime.flow.Flow`."""
         # By the whole schema: a time that is no date would stop everything that shows it.
-        for rejected in self._decoder.decode([record.value]).rejected:
-            tombstone = rejected.reason is Reason.TOMBSTONE
-            return "-tombstone" if tombstone else f"schema: {rejected.path}: {rejected.detail}"
+        if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
+            return unused
         message = _decode(record.value or b"")
         known = self._known.get(message.device)
         if known is None:
-            return "-other-device"
+            return Suppressed("other-device")
         entry = known.get(message.attribute)
         if entry is None:
-            return f"attribute: {message.device}: expected one of {', '.join(known)}, got {message.attribute!r:.80}"
+            what = f"{message.device}: expected one of {', '.join(known)}, got {message.attribute!r:.80}"
+            return Rejected("attribute", "$.attribute", what)
         try:
             value = self._parse(entry, message.value)
         except ValueError as error:
-            return f"value: {message.attribute}: {error}"
+            return Rejected("value", "$.value", f"{message.attribute}: {error}")
         key = (message.device, message.attribute)
         if message.origin == message.device and message.time < self._set_here.get(key, 0):
-            return None  # our own, and we have set another one since
+            return USED  # our own, and we have set another one since
         if (acknowledged := self._acknowledged.get(key)) is not None:
             if message.time < acknowledged.time and record.timestamp_us <= self._told[key].appended_us + _APART_US:
-                return None  # it was before what an outcome has told, whose record is still to come
+                return USED  # it was before what an outcome has told, whose record is still to come
             del self._acknowledged[key]
         self._tell(key, Told(value, message.time / 1e6, record.timestamp_us, message.command))
-        return None
+        return USED
 
-    def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> str | None:
-        """Take over values that came with the outcome of a command; see `fold` for what is given back.
+    def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> Outcome:
+        """Take over values that came with the outcome of a command.
 
         The same values are on their way on ``state``, another partition, perhaps behind older ones: the time at which
         the controller has set them tells which are newer; but nothing is newer that the bus took long before, whatever
@@ -157,17 +158,18 @@ class DeviceStates:
             entry = self._known.get(message.device, {}).get(message.attribute)
             if entry is None:
                 known = ", ".join(self._known.get(message.device, ()))
-                return f"states: {message.device}: expected some of {known}, got {message.attribute!r:.80}"
+                what = f"{message.device}: expected some of {known}, got {message.attribute!r:.80}"
+                return Rejected("states", "$.states", what)
             try:
                 taken.append((message, self._parse(entry, message.value)))
             except ValueError as error:
-                return f"states: {message.attribute}: {error}"
+                return Rejected("states", f"$.states.{message.attribute}.value", str(error))
         for message, value in taken:
             key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
             if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):
                 self._tell(key, Told(value, message.time / 1e6, appended_us, message.command))
                 self._acknowledged[key] = message
-        return None
+        return USED
 
     def unrecorded(self) -> list[StateMessage]:
         """Return what came with outcomes only, once: whoever wrote it was killed before ``state`` had it."""

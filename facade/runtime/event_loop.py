@@ -17,6 +17,7 @@ from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
+from facade.outcome import Rejected
 from facade.runtime import snapshots
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.flow import Effects, Flow, LastReadings, View
@@ -246,8 +247,9 @@ class EventLoop:
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
             if self._effects is not None:
-                found_wrong = map(self._effects.recall, self._bus.read_all(self._effects.recalls))
-                troubles += [trouble for trouble in found_wrong if trouble is not None]
+                for record in self._bus.read_all(self._effects.recalls):
+                    if isinstance(outcome := self._effects.recall(record), Rejected):
+                        troubles.append(f"state at offset {record.offset} of {record.topic} is not usable: {outcome}")
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
@@ -263,9 +265,9 @@ class EventLoop:
         return reader
 
     def _take(self, record: Record) -> None:
-        if (unusable := self._progress[record.topic].take(record)) is not None:
-            reason, detail = unusable
-            self._bus.writer().send(dead_letter(record, reason=reason, path="$", detail=detail, by=self._instance))
+        outcome = self._progress[record.topic].take(record)
+        if isinstance(outcome, Rejected):
+            self._bus.writer().send(dead_letter(record, outcome, by=self._instance))
 
     def _to_remember(self, flow: Flow) -> LastReadings:
         """Return what is to be shown right after a restart, before anything has been read."""

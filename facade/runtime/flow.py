@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from facade.bus.port import Record
+from facade.outcome import Outcome
 from facade.reading import Reading
 
 DeviceReading = tuple[str, str, Reading]
@@ -36,11 +37,8 @@ class Flow(Protocol):
     partitions: Sequence[int] | None
     """Partitions to read; None: all."""
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
-        """Take one record; give None if it was used, else why not.
-
-        A reason that begins with ``-`` is one for leaving the record out on purpose (suppressed); any
-        other makes it a dead letter, and may have a detail behind a colon.
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Take one record, and return what became of it; one that is rejected becomes a dead letter.
 
         Parameters
         ----------
@@ -92,8 +90,8 @@ class Effects(Protocol):
     kept: int
     """Records before the place to go on from that are read again at a start, without being counted."""
 
-    def recall(self, record: Record) -> str | None:
-        """Take a record of `recalls`; give why it cannot be used, if so."""
+    def recall(self, record: Record) -> Outcome:
+        """Take a record of `recalls`, and return what became of it."""
 
     remembered: Sequence[str]
     """Attributes that are shown right after a restart as they were before."""

@@ -5,6 +5,7 @@ from collections import deque
 
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.outcome import USED, Outcome, Rejected
 from facade.runtime import snapshots
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.flow import Flow, LastReadings
@@ -32,30 +33,18 @@ class Progress:
         self._past: deque[tuple[float, dict[int, int]]] = deque()
         """Earlier values of `next` with their time [monotonic s], oldest first."""
 
-    def take(self, record: Record) -> tuple[str, str] | None:
-        """Give a record to the flow, and count what became of it.
-
-        Returns
-        -------
-        Reason and detail, if it must be a dead letter.
-        """
+    def take(self, record: Record) -> Outcome:
+        """Give a record to the flow, and count what became of it, unless the snapshot counts it already."""
         count = record.offset >= self.next.get(record.partition, 0)
-        why = self._fold(record, count=count)
+        outcome = self._fold(record, count=count)
         if not count:
-            return None
+            return USED
         self.next[record.partition] = record.offset + 1
         self.account.consumed += 1
-        if why is None:
-            self.account.used += 1
-        elif why.startswith("-"):
-            self.account.suppress(why[1:])
-        else:
-            reason, _, detail = why.partition(": ")
-            # The record's own time, as a topic that is read anew at each start brings old errors again.
-            at_us = min(max(record.timestamp_us, 0), round(self._clock.now() * 1e6))
-            self.account.dead_letter(reason, detail, at_us)
-            return reason, detail
-        return None
+        # The record's own time, as a topic that is read anew at each start brings old errors again.
+        at_us = min(max(record.timestamp_us, 0), round(self._clock.now() * 1e6))
+        self.account.settle(outcome, at_us)
+        return outcome
 
     def rebuild_from(self) -> dict[int, int]:
         """Return the offsets from which on the next start is to read."""
@@ -96,10 +85,10 @@ class Progress:
         self.account.restore(snapshot.account)
         return readings
 
-    def _fold(self, record: Record, *, count: bool) -> str | None:
+    def _fold(self, record: Record, *, count: bool) -> Outcome:
         try:
             return self.flow.fold(record, count=count)
         except Exception as error:
             # A mistake of ours about one record must not take those with it that came along.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return f"internal: {type(error).__name__}: {error}"
+            return Rejected("internal", "$", f"{type(error).__name__}: {error}")

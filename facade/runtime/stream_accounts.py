@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
+from facade.outcome import USED, Outcome
 from facade.runtime.accounts import ACCOUNTS, AccountEntry, AccountTotals, StreamAccount
 from facade.runtime.flow import DeviceReading, LastReadings
 
-_decode_entry = msgspec.json.Decoder(AccountEntry).decode
+_decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
 _RATE_OVER = 2
 """Seconds over which a rate is taken; one transaction is too short."""
@@ -80,12 +82,11 @@ class WorkerAccounts:
         self._workers: dict[tuple[str, str], float] = {}
         """When each worker of a stream last gave a sign of life [Unix s]."""
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Add an entry; see `facade.runtime.flow.Flow`."""
-        try:
-            entry = _decode_entry(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return f"schema: {error}"
+        entry = _decode_entry(record.value)
+        if not isinstance(entry, AccountEntry):
+            return entry
         heard = record.timestamp_us / _MICRO
         key = (entry.stream, entry.worker)
         self._workers[key] = max(self._workers.get(key, 0.0), heard)
@@ -96,7 +97,7 @@ class WorkerAccounts:
         if count:
             stream.account.add(entry)
             stream.rate.add(entry.time, entry.consumed)
-        return None
+        return USED
 
     def workers_alive(self, stream: str, now: float, within: float) -> int:
         """Count the workers of a stream that gave a sign of life within the last `within` [s]."""
@@ -129,7 +130,7 @@ class _SnapshotAccount(msgspec.Struct):
     account: AccountTotals
 
 
-_decode_snapshot = msgspec.json.Decoder(_SnapshotAccount).decode
+_decode_snapshot = BatchDecoder(_SnapshotAccount).decode_one
 
 
 class ReaderAccounts:
@@ -145,14 +146,11 @@ class ReaderAccounts:
         self._streams: dict[str, StreamTotals] | None = None
         """The sum as it was last made, while it holds."""
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Keep the newest account of an instance and topic; see `facade.runtime.flow.Flow`."""
-        if record.value is None:
-            return "-tombstone"
-        try:
-            snapshot = _decode_snapshot(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return f"schema: {error}"
+        snapshot = _decode_snapshot(record.value)
+        if not isinstance(snapshot, _SnapshotAccount):
+            return snapshot
         key = (snapshot.instance, snapshot.topic)
         before = self._newest.get(key)
         if before is not None:
@@ -160,7 +158,7 @@ class ReaderAccounts:
             meter.add(snapshot.time, max(snapshot.account.consumed - before.account.consumed, 0))
         self._newest[key] = snapshot
         self._streams = None
-        return None
+        return USED
 
     @property
     def streams(self) -> dict[str, StreamTotals]:

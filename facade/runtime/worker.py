@@ -14,6 +14,7 @@ import msgspec
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Aborted, Record, Run, TransactionalLog
 from facade.clock import Clock
+from facade.outcome import Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, StreamAccount
 
 _log = logging.getLogger(__name__)
@@ -89,11 +90,12 @@ class TransactionalWorker(ABC):
         self.account.uncommitted += count
         return account
 
-    def _set_aside(self, record: Record, reason: str, path: str, detail: str) -> None:
-        """Make a dead letter of a record, and count it."""
-        self._accounts[record.partition].dead_letter(reason, f"{path}: {detail}")
-        self._dead_bytes += len(record.value or b"")
-        self._dead_letters.append(dead_letter(record, reason=reason, path=path, detail=detail, by=self._name))
+    def _settle(self, record: Record, outcome: Outcome) -> None:
+        """Count what became of a record; one that is rejected becomes a dead letter."""
+        self._accounts[record.partition].settle(outcome)
+        if isinstance(outcome, Rejected):
+            self._dead_bytes += len(record.value or b"")
+            self._dead_letters.append(dead_letter(record, outcome, by=self._name))
 
     def _idle(self) -> float:
         """Return the time since the last commit [s]."""

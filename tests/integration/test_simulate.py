@@ -67,7 +67,7 @@ def compare(records: list[Record], report: Report, *, exact_lateness: bool = Tru
     """Judge each record against the time at which the broker appended it, and count as the report does."""
     assert len(records) == report.sent == report.queued == report.expected.consumed
     table = ColumnDecoder("heap", ICD.messages["heap"]).decode([record.value for record in records])
-    refused = Counter(str(entry.reason) for entry in table.rejected)
+    refused = Counter(str(entry.reason) for entry in table.unused.values())
     assert {"tombstone": refused.pop("tombstone", 0)} == {"tombstone": 0, **report.expected.suppressed}
     columns = table.columns
     appended = np.array([record.timestamp_us for record in records])[table.index]

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from facade.codec.columns import ColumnDecoder
 from facade.codec.decode import Reason
 from facade.icd.load import load
+from facade.outcome import Rejected
 from tests.property.test_codec_differential import JUNK, Leaf, damaged, edges, full, positions, rendered, valid
 from tests.support.examples import examples
 from tests.support.reference_codec import JsonObject, parse_reference
@@ -36,11 +37,12 @@ def agree(values: list[bytes]) -> None:
     table = DECODER.decode(values)
     wanted = [expected(value) for value in values]
     assert table.index.tolist() == [i for i, document in enumerate(wanted) if document is not None]
-    assert [entry.index for entry in table.rejected] == [i for i, document in enumerate(wanted) if document is None]
+    assert list(table.unused) == [i for i, document in enumerate(wanted) if document is None]
     good = [document for document in wanted if document is not None]
     for name, column in table.columns.items():
         assert column.tolist() == [document[name] for document in good]
-    for entry in table.rejected:
+    for entry in table.unused.values():
+        assert isinstance(entry, Rejected)
         assert entry.reason in Reason
         assert entry.path.startswith("$")
 

@@ -43,7 +43,7 @@ heaps = st.lists(
 
 def reduced(documents, at=lambda row: NOW_US, first=NOW_US, last=NOW_US):
     table = DECODER.decode(encoded(*documents))
-    assert not table.rejected
+    assert not table.unused
     return reduce(table.columns, PLAN, AppendTimes(first, last, at), KNOWN)
 
 
@@ -102,7 +102,7 @@ def test_a_reduction_is_what_a_loop_over_the_records_finds(documents):
             late = document["time"] < NOW_US - lateness
             window = 0 if late else document["time"] // 1_000_000 * 1_000_000
             groups[document["node"], document["scan_id"], window, late].append(document)
-    assert sorted((entry.index, entry.reason) for entry in result.refused) == refused
+    assert sorted((row, entry.reason) for row, entry in result.rejected) == refused
     assert result.late == sum(len(g) for key, g in groups.items() if key[3])
     assert result.used == sum(len(g) for key, g in groups.items() if not key[3])
     found = {(node, p.epoch, p.window, p.late): p for node, parts in result.partials.items() for p in parts}
@@ -153,7 +153,7 @@ def test_late_and_ahead_do_not_depend_on_how_the_log_is_cut(ages, cut):
         if low >= high:
             return 0, 0, 0
         r = reduced(documents[low:high], lambda row: appended[low + row], appended[low], appended[high - 1])
-        return r.used, r.late, len(r.refused)
+        return r.used, r.late, len(r.rejected)
 
     at_once = judged(0, len(documents))
     parts = [judged(0, min(cut, len(documents))), judged(min(cut, len(documents)), len(documents))]

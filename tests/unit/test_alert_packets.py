@@ -14,8 +14,9 @@ from facade.clock import ManualClock
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts import packets
 from facade.flows.alerts.messages import Alert, decode_alert
-from facade.flows.alerts.packets import Content, Packet, PacketCodec, Refused, fetch
+from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
+from facade.outcome import Rejected
 from facade.resources import resource
 from tests.support.memory_bus import MemoryBroker, MemoryBus
 
@@ -117,7 +118,6 @@ def test_any_alert_with_any_attachments_comes_out_as_it_went_in(alert, contents)
 GOOD = CODEC.encode(ALERT, IMAGES)
 _MANY = [Content(str(number), "", b"") for number in range(17)]
 BAD = {
-    "tombstone": (None, "tombstone", "no value"),
     "empty": (b"", "empty", "no bytes"),
     "larger than its topic takes": (HEAD + bytes(8_388_608), "too-large", "at most 8388608 bytes, got 8388618"),
     "text": (b"hello", "not-avro", "expected C3 01 and a fingerprint, got 68 65 6c 6c 6f"),
@@ -153,7 +153,7 @@ BAD = {
 def test_a_bad_packet_is_a_result_with_a_reason(name):
     value, reason, detail = BAD[name]
     made = CODEC.alert(value, "0/0")
-    assert isinstance(made, Refused)
+    assert isinstance(made, Rejected)
     assert made.reason == reason
     assert made.path.startswith("$")
     assert detail in made.detail
@@ -177,13 +177,13 @@ def test_damaged_packets_never_raise():
             else:
                 value[at:at] = value[at : at + dice.randrange(1, 9)]
         made = CODEC.alert(bytes(value), "0/0")
-        outcomes.add(str(made.reason) if isinstance(made, Refused) else "used")
+        outcomes.add(str(made.reason) if isinstance(made, Rejected) else "used")
     assert {"not-avro", "schema"} <= outcomes
 
 
 @given(st.binary(max_size=400))
 def test_bytes_behind_a_good_head_never_raise(tail):
-    assert isinstance(CODEC.alert(HEAD + tail, "0/0"), Refused | tuple)
+    assert isinstance(CODEC.alert(HEAD + tail, "0/0"), Rejected | tuple)
 
 
 def test_writing_refuses_what_the_avro_schema_has_no_type_for():

@@ -521,18 +521,23 @@ def test_a_transaction_id_that_no_record_can_carry_is_refused(bench):
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"),
+    ("value", "reason", "path"),
     [
-        (b"", "schema"),
-        (b"nonsense", "schema"),
-        (b"{}", "schema"),
-        (b"[" * 50_000, "schema"),
-        (b'{"schema": "command/2"}', "schema"),
-        (b"\xff\xfe", "schema"),
+        (b"", "empty", "$"),
+        (b"nonsense", "not-json", "$"),
+        (b"{}", "version", "$.schema"),
+        (b"[" * 50_000, "schema", "$"),
+        (b'{"schema": "command/2"}', "version", "$.schema"),
+        (b'{"schema": "VERSION", "time": "now"}', "schema", "$.time"),
+        (b"\xff\xfe", "not-json", "$"),
     ],
 )
 @pytest.mark.parametrize("topic", ["commands", "command-acks", "heartbeats", "state"])
-def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reason):
+def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reason, path):
+    """Why it is one is told apart on every topic, and the letter says where."""
+    value = value.replace(b"VERSION", ICD.messages[ICD.topics[topic].message]["properties"]["schema"]["const"].encode())
+    value = value.replace(b"time", b"issued") if topic == "commands" else value
+    path = path.replace("time", "issued") if topic == "commands" else path
     server = bench.server()
     on(bench, server)
     bench.broker.append(Record(topic=topic, key=b"x", value=value))
@@ -540,6 +545,9 @@ def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reas
     account = server.service.event_loop.accounts[topic]
     assert account.reasons == {reason: 1}
     assert account.balance == 0
+    (letter,) = bench.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"] == reason.encode()
+    assert dict(letter.headers)["dl.path"] == path.encode()
     server.give("Configure", CONFIGURE)
 
 

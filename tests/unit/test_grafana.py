@@ -9,6 +9,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from facade.outcome import Rejected
 from facade.runtime import metrics, prometheus
 from facade.runtime.accounts import StreamAccount
 from tests.support.docker import DOCKER, ICD
@@ -41,7 +42,7 @@ def served() -> dict[str, set[str]]:
     for topic in ICD.topics:
         accounts[topic] = account = StreamAccount()
         account.take(0, 1, 1, 1)
-        account.dead_letter("not-json", "")
+        account.settle(Rejected("not-json", "$", ""))
     registries: list[CollectorRegistry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(metrics.VARIABLE, "1")

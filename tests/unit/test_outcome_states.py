@@ -21,6 +21,7 @@ from facade.flows.commands.messages import (
     decode_ack,
 )
 from facade.flows.commands.tracker import Tracker
+from facade.outcome import USED, Outcome, Suppressed
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
@@ -306,7 +307,7 @@ class Server:
         made = flows(ICD, self.tracker, self.states, Lease("control", "1"), Components(), site.clock)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
-    def fold(self, record: Record) -> str | None:
+    def fold(self, record: Record) -> Outcome:
         return self.flows[record.topic].fold(record, count=True)
 
     @property
@@ -348,7 +349,7 @@ def test_a_clock_that_was_set_back_hides_no_later_report(site: Site, server: Ser
     later = report(None, "FAULT", now - 10_000_000, appended=now + 5_000_000)
     records = [outcome(message, "READY", now), later]
     for record in records if outcome_first else reversed(records):
-        assert server.fold(record) is None
+        assert server.fold(record) is USED
     assert server.obs_state == "FAULT"
     assert server.states.unrecorded() == []
 
@@ -356,7 +357,7 @@ def test_a_clock_that_was_set_back_hides_no_later_report(site: Site, server: Ser
 def test_the_outcome_is_never_seen_without_its_state(site: Site, server: Server) -> None:
     message = site.send()
     server.fold(command_record(message))
-    assert server.fold(outcome(message, "READY", site.now_us)) is None
+    assert server.fold(outcome(message, "READY", site.now_us)) is USED
     assert server.tracker.find(message.id).final
     assert server.obs_state == "READY"
     assert server.states.get(FIRST, "obsState").command == message.id
@@ -373,7 +374,7 @@ def test_older_records_that_come_behind_it_undo_nothing(site: Site, server: Serv
         # From its own record on the order of the log holds again, also after a clock was set back.
         ("SCANNING", now - 2, "SCANNING"),
     ):
-        assert server.fold(report(message, value, time)) is None
+        assert server.fold(report(message, value, time)) is USED
         assert server.obs_state == shown
 
 
@@ -389,7 +390,7 @@ def test_an_outcome_that_comes_late_undoes_nothing(site: Site, server: Server) -
 def test_the_outcomes_of_other_devices_are_no_matter(site: Site) -> None:
     """The server of SdpMaster reads those of the subarrays too; they are nothing to be set aside."""
     other = Server(site, {"mid-sdp/control/0": "SdpMaster"})
-    assert other.fold(outcome(site.send(), "READY", site.now_us)) == "-other-device"
+    assert other.fold(outcome(site.send(), "READY", site.now_us)) == Suppressed("other-device")
 
 
 def test_what_is_set_aside_has_no_effect(site: Site, server: Server) -> None:
@@ -397,20 +398,23 @@ def test_what_is_set_aside_has_no_effect(site: Site, server: Server) -> None:
     message = site.send(device=SECOND)
     server.fold(command_record(message))
     wrong = outcome(msgspec.structs.replace(message, device=FIRST), "READY", site.now_us)
-    assert (server.fold(wrong) or "").startswith("device: ")
+    assert str(server.fold(wrong)).startswith("device: $.device: ")
     assert server.obs_state == "IDLE"
 
 
 @pytest.mark.parametrize(
     ("attribute", "value", "reason"),
-    [("obsState", "REDY", "states: obsState: expected one of"), ("obsSate", "READY", "states: mid-sdp/subarray/01: ")],
+    [
+        ("obsState", "REDY", "states: $.states.obsState.value: expected one of"),
+        ("obsSate", "READY", "states: $.states: mid-sdp/subarray/01: "),
+    ],
 )
 def test_a_state_that_the_icd_forbids_sets_its_outcome_aside(
     site: Site, server: Server, attribute: str, value: str, reason: str
 ) -> None:
     message = site.send()
     server.fold(command_record(message))
-    assert (server.fold(outcome(message, value, site.now_us, attribute)) or "").startswith(reason)
+    assert str(server.fold(outcome(message, value, site.now_us, attribute))).startswith(reason)
     assert not server.tracker.find(message.id).final
     assert server.obs_state == "IDLE"
 

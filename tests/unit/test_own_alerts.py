@@ -10,6 +10,7 @@ from facade.flows.alerts.messages import Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.overview.health import Overview
 from facade.icd.load import load
+from facade.outcome import TOMBSTONE, USED, Rejected
 from facade.runtime.flow import Fault
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.memory_bus import MemoryBroker, MemoryBus
@@ -30,7 +31,7 @@ class Bench:
     def start(self, *alarms: Alarm) -> None:
         self.before = before = ReportedBefore()
         for alarm in alarms:
-            assert before.fold(state_record(alarm.key, alarm), count=True) is None
+            assert before.fold(state_record(alarm.key, alarm), count=True) is USED
         find = lambda now: self.found  # noqa: E731
         self.own = OwnAlerts(find, before, self.bus, mine=overview().finds, known=lambda: True, clock=self.clock)
 
@@ -151,8 +152,10 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
     before = ReportedBefore()
     alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1)
     before.fold(state_record(KEY, alarm), count=True)
-    assert before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True).startswith("schema: ")
-    assert before.fold(state_record(KEY, None), count=True) == "-tombstone"
+    bad = before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True)
+    assert isinstance(bad, Rejected)
+    assert bad.reason == "not-json"
+    assert before.fold(state_record(KEY, None), count=True) == TOMBSTONE
     assert before.active == {}
 
 

@@ -12,6 +12,7 @@ import facade.flows.quality.encode
 from facade.errors import ConfigError
 from facade.flows.quality.decode import decode
 from facade.flows.quality.encode import ENCODERS, encode_metric
+from facade.outcome import Rejected
 from tests.support.metrics import WRITERS, arrow, arrow_stream, dtype_of, msgpack, msgpack_numpy, npy
 
 IMAGE = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -20,6 +21,12 @@ ENCODINGS = sorted(WRITERS)
 
 def read(encoding: str, content: bytes, like: np.ndarray = IMAGE, **said: Any) -> Any:
     return decode(encoding, content, **{"shape": like.shape, "dtype": dtype_of(like), **said})
+
+
+def why(found):
+    assert isinstance(found, Rejected)
+    assert found.path == "$"
+    return f"{found.reason}: {found.detail}"
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -85,7 +92,7 @@ class Bomb:
 )
 def test_nothing_is_unpickled(encoding, content):
     Bomb.went_off.clear()
-    assert isinstance(read(encoding, content), str)
+    assert isinstance(read(encoding, content), Rejected)
     assert Bomb.went_off == []
 
 
@@ -141,41 +148,46 @@ def test_nothing_is_unpickled(encoding, content):
 )
 def test_what_contradicts_itself_or_the_header_has_a_reason(encoding, content, reason):
     found = read(encoding, content)
-    assert isinstance(found, str)
-    assert found.startswith(reason)
+    assert why(found).startswith(reason)
 
 
 def test_nulls_are_no_numbers_in_arrow():
     values = pa.array([1.0, None], pa.float32())
-    assert read("arrow", arrow_stream({"value": values}), shape=(2,)).startswith("arrow: expected values everywhere")
+    assert why(read("arrow", arrow_stream({"value": values}), shape=(2,))).startswith(
+        "arrow: expected values everywhere"
+    )
     lists = pa.array([[1.0, None], [2.0, 3.0]], pa.list_(pa.float32(), 2))
-    assert read("arrow", arrow_stream({"value": lists}), shape=(2, 2)).startswith("arrow: expected values everywhere")
+    assert why(read("arrow", arrow_stream({"value": lists}), shape=(2, 2))).startswith(
+        "arrow: expected values everywhere"
+    )
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", ["x" * 41, "a\nb", "\u202e"], ids=["long", "newline", "backwards"])
 def test_names_that_nobody_can_print_are_refused(encoding, name):
     array = np.array([name])
-    assert read(encoding, WRITERS[encoding](array), array).startswith(("dtype: expected names of 1", "text: expected"))
+    assert why(read(encoding, WRITERS[encoding](array), array)).startswith(
+        ("dtype: expected names of 1", "text: expected")
+    )
 
 
 @pytest.mark.parametrize("encoding", ["npy", "msgpack-numpy"])
 def test_names_of_what_are_no_characters_are_refused(encoding):
     array = np.frombuffer(b"\xff" * 16, "<U2")
-    assert read(encoding, WRITERS[encoding](array), array).startswith("text: expected printable names")
+    assert why(read(encoding, WRITERS[encoding](array), array)).startswith("text: expected printable names")
 
 
 def test_names_of_no_length_take_no_memory():
     content = npy(np.array(["a"])).replace(b"<U1", b"<U0").replace(b"(1,), }         ", b"(1000000000,), } ")
-    assert read("npy", content[:-4], shape=(1_000_000_000,), dtype="str").startswith("shape: expected at most")
+    assert why(read("npy", content[:-4], shape=(1_000_000_000,), dtype="str")).startswith("shape: expected at most")
     small = npy(np.array(["a"])).replace(b"<U1", b"<U0")
-    assert read("npy", small[:-4], shape=(1,), dtype="str").startswith("dtype: expected names of 1 to 40")
+    assert why(read("npy", small[:-4], shape=(1,), dtype="str")).startswith("dtype: expected names of 1 to 40")
 
 
 def test_without_arrow_the_others_are_read_and_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr(facade.flows.quality.decode, "pa", None)
     monkeypatch.setattr(facade.flows.quality.encode, "pa", None)
-    assert "pip install 'sdp-tango-facade[tables]'" in read("arrow", arrow(IMAGE))
+    assert "pip install 'sdp-tango-facade[tables]'" in why(read("arrow", arrow(IMAGE)))
     assert np.array_equal(read("npy", npy(IMAGE)), IMAGE)
     with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[tables\]'"):
         encode_metric(IMAGE, subarray=1, metric="noiseBaseline", time=1, encoding="arrow")

@@ -10,7 +10,7 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ConfigError
 from facade.flows.alerts.messages import decode_alert
-from facade.flows.alerts.packets import Packet, PacketCodec, Refused
+from facade.flows.alerts.packets import Packet, PacketCodec
 from facade.flows.alerts.simulator.sending import (
     AlertReport,
     AlertSimulator,
@@ -20,6 +20,7 @@ from facade.flows.alerts.simulator.sending import (
 from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
 from facade.flows.telemetry.simulator.cli import app
 from facade.icd.load import load
+from facade.outcome import Rejected
 from facade.simulate.sender import Stop, write_report
 from tests.support.alerting import Bench
 
@@ -139,7 +140,7 @@ def test_the_device_server_finds_what_the_account_says():
 def test_each_bad_packet_is_refused_for_the_reason_foretold(kind):
     value, reason = bad_packets(stream(CODEC, packet_size=1000).take(1, NOW_US)[1][0])[kind]
     refused = CODEC.alert(value, "0/0")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Rejected)
     assert refused.reason == reason
 
 

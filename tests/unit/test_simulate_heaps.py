@@ -77,9 +77,9 @@ def recount(batches: list[Batch], scenario: Scenario) -> tuple[dict[str, Any], d
         now_us = NOW_US + round(1e6 * (i + 1) * 97 / scenario.rate)
         for key, value in zip(batch.keys, batch.values, strict=True):
             total["consumed"] += 1
-            if rejected := decoder.decode([value]).rejected:
+            if unused := decoder.decode([value]).unused:
                 kind = "suppressed" if value is None else "dead_lettered"
-                total[kind][str(rejected[0].reason)] += 1
+                total[kind][str(unused[0].reason)] += 1
                 continue
             assert value is not None
             heap = msgspec.json.decode(value)
@@ -192,14 +192,14 @@ def test_each_kind_of_garbage_meets_its_fate(kind: Garbage) -> None:
     """The codec, or the reduction, gives the reason that the table states, and spares the neighbours."""
     table = ColumnDecoder("heap", SCHEMA).decode([VALID, kind.make(VALID), VALID])
     if kind.judge == "codec":
-        assert [(entry.index, entry.reason) for entry in table.rejected] == [(1, kind.reason)]
+        assert [(at, entry.reason) for at, entry in table.unused.items()] == [(1, kind.reason)]
         assert table.index.tolist() == [0, 2]
     else:
-        assert not table.rejected
+        assert not table.unused
         known = np.array([True, True, False])
         appended = AppendTimes(NOW_US, NOW_US, lambda row: NOW_US)
         reduced = reduce(table.columns, plan(ICD, "ingest.heaps"), appended, known)
-        assert [(entry.index, entry.reason) for entry in reduced.refused] == [(1, kind.reason)]
+        assert [(row, entry.reason) for row, entry in reduced.rejected] == [(1, kind.reason)]
         assert reduced.used == 2
     assert (kind.outcome == "suppressed") == (kind.make(VALID) is None)
 

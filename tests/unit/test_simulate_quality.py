@@ -12,6 +12,7 @@ from facade.flows.quality.flow import OWN, QualityFlow
 from facade.flows.quality.simulator.metrics import QualityScenario, QualitySeries, channels_for
 from facade.flows.telemetry.simulator.cli import app
 from facade.icd.load import load
+from facade.outcome import USED
 from tests.support.metrics import WRITERS
 
 ICD = load()
@@ -45,7 +46,7 @@ def test_every_attribute_gets_its_metric(encoding):
     flow = QualityFlow(ICD, [1])
     for record in series(encoding=encoding, scan_id=9).next(NOW_US):
         at = {name: getattr(record, name) for name in ("topic", "key", "value", "headers")}
-        assert flow.fold(type(record)(**at, timestamp_us=NOW_US), count=True) is None
+        assert flow.fold(type(record)(**at, timestamp_us=NOW_US), count=True) is USED
     names = {attribute.name for attribute in ICD.classes["SdpQuality"].attributes}
     assert set(flow.measured[1].newest) == names - OWN
     assert flow.measured[1].scan == (9, NOW_US / 1e6)

@@ -7,6 +7,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
 from facade.flows.tables.summaries import Summaries
+from facade.outcome import TOMBSTONE, USED
 from tests.support.tables import ICD, Desk
 
 
@@ -26,7 +27,7 @@ def test_devices_get_the_summary_of_what_was_sent(memory):
         bench.work(60)
         flow = TablesFlow(ICD)
         fates = {flow.fold(record, count=True) for record in bench.broker.read("tables")}
-    assert fates <= {None, "-tombstone"}
+    assert fates <= {USED, TOMBSTONE}
     assert flow.assembling == {}
     assert flow.complete.keys() == {"subarray/01/gains", "subarray/01/pointing", "subarray/01/sky"}
     gains = flow.complete["subarray/01/gains"]

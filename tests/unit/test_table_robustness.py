@@ -13,6 +13,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.messages import Refused
 from facade.flows.tables.spool import Spool
 from facade.flows.tables.worker import Assembler, Pace
+from facade.outcome import USED, Suppressed
 from tests.support.memory_bus import MemoryBus, MemoryGroupMember
 from tests.support.tables import ICD, Desk, cut
 
@@ -66,7 +67,7 @@ def test_an_older_announcement_does_not_become_the_newest(bench):
     bench.run([*cut("v1", b"1" * 30), *cut("v2", b"2" * 30)])
     records = [record for record in bench.broker.read("tables") if record.value and b'"COMPLETE"' in record.value]
     flow = TablesFlow(ICD)
-    assert [flow.fold(record, count=True) for record in (*records, records[0])] == [None, None, "-older"]
+    assert [flow.fold(record, count=True) for record in (*records, records[0])] == [USED, USED, Suppressed("older")]
     assert flow.complete["p"].table.table == "v2"
 
 

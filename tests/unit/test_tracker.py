@@ -9,6 +9,7 @@ from facade.flows.commands import outcomes
 from facade.flows.commands.messages import AckMessage, CommandMessage, command_id, issued
 from facade.flows.commands.outcomes import FINAL, RESULT_CODE, TASK_STATUS, TRANSITIONS
 from facade.flows.commands.tracker import Tracker
+from facade.outcome import USED, Suppressed
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000
@@ -212,7 +213,7 @@ def test_an_outcome_from_another_device_is_refused():
     stranger = AckMessage(
         id=one.id, device="mid-sdp/subarray/02", command="Scan", status="FAILED", time=T0, origin="other"
     )
-    assert tracker.fold_ack(stranger, 0.0).startswith("device: ")
+    assert str(tracker.fold_ack(stranger, 0.0)).startswith("device: $.device: ")
     assert not tracker.find(one.id).final
 
 
@@ -225,11 +226,11 @@ def test_issue_times_never_go_back():
 
 def test_a_repeated_record_is_left_out_and_other_devices_are_not_ours():
     one, tracker = command(), Tracker([DEVICE])
-    assert tracker.fold_command(one, record(0)) is None
-    assert tracker.fold_command(one, record(1)) == "-repeated"
+    assert tracker.fold_command(one, record(0)) is USED
+    assert tracker.fold_command(one, record(1)) == Suppressed("repeated")
     stranger = command(device="mid-sdp/subarray/02")
-    assert tracker.fold_command(stranger, record(2)) == "-other-device"
-    assert tracker.fold_ack(ack(stranger, "COMPLETED"), 0.0) == "-other-device"
+    assert tracker.fold_command(stranger, record(2)) == Suppressed("other-device")
+    assert tracker.fold_ack(ack(stranger, "COMPLETED"), 0.0) == Suppressed("other-device")
     assert len(tracker.pending(DEVICE)) == 1
 
 

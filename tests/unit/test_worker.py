@@ -17,6 +17,7 @@ from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.worker import Pace, Worker
 from facade.icd.load import load
+from facade.outcome import Rejected
 from facade.runtime import metrics, prometheus
 from facade.runtime.accounts import AccountEntry
 from tests.support.heaps import BASE_US, encoded, heap
@@ -116,7 +117,7 @@ def test_a_dead_letter_gives_the_original_back():
         topic="ingest.heaps", key=b"k", value=b"\x00v", headers=(("traceparent", b"t"),), partition=1, offset=5,
         timestamp_us=9,
     )  # fmt: skip
-    assert original(dead_letter(record, reason="schema", path="$.x", detail="no", by="0")) == record
+    assert original(dead_letter(record, Rejected("schema", "$.x", "no"), by="0")) == record
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -22,7 +22,7 @@ from facade.config import load_settings
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
-from facade.flows.alerts.packets import Content, PacketCodec, Refused, fetch
+from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
 from facade.logs import start_logging
 from facade.runtime.metrics import serve_metrics
@@ -95,8 +95,8 @@ def _write(file: Path, content: bytes) -> None:
 
 def _named(codec: PacketCodec, value: bytes | None, place: str, name: str) -> Content:
     packet = codec.decode(value)
-    if isinstance(packet, Refused):
-        raise BusError(f"packet {place} cannot be read: {packet.reason}: {packet.detail}")
+    if not isinstance(packet, Packet):
+        raise BusError(f"packet {place} cannot be read: {packet}")
     for content in packet.contents:
         if content.name == name:
             return content

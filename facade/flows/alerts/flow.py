@@ -21,6 +21,7 @@ from facade.flows.alerts.log import AlertLog
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
 from facade.flows.alerts.statistics import Statistics
 from facade.icd.model import Icd
+from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.reading import Reading
 from facade.runtime.flow import DeviceReading, LastReadings
 
@@ -79,53 +80,53 @@ class AlertsFlow:
         self._refreshing: Iterator[DeviceReading] = iter(())
         self._alert_decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
         self._action_decoder = BatchDecoder(compile_message("alert-action", icd.messages["alert-action"]))
-        self._state_decoder = BatchDecoder(compile_message("alert-state", icd.messages["alert-state"]))
 
     @property
     def sequence(self) -> int:
         """Return the number of the newest alert or action; 0: there is none."""
         return self._newest
 
-    def recall(self, record: Record) -> str | None:
-        """Take over the state of an alarm from before the restart; gives why it cannot be, if so."""
+    def recall(self, record: Record) -> Outcome:
+        """Take over the state of an alarm from before the restart; see `facade.runtime.flow.Effects`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
             self.ledger.forget((condition, source))
-            return None
-        for rejected in self._state_decoder.decode([record.value]).rejected:
-            return f"state of an alarm at offset {record.offset} is not usable: {rejected.path}: {rejected.detail}"
-        self.ledger.recall(messages.decode_alarm(record.value))
-        return None
+            return TOMBSTONE
+        alarm = messages.decode_alarm(record.value)
+        if not isinstance(alarm, Alarm):
+            return alarm
+        self.ledger.recall(alarm)
+        return USED
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
         message = self._decode(record)
-        if isinstance(message, str):
+        if not isinstance(message, Alert | Action):
             return message
         if self._is_again(record, self._packets if count else self._packets_kept):
-            return "-again"
+            return Suppressed("again")
         sequence = record.offset + 1
         if not count:
             # Its effect is in the states that were recalled; judged again, it could end in another way.
             if isinstance(message, Action) and sequence in self._refusals:
-                return "-refused"
+                return Suppressed("refused")
             self.statistics.alert(record.timestamp_us)
         elif isinstance(message, Alert):
             self._apply(message, sequence, record.timestamp_us)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
             self.refused += 1
             self._refusals.append(sequence)
-            return f"action: {message.action}: {why}"
+            return Rejected("action", "$.action", f"{message.action}: {why}")
         else:
             self.actions += 1
         if sequence <= self.log.newest:
-            return None  # read once more: it is there
+            return USED  # read once more: it is there
         text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:
             self._say(text, record.timestamp_us)
-        return None
+        return USED
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Return nothing: the view shows it."""
@@ -213,22 +214,19 @@ class AlertsFlow:
             ),
         }
 
-    def _decode(self, record: Record) -> Alert | Action | str:
+    def _decode(self, record: Record) -> Alert | Action | Unused:
         if len(record.value or b"") > LARGEST:
-            return f"too-large: $: expected at most {LARGEST} bytes, got {len(record.value or b'')}"
-        rejected = self._alert_decoder.decode([record.value]).rejected
-        if not rejected:
+            return Rejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
+        alert = self._alert_decoder.decode_one(record.value)
+        if not isinstance(alert, Suppressed | Rejected):
             return messages.decode_alert(record.value or b"")
-        why = rejected[0]
-        if why.reason is Reason.TOMBSTONE:
-            return "-tombstone"
-        if why.reason is Reason.VERSION:
-            rejected = self._action_decoder.decode([record.value]).rejected
-            if not rejected:
+        if alert.reason == Reason.VERSION:
+            action = self._action_decoder.decode_one(record.value)
+            if not isinstance(action, Suppressed | Rejected):
                 return messages.decode_action(record.value or b"")
-            if rejected[0].reason is not Reason.VERSION:
-                why = rejected[0]
-        return f"{why.reason}: {why.path}: {why.detail}"
+            if action.reason != Reason.VERSION:
+                return action
+        return alert
 
     @staticmethod
     def _is_again(record: Record, newest: dict[str, int]) -> bool:

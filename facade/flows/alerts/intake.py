@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
 from facade.flows.alerts.messages import ALERTS, PACKET, PACKETS
-from facade.flows.alerts.packets import PacketCodec, PacketReason, Refused
+from facade.flows.alerts.packets import PacketCodec
 from facade.icd.model import Icd
+from facade.outcome import Rejected
 from facade.runtime.worker import TransactionalWorker
 
 
@@ -77,22 +78,22 @@ class Intake(TransactionalWorker):
             self._packet_bytes += len(value or b"")
             record = run.record(index)
             made = self._codec.alert(value, f"{record.partition}/{record.offset}")
-            if not isinstance(made, Refused):
+            if isinstance(made, tuple):
                 alert, text = made
                 self._alerts.append(_record(alert.condition, text, record))
                 account.used += 1
-            elif made.reason == PacketReason.TOMBSTONE:
-                account.suppress(made.reason)
+            elif isinstance(made, Rejected):
+                self._reject(record, made)
             else:
-                self._refuse(record, made)
+                account.settle(made)
 
-    def _refuse(self, record: Record, why: Refused) -> None:
-        detail = why.detail
+    def _reject(self, record: Record, why: Rejected) -> None:
         size = len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)
         if size > self._most_packet:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
-            record, detail = replace(record, key=None, value=None, headers=()), f"{detail}; left where it is"
-        self._set_aside(record, why.reason, why.path, detail)
+            record = replace(record, key=None, value=None, headers=())
+            why = replace(why, detail=f"{why.detail}; left where it is")
+        self._settle(record, why)
 
     def _output(self) -> Sequence[Record]:
         return self._alerts

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
 
 ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
@@ -130,7 +131,7 @@ class Alarm(msgspec.Struct, omit_defaults=True, tag_field="schema", tag="alert-s
 
 decode_alert = msgspec.json.Decoder(Alert).decode
 decode_action = msgspec.json.Decoder(Action).decode
-decode_alarm = msgspec.json.Decoder(Alarm).decode
+decode_alarm = BatchDecoder(Alarm).decode_one
 encode = msgspec.json.Encoder().encode
 
 

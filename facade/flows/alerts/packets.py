@@ -16,12 +16,13 @@ import msgspec
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder
+from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Attachment, encode
 from facade.icd.model import Icd
+from facade.outcome import TOMBSTONE, Rejected, Suppressed, Unused
 from facade.resources import resource
 
 try:
@@ -40,8 +41,6 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 class PacketReason(StrEnum):
     """Why a packet was not used; what the JSON Schema of the alert forbids has the reasons of `facade.codec`."""
 
-    TOMBSTONE = "tombstone"
-    EMPTY = "empty"
     TOO_LARGE = "too-large"
     """The packet, or the alert that it makes, is larger than its topic takes."""
     NOT_AVRO = "not-avro"
@@ -65,14 +64,6 @@ class Packet(msgspec.Struct, frozen=True):
 
     alert: Alert
     contents: list[Content]
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """Why a packet cannot be used."""
-
-    reason: str
-    path: str
-    detail: str
 
 
 class PacketCodec:
@@ -113,12 +104,12 @@ class PacketCodec:
             raise ValueError(f"packet of {alert.condition} by {alert.source}: {error}") from error
         return out.getvalue()
 
-    def decode(self, value: bytes | None) -> Packet | Refused:
+    def decode(self, value: bytes | None) -> Packet | Unused:
         """Read a packet; whatever the bytes are, this does not raise."""
         if value is None:
-            return Refused(PacketReason.TOMBSTONE, "$", "the record has no value")
+            return TOMBSTONE
         if not value:
-            return Refused(PacketReason.EMPTY, "$", "the value has no bytes")
+            return Rejected(Reason.EMPTY, "$", "the value has no bytes")
         if len(value) > self._most_packet:
             return _refuse(PacketReason.TOO_LARGE, f"expected at most {self._most_packet} bytes, got {len(value)}")
         if not value.startswith(MARKER) or len(value) < _HEAD:
@@ -138,7 +129,7 @@ class PacketCodec:
         contents = [Content(**attachment) for attachment in datum.pop("attachments")]
         return Packet(Alert(**datum), contents)
 
-    def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Refused:
+    def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Unused:
         """Make the alert of a packet, and its wire form; checked against the JSON Schema, and small.
 
         Parameters
@@ -147,16 +138,16 @@ class PacketCodec:
             Where the packet is: partition and offset, with a / between.
         """
         packet = self.decode(value)
-        if isinstance(packet, Refused):
+        if not isinstance(packet, Packet):
             return packet
         names = [content.name for content in packet.contents]
         if len(set(names)) < len(names):
-            return Refused(PacketReason.ATTACHMENT, "$.attachments", f"expected different names, got {names!r:.200}")
+            return Rejected(PacketReason.ATTACHMENT, "$.attachments", f"expected different names, got {names!r:.200}")
         attachments = [reference(content, place) for content in packet.contents]
         alert = msgspec.structs.replace(packet.alert, attachments=attachments)
         text = encode(alert)
-        for rejected in self._decoder.decode([text]).rejected:
-            return Refused(rejected.reason, rejected.path, rejected.detail)
+        if isinstance(checked := self._decoder.decode_one(text), Suppressed | Rejected):
+            return checked
         if len(text) > LARGEST:
             what = f"expected at most {LARGEST} bytes without the attachments, got {len(text)}"
             return _refuse(PacketReason.TOO_LARGE, what)
@@ -211,5 +202,5 @@ def _read_one(reader: Reader, place: str, offset: int, clock: Clock, deadline: f
     raise BusError(f"packet {place} was not read from {PACKETS} in time")
 
 
-def _refuse(reason: PacketReason, detail: str) -> Refused:
-    return Refused(reason, "$", "".join(one if one.isprintable() else "?" for one in detail))
+def _refuse(reason: PacketReason, detail: str) -> Rejected:
+    return Rejected(reason, "$", "".join(one if one.isprintable() else "?" for one in detail))

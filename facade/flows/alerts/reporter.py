@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
-
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert, Severity
+from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.flow import DeviceReading, Fault, LastReadings
 
 Found = Mapping[AlarmKey, Fault]
@@ -42,24 +41,23 @@ class ReportedBefore:
         self.sequences: dict[str, int] = {}
         """The newest number of each source."""
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take the state of an alarm; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
             for known in (self.active, self.raised):
                 known.pop((condition, source), None)
-            return "-tombstone"
-        try:
-            alarm = messages.decode_alarm(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return f"schema: {error}"
+            return TOMBSTONE
+        alarm = messages.decode_alarm(record.value)
+        if not isinstance(alarm, Alarm):
+            return alarm
         self.raised[alarm.key] = alarm.source_raised_at
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
         if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
             self.active[alarm.key] = alarm
         else:
             self.active.pop(alarm.key, None)
-        return None
+        return USED
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Return nothing: SdpAlerts shows it."""

@@ -18,9 +18,10 @@ from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Severity, alert_record
-from facade.flows.alerts.packets import Content, PacketCodec, Refused
+from facade.flows.alerts.packets import Content, PacketCodec
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.outcome import Rejected
 
 CONFIRMED_WITHIN = 5.0
 """Longest wait for the bus, unless asked otherwise [s]."""
@@ -133,13 +134,13 @@ class AlertSource:
         if self._packets is not None:
             value = self._packets.encode(alert, contents)
             made = self._packets.alert(value, "0/0")
-            if isinstance(made, Refused):
+            if isinstance(made, Rejected):
                 raise ValueError(f"alert {alert.condition!r:.110}: {made.path}: {made.detail}")
             return Record(topic=PACKETS, key=alert.source.encode(), value=value)
         if contents:
             raise ValueError("with_attachments: expected a source that was made with a PacketCodec, got one without")
         record = alert_record(alert)
-        for rejected in self._decoder.decode([record.value]).rejected:
+        if isinstance(rejected := self._decoder.decode_one(record.value), Rejected):
             raise ValueError(f"alert {alert.condition!r:.110}: {rejected.path}: {rejected.detail}")
         if (size := len(record.value or b"")) > LARGEST:
             raise ValueError(f"alert {alert.condition!r:.110}: expected at most {LARGEST} bytes, got {size}")

@@ -6,7 +6,7 @@ from typing import Any
 from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import (
@@ -21,6 +21,7 @@ from facade.flows.commands.messages import (
 )
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Icd
+from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import DeviceReading, LastReadings
 
@@ -31,18 +32,17 @@ class _LogFlow:
     durable = False
     partitions: Sequence[int] | None = None
 
-    def __init__(self, icd: Icd, topic: str, take: Callable[[Record], str | None]) -> None:
+    def __init__(self, icd: Icd, topic: str, take: Callable[[Record], Outcome]) -> None:
         self.topic = topic
         self._take = take
         message = icd.topics[topic].message or ""
         self._decoder = BatchDecoder(compile_message(message, icd.messages[message]))
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take one record; see `facade.runtime.flow.Flow`."""
         # By the whole schema: a time that is no date would stop everything that shows it.
-        for rejected in self._decoder.decode([record.value]).rejected:
-            tombstone = rejected.reason is Reason.TOMBSTONE
-            return "-tombstone" if tombstone else f"schema: {rejected.path}: {rejected.detail}"
+        if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
+            return unused
         return self._take(record)
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
@@ -87,21 +87,21 @@ def flows(
 ) -> list[_LogFlow]:
     """Make the flows of the command path."""
 
-    def command(record: Record) -> str | None:
+    def command(record: Record) -> Outcome:
         return tracker.fold_command(decode_command(record.value or b""), record)
 
-    def ack(record: Record) -> str | None:
+    def ack(record: Record) -> Outcome:
         message = decode_ack(record.value or b"")
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
             # Before the outcome, so that nobody sees that without what it has brought about.
-            unusable = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
-            return unusable or tracker.fold_ack(message, clock.monotonic())
+            outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
+            return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
-    def heartbeat(record: Record) -> str | None:
+    def heartbeat(record: Record) -> Outcome:
         beat = decode_heartbeat(record.value or b"")
         lease.fold(beat, record.timestamp_us)
         components.fold(beat, record.timestamp_us / 1e6)
-        return None
+        return USED
 
     takers = {COMMANDS: command, ACKS: ack, HEARTBEATS: heartbeat}
     return [_LogFlow(icd, topic, take) for topic, take in takers.items()]

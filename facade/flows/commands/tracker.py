@@ -16,6 +16,7 @@ import msgspec
 from facade.bus.port import Record
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, NEW, REJECTED, SENT, TIMED_OUT, TRANSITIONS, UNDELIVERED
+from facade.outcome import USED, Outcome, Rejected, Suppressed, Unused
 
 _MICRO = 1_000_000
 _ORPHAN = 10.0
@@ -116,14 +117,14 @@ class Tracker:
                 tracked.ended, tracked.text = now_us, why
                 self._move(tracked, UNDELIVERED)
 
-    def fold_command(self, command: CommandMessage, record: Record) -> str | None:
+    def fold_command(self, command: CommandMessage, record: Record) -> Outcome:
         """Take a command from the log; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
             if command.device not in self._devices:
-                return "-other-device"
+                return Suppressed("other-device")
             tracked = self._by_id.get(command.id)
             if tracked is not None and tracked.place:
-                return "-repeated"
+                return Suppressed("repeated")
             if tracked is None:
                 tracked = self._add(command)
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
@@ -133,9 +134,9 @@ class Tracker:
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
-            return None
+            return USED
 
-    def fold_ack(self, ack: AckMessage, monotonic: float) -> str | None:
+    def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
         """Take an acknowledgement from the log; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
             if (why := self.objection(ack)) is not None:
@@ -145,15 +146,15 @@ class Tracker:
                 self._keep_orphan(ack, monotonic)
             else:
                 self._apply(tracked, ack)
-            return None
+            return USED
 
-    def objection(self, ack: AckMessage) -> str | None:
-        """Say why an acknowledgement is not to be taken; see `facade.runtime.flow.Flow.fold`."""
+    def objection(self, ack: AckMessage) -> Unused | None:
+        """Return why an acknowledgement is not to be taken, if so."""
         if ack.device not in self._devices:
-            return "-other-device"
+            return Suppressed("other-device")
         tracked = self._by_id.get(ack.id)
         if tracked is not None and tracked.device != ack.device:
-            return f"device: {ack.id}: expected {tracked.device}, got {ack.device}"
+            return Rejected("device", "$.device", f"{ack.id}: expected {tracked.device}, got {ack.device}")
         return None
 
     def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:

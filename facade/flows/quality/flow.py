@@ -8,9 +8,10 @@ from facade.bus.port import Record
 from facade.codec.arrays import Array
 from facade.flows.quality.decode import TEXT, decode
 from facade.flows.quality.fit import axes
-from facade.flows.quality.messages import QUALITY, MetricHeader, header_reader
+from facade.flows.quality.messages import METRIC, QUALITY, MetricHeader, header_reader
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
+from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.runtime.flow import DeviceReading, LastReadings
 
 CLASS = "SdpQuality"
@@ -67,35 +68,35 @@ class QualityFlow:
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
         """By subarray."""
-        self._read: Callable[[Record], MetricHeader | str] = header_reader(icd)
+        self._read: Callable[[Record], MetricHeader | Unused] = header_reader(icd)
         self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if one.name not in OWN}
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take a metric; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             return self._remove(record)
         header = self._read(record)
-        if isinstance(header, str):
+        if not isinstance(header, MetricHeader):
             return header
         if (measured := self.measured.get(header.subarray)) is None:
-            return "-other-subarray"
+            return Suppressed("other-subarray")
         if (wanted := self._metrics.get(header.metric)) is None:
             if len(measured.unknown) < _MOST_UNKNOWN:
                 measured.unknown.add(header.metric)
-            return "-unknown-metric"
+            return Suppressed("unknown-metric")
         appended = record.timestamp_us / 1e6
         if why := _untimely(header, appended) or wanted.differs(header):
             return why
         array = decode(header.encoding, record.value, header.shape, header.dtype)
-        if isinstance(array, str):
+        if isinstance(array, Rejected):
             return array
         measured.newest[header.metric] = Metric(header, array, appended)
         measured.used += 1
         if isinstance(header.scan_id, int):
             measured.scan = header.scan_id, header.time / 1e6
-        return None
+        return USED
 
-    def _remove(self, record: Record) -> str:
+    def _remove(self, record: Record) -> Outcome:
         """Forget a metric whose key has come without a value."""
         for number, measured in self.measured.items():
             prefix = f"subarray/{number:02d}/".encode()
@@ -103,7 +104,7 @@ class QualityFlow:
                 name = record.key.removeprefix(prefix).decode("utf-8", "replace")
                 measured.newest.pop(name, None)
                 measured.unknown.discard(name)
-        return "-tombstone"
+        return TOMBSTONE
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Return nothing: `QualityView` shows it."""
@@ -129,22 +130,28 @@ class _Wanted:
     def of(cls, icd: Icd, attribute: Attribute) -> "_Wanted":
         return cls(len(axes(attribute)), attribute.type == "DevString", unit_of(icd, attribute))
 
-    def differs(self, header: MetricHeader) -> str:
-        """Say why a metric cannot be shown; empty: it can."""
+    def differs(self, header: MetricHeader) -> Rejected | None:
+        """Return why a metric cannot be shown; None: it can."""
         if len(header.shape) != self.axes:
-            return f"shape: expected {self.axes} axes, as the attribute {header.metric} has, got {header.shape}"
+            return _differs("shape", f"{self.axes} axes", header, header.shape)
         if (header.dtype == TEXT) != self.is_text:
             expected = "names" if self.is_text else "numbers"
-            return f"dtype: expected {expected}, as the attribute {header.metric} has, got {header.dtype}"
+            return _differs("dtype", expected, header, header.dtype)
         if header.unit != self.unit:
-            return f"unit: expected {self.unit!r}, as the attribute {header.metric} has, got {header.unit!r}"
-        return ""
+            return _differs("unit", repr(self.unit), header, repr(header.unit))
+        return None
 
 
-def _untimely(header: MetricHeader, appended: float) -> str:
+def _differs(field: str, expected: str, header: MetricHeader, got: object) -> Rejected:
+    what = f"expected {expected}, as the attribute {header.metric} has, got {got}"
+    return Rejected(field, f"headers.{METRIC}.{field}", what)
+
+
+def _untimely(header: MetricHeader, appended: float) -> Unused | None:
     age = appended - header.time / 1e6
     if age > BEHIND:
-        return "-late"
+        return Suppressed("late")
     if age < -AHEAD:
-        return f"ahead: expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
-    return ""
+        what = f"expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
+        return Rejected("ahead", f"headers.{METRIC}.time", what)
+    return None

@@ -4,6 +4,7 @@ The record's value is the array and nothing else, its key is ``subarray/NN/metri
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder, printable
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
+from facade.outcome import Rejected, Unused
 
 QUALITY = "quality"
 """Topic, by its name in the ICD."""
@@ -43,21 +45,21 @@ class MetricHeader(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="s
         return f"subarray/{self.subarray:02d}/{self.metric}"
 
 
-def header_reader(icd: Icd) -> Callable[[Record], MetricHeader | str]:
-    """Return a function that reads the header of a record; a text is the reason why there is none, with a detail."""
-    check = BatchDecoder(compile_message("metric", icd.messages["metric"])).decode
+def header_reader(icd: Icd) -> Callable[[Record], MetricHeader | Unused]:
+    """Return a function that reads the header of a record, or says why there is none."""
+    check = BatchDecoder(compile_message("metric", icd.messages["metric"])).decode_one
     decode = msgspec.json.Decoder(MetricHeader).decode
 
-    def read(record: Record) -> MetricHeader | str:
+    def read(record: Record) -> MetricHeader | Unused:
         raw = next((raw for name, raw in record.headers if name == METRIC), None)
         if raw is None:
-            return f"no-header: expected a header {METRIC!r} that says what it is, got none"
-        for rejected in check([raw]).rejected:
-            return f"{rejected.reason}: headers.{METRIC}{rejected.path[1:]}: {rejected.detail}"
+            return Rejected("no-header", "headers", f"expected a header {METRIC!r} that says what it is, got none")
+        if isinstance(rejected := check(raw), Rejected):
+            return replace(rejected, path=f"headers.{METRIC}{rejected.path[1:]}")
         header = decode(raw)
         if record.key != header.key.encode():
             key = printable(repr(record.key)[:200])
-            return f"key: headers.{METRIC}: expected the record's key {key}, got {header.key}"
+            return Rejected("key", f"headers.{METRIC}", f"expected the record's key {key}, got {header.key}")
         return header
 
     return read

@@ -152,7 +152,7 @@ class Assembly:
         """Give up the tables of which nothing has come for too long."""
         late = [table for table in self if now - table.touched >= self._limits.expiry]
         what = f"expected all segments, with at most {self._limits.expiry:g} s between two"
-        return [self._end(table, Refused("expired", "", what)) for table in late]
+        return [self._end(table, Refused("expired", "$", what)) for table in late]
 
     def end(self, key: Key, said: Said, refused: Refused | None = None) -> None:
         """Remember that a table has ended; here, or before this process began."""
@@ -207,16 +207,16 @@ class Assembly:
             return Refused("size", f"{at}.size", f"expected at most {limits.disk} bytes, got {header.size}")
         if pile.size + len(content) > header.size:
             what = f"expected {header.size} bytes in all, got {pile.size + len(content)} up to now"
-            return Refused("overlong", "", what)
+            return Refused("overlong", "$", what)
         if not content and header.count > 1:
-            return Refused("size", "", f"expected a segment with bytes, got an empty one of {header.count}")
+            return Refused("size", "$", f"expected a segment with bytes, got an empty one of {header.count}")
         if header.index == pile.next and header.start not in (msgspec.UNSET, pile.hashed):
             what = f"expected segment {header.index} to begin at {pile.hashed}, got {header.start}"
             return Refused("contradiction", f"{at}.start", what)
         return None
 
     def _evict(self, table: UnderWay, why: str) -> Ended:
-        return self._end(table, Refused("evicted", "", f"{why}, and this is the oldest"))
+        return self._end(table, Refused("evicted", "$", f"{why}, and this is the oldest"))
 
     def _end(self, table: UnderWay, refused: Refused | None, content: Content | None = None, unseen: str = "") -> Ended:
         del self._tables[table.key]
@@ -230,9 +230,9 @@ class Assembly:
 def _whole(table: UnderWay) -> Refused | None:
     """Say what is wrong with a table of which every segment has come."""
     if table.pile.size != table.header.size:
-        return Refused("size", "", f"expected {table.header.size} bytes in all, got {table.pile.size}")
+        return Refused("size", "$", f"expected {table.header.size} bytes in all, got {table.pile.size}")
     if (found := table.pile.sha256()) != table.header.sha256:
-        return Refused("digest", "", f"expected the digest {table.header.sha256}, got {found}")
+        return Refused("digest", "$", f"expected the digest {table.header.sha256}, got {found}")
     return None
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder
+from facade.codec.decode import BatchDecoder, printable
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
+from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed
 from facade.runtime.flow import DeviceReading, LastReadings
 
 TABLES = "tables"
@@ -90,7 +91,7 @@ class TablesFlow:
         """How often any of them has changed."""
         self._decoder = BatchDecoder(compile_message("table", icd.messages["table"]))
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take what became of a table; see `facade.runtime.flow.Flow`."""
         key = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
@@ -98,11 +99,10 @@ class TablesFlow:
             for known in (self.assembling, self.complete):
                 known.pop(key, None)
             self.failed.pop(key.removesuffix("!failed"), None)
-            return "-tombstone"
-        batch = self._decoder.decode([record.value])
-        for rejected in batch.rejected:
-            return f"{rejected.reason}: {rejected.path}: {rejected.detail}"
-        table: Any = batch.items[0]
+            return TOMBSTONE
+        table: Any = self._decoder.decode_one(record.value)
+        if isinstance(table, Rejected):
+            return table
         self.changes += 1
         if table.state == ASSEMBLING:
             self.assembling[key] = table
@@ -112,13 +112,13 @@ class TablesFlow:
             try:
                 summary = msgspec.convert(table.summary, _form(table))
             except msgspec.ValidationError as error:
-                return f"summary: {error}"
+                return Rejected("summary", "$.summary", printable(str(error)))
             if isinstance(summary, Solution) and not summary.is_even:
-                return "summary: expected rows of one length in amplitude and phase"
+                return Rejected("summary", "$.summary", "expected rows of one length in amplitude and phase")
             if _is_behind(table, self.complete.get(table.product)):
-                return "-older"  # of a worker that did not know that it had lost the partition
+                return Suppressed("older")  # of a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)
-        return None
+        return USED
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Return nothing: `CalibrationView` shows it."""

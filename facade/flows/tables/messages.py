@@ -5,6 +5,7 @@ for its newest complete table, ``product!table`` for one under way, and ``produc
 failed last; a product has no ! in its name.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
+from facade.outcome import Rejected
 
 CALIBRATION, TABLES = "calibration", "tables"
 """Topics, by their names in the ICD."""
@@ -90,12 +92,10 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema",
         return self.product, self.kind, self.content_type, self.size, self.sha256
 
 
-class Refused(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Refused(Rejected):
     """Why a record, or a table, cannot be used."""
 
-    reason: str
-    path: str
-    detail: str
     letter: bool = True
     """Whether it is set aside; not again for each record of a table that has been given up."""
 
@@ -104,7 +104,7 @@ class HeaderReader:
     """Reads the headers of segments; whatever a record is, this does not raise."""
 
     def __init__(self, icd: Icd) -> None:
-        self._check = BatchDecoder(compile_message("table-segment", icd.messages["table-segment"])).decode
+        self._check = BatchDecoder(compile_message("table-segment", icd.messages["table-segment"])).decode_one
         self._decode = msgspec.json.Decoder(SegmentHeader).decode
 
     def read(self, record: Record) -> SegmentHeader | Refused:
@@ -112,7 +112,7 @@ class HeaderReader:
         raw = next((raw for name, raw in record.headers if name == SEGMENT), None)
         if raw is None:
             return Refused("no-header", "headers", f"expected a header {SEGMENT!r} that says what it is, got none")
-        for rejected in self._check([raw]).rejected:
+        if isinstance(rejected := self._check(raw), Rejected):
             return Refused(rejected.reason, f"headers.{SEGMENT}{rejected.path[1:]}", rejected.detail)
         header = self._decode(raw)
         at = f"headers.{SEGMENT}"

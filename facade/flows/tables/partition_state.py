@@ -31,6 +31,7 @@ from facade.flows.tables.messages import (
     tombstone,
     under_way_key,
 )
+from facade.outcome import Suppressed
 from facade.runtime.accounts import StreamAccount
 
 ACCOUNTS = "accounts"
@@ -135,15 +136,12 @@ class Share:
         """Return whether what is decided of a single record is known already."""
         return record.offset < self.frontier
 
-    def decide(self, record: Record, fate: Refused | str) -> None:
-        """Count a single record that is no part of a table; a text: why it is suppressed, else it is set aside."""
+    def decide(self, record: Record, fate: Refused | Suppressed) -> None:
+        """Count a single record that is no part of a table, and set it aside if it is refused."""
         self.account.consumed += 1
         self._beyond = True
-        if isinstance(fate, str):
-            self.account.suppress(fate)
-            return
-        self.account.dead_letter(fate.reason, fate.detail)
-        if fate.letter:
+        self.account.settle(fate)
+        if isinstance(fate, Refused) and fate.letter:
             self._set_aside(record, fate)
 
     def refer(self, record: Record, header: SegmentHeader, now_us: int, refused: Refused | None, summary: Any) -> None:
@@ -189,7 +187,7 @@ class Share:
 
     def lose(self, table: Table, now_us: int) -> Refused:
         """Say that a table was under way whose first records are not on the log any more."""
-        refused = Refused("lost", "", f"expected its records from offset {table.first_offset} on, got none any more")
+        refused = Refused("lost", "$", f"expected its records from offset {table.first_offset} on, got none any more")
         reached = self._dealt_with()
         self._say_end(replace(table, state=FAILED, time=now_us, last_offset=reached, reason=_why(refused)))
         return refused
@@ -207,12 +205,11 @@ class Share:
             self._ends.append(tombstone(under_way_key(table)))
 
     def _set_aside(self, record: Record, refused: Refused) -> None:
-        detail = refused.detail
         if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = dataclasses.replace(record, key=None, value=None, headers=())
-            detail += "; left where it is"
-        self._letters.append(dead_letter(record, reason=refused.reason, path=refused.path, detail=detail, by=self._by))
+            refused = dataclasses.replace(refused, detail=f"{refused.detail}; left where it is")
+        self._letters.append(dead_letter(record, refused, by=self._by))
 
     def letters(self) -> list[Record]:
         """Return the dead letters that are to be written before all else."""
@@ -289,7 +286,7 @@ def refusal(table: Table) -> Refused | None:
     if table.state == COMPLETE:
         return None
     reason, _, detail = ("" if table.reason is msgspec.UNSET else table.reason).partition(": ")
-    return Refused(reason or "failed", "", detail)
+    return Refused(reason or "failed", "$", detail)
 
 
 def _why(refused: Refused) -> str:

@@ -26,6 +26,7 @@ from facade.flows.tables.messages import CALIBRATION, SegmentHeader, encode, seg
 from facade.flows.tables.uploads import upload
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.outcome import Rejected
 
 SEGMENT_BYTES = 1_000_000
 CONFIRMED_WITHIN = 30.0
@@ -57,7 +58,7 @@ class TableProducer:
     ) -> None:
         icd = icd or load()
         self._writer, self._clock, self._timeout = writer, clock, timeout
-        self._check = BatchDecoder(compile_message("table-segment", icd.messages["table-segment"])).decode
+        self._check = BatchDecoder(compile_message("table-segment", icd.messages["table-segment"])).decode_one
         self._most = icd.topics[CALIBRATION].max_bytes - _HEADER_ROOM
 
     def send(
@@ -178,7 +179,7 @@ class TableProducer:
         )
 
     def _check_header(self, header: SegmentHeader) -> None:
-        for rejected in self._check([encode(header)]).rejected:
+        if isinstance(rejected := self._check(encode(header)), Rejected):
             raise ValueError(f"table of {header.product!r:.110}: {rejected.path}: {rejected.detail}")
 
     def _send_all(

@@ -40,9 +40,12 @@ from facade.flows.tables.roots import without_secrets
 from facade.flows.tables.spool import Spool
 from facade.flows.tables.summaries import Summaries, Summarise
 from facade.icd.model import Icd
+from facade.outcome import TOMBSTONE, USED, Suppressed
 from facade.runtime.accounts import StreamAccount
 
 _log = logging.getLogger(__name__)
+
+_DUPLICATE = Suppressed("duplicate")
 
 
 class Bus(Protocol):
@@ -192,7 +195,7 @@ class Assembler:
             return
         self.account.uncommitted += 1
         if header is None:
-            self._decide(record, "tombstone")
+            self._decide(record, TOMBSTONE)
         elif isinstance(header, Refused):
             self._decide(record, header)
         elif header.count == 0:
@@ -202,22 +205,19 @@ class Assembler:
                 if isinstance(event, Ended):
                     self._end(event)
                 else:
-                    self._decide(record, "duplicate" if isinstance(event, Duplicate) else event)
+                    self._decide(record, _DUPLICATE if isinstance(event, Duplicate) else event)
 
-    def _decide(self, record: Record, fate: Refused | str) -> None:
-        """Count a record that is no part of a table; a text: why it is suppressed."""
+    def _decide(self, record: Record, fate: Refused | Suppressed) -> None:
+        """Count a record that is no part of a table."""
         share = self._shares[record.partition]
         self.account.uncommitted -= 1
         if share.decided_before(record):
             return
         self.account.consumed += 1
         share.decide(record, fate)
-        if isinstance(fate, str):
-            self.account.suppress(fate)
-        else:
-            self.account.dead_letter(fate.reason, fate.detail)
-            if fate.letter:
-                _log.warning("record set aside %s/%d reason=%s", record.partition, record.offset, fate.reason)
+        self.account.settle(fate)
+        if isinstance(fate, Refused) and fate.letter:
+            _log.warning("record set aside %s/%d reason=%s", record.partition, record.offset, fate.reason)
 
     def _end(self, ended: Ended) -> None:
         table, refused, summary = ended.table, ended.refused, None
@@ -228,7 +228,7 @@ class Assembler:
             finally:
                 ended.close()
         if isinstance(summary, str):
-            refused = Refused("content", "", summary)
+            refused = Refused("content", "$", summary)
             self._assembly.end(table.key, table.header.said, refused)
         self.account.uncommitted -= table.records
         self.account.consumed += table.records
@@ -245,7 +245,7 @@ class Assembler:
         """Verify a reference, and announce what it refers to."""
         known = self._assembly.judge(header, record.partition)
         if known is not None:
-            self._decide(record, "duplicate" if isinstance(known, Duplicate) else known)
+            self._decide(record, _DUPLICATE if isinstance(known, Duplicate) else known)
             return
         began = self._clock.monotonic()
         found = self._claims.look(str(header.url), header.size, header.sha256)
@@ -257,17 +257,14 @@ class Assembler:
         elif refused is None:
             summary = {"note": "too large to be looked into where it is"}
         if isinstance(summary, str):
-            refused = Refused("content", "", summary)
+            refused = Refused("content", "$", summary)
         self._remember((record.partition, header.table), header.said, refused)
         if refused is not None:
             header = msgspec.structs.replace(header, url=without_secrets(str(header.url)))
         share.refer(record, header, self._now_us(), refused, summary)
         self.account.uncommitted -= 1
         self.account.consumed += 1
-        if refused is None:
-            self.account.used += 1
-        else:
-            self.account.dead_letter(refused.reason, refused.detail)
+        self.account.settle(refused or USED)
 
     def _remember(self, key: Key, said: Said, refused: Refused | None) -> None:
         """Remember that a table has ended, unless it may be sent again."""

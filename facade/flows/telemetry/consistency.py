@@ -11,13 +11,14 @@ from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.flows.telemetry.sequences import Run
 from facade.flows.telemetry.sketch import largest_bucket
 from facade.numbers import LARGEST
+from facade.outcome import Rejected
 
 _CLOCK_SLACK = 60.0
 """Most by which the clocks of a worker and of the broker may differ [s]."""
 
 
-def inconsistency(summary: Summary, written_us: int, plan: Plan) -> str | None:
-    """Say what is wrong with a summary, with its path; None: nothing is.
+def inconsistency(summary: Summary, written_us: int, plan: Plan) -> Rejected | None:
+    """Return why a summary cannot be used; None: nothing is wrong with it.
 
     Parameters
     ----------
@@ -27,7 +28,7 @@ def inconsistency(summary: Summary, written_us: int, plan: Plan) -> str | None:
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     for index, partial in enumerate(summary.partials):
         for path, trouble in _troubles(partial, plan, latest):
-            return f"$.partials[{index}]{path}: {trouble}"
+            return Rejected("inconsistent", f"$.partials[{index}]{path}", trouble)
     return None
 
 

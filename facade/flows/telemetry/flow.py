@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
 from facade.flows.telemetry.consistency import inconsistency
 from facade.flows.telemetry.ledger import NotificationLedger
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.views import AllNodesView, Marker, NodeView
 from facade.icd.model import DeviceClass
+from facade.outcome import USED, Outcome, Suppressed
 from facade.racks import Racks
 from facade.reading import Reading
 from facade.runtime.flow import DeviceReading, LastReadings
@@ -21,7 +21,8 @@ TOPIC = "ingest.summary"
 _EVERY = 0.05
 """Time between looks for closed windows [s]; a window cannot be shown later than this for lack of a look."""
 
-_decode = msgspec.json.Decoder(Summary).decode
+_decode = BatchDecoder(Summary).decode_one
+_OTHER_RACK = Suppressed("other-rack")
 
 
 class _SummaryFlow:
@@ -36,18 +37,17 @@ class _SummaryFlow:
         self.partitions = partitions
         self._looked_at = 0.0
 
-    def fold(self, record: Record, *, count: bool) -> str | None:
+    def fold(self, record: Record, *, count: bool) -> Outcome:
         """Merge a summary; see `facade.runtime.flow.Flow`."""
-        try:
-            summary = _decode(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return f"schema: {error}"
+        summary = _decode(record.value)
+        if not isinstance(summary, Summary):
+            return summary
         if summary.node not in self.ledger.nodes:
-            return "-other-rack"
-        if trouble := inconsistency(summary, record.timestamp_us, self._plan):
-            return f"inconsistent: {trouble}"
+            return _OTHER_RACK
+        if rejected := inconsistency(summary, record.timestamp_us, self._plan):
+            return rejected
         self.ledger.fold(summary, record.timestamp_us / MICRO, count=count)
-        return None
+        return USED
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals."""

@@ -16,6 +16,7 @@ from facade.flows.telemetry import sketch
 from facade.flows.telemetry.partial import FieldStatistics, Partial
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.flows.telemetry.sequences import Run
+from facade.outcome import Rejected
 
 Column = npt.NDArray[Any]
 
@@ -26,16 +27,6 @@ _DENSE_CELLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A record that is well-formed and still cannot be used."""
-
-    index: int
-    """Position in the columns given."""
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class Reduced:
     """What some notifications amount to."""
 
@@ -43,7 +34,8 @@ class Reduced:
     """By source (node)."""
     used: int
     late: int
-    refused: list[Refused]
+    rejected: list[tuple[int, Rejected]]
+    """Records that are well-formed and still cannot be used, by position in the columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +64,21 @@ def reduce(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, kno
     """
     rule = plan.window
     judge = _judges(columns[rule.time], plan, appended)
-    refused = _refuse(columns, plan, judge, known)
+    rejected = _reject(columns, plan, judge, known)
     keep: Column | slice = slice(None)
-    if refused:
+    if rejected:
         keep = np.ones(len(columns[rule.time]), dtype=np.bool_)
-        keep[[entry.index for entry in refused]] = False
+        keep[[row for row, _ in rejected]] = False
     kept, judge = {name: columns[name][keep] for name in plan.columns}, judge[keep]
     time = kept[rule.time]
     if not len(time):
-        return Reduced({}, 0, 0, refused)
+        return Reduced({}, 0, 0, rejected)
     late = time < judge - round(rule.lateness * MICRO)
     kept[_WINDOW] = np.where(late, 0, time // plan.length_us)
     kept[_LATE] = late
     groups = _group(kept[rule.group], kept[_WINDOW], kept[rule.epoch])
     late_count = int(np.count_nonzero(late))
-    return Reduced(_partials(kept, plan, groups), len(time) - late_count, late_count, refused)
+    return Reduced(_partials(kept, plan, groups), len(time) - late_count, late_count, rejected)
 
 
 def _judges(time: Column, plan: Plan, appended: AppendTimes) -> Column:
@@ -103,24 +95,21 @@ def _judges(time: Column, plan: Plan, appended: AppendTimes) -> Column:
     return judge
 
 
-def _refuse(columns: Mapping[str, Column], plan: Plan, judge: Column, known: npt.NDArray[np.bool_]) -> list[Refused]:
-    source, time = columns[plan.window.group], columns[plan.window.time]
+def _reject(
+    columns: Mapping[str, Column], plan: Plan, judge: Column, known: npt.NDArray[np.bool_]
+) -> list[tuple[int, Rejected]]:
+    rule = plan.window
+    source, time = columns[rule.group], columns[rule.time]
     stranger = ~known[np.minimum(source, len(known) - 1)] | (source >= len(known))
-    ahead = time > judge + round(plan.window.ahead * MICRO)
-    refused = [
-        Refused(int(i), "unknown-node", f"$.{plan.window.group}: node {source[i]} is not part of this deployment")
-        for i in np.flatnonzero(stranger)
-    ]
-    refused.extend(
-        Refused(
-            int(i),
-            "time-ahead",
-            f"$.{plan.window.time}: {int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock,"
-            f" at most {plan.window.ahead} s allowed",
-        )
-        for i in np.flatnonzero(ahead & ~stranger)
-    )
-    return refused
+    ahead = time > judge + round(rule.ahead * MICRO)
+    rejected = []
+    for i in np.flatnonzero(stranger).tolist():
+        what = f"node {source[i]} is not part of this deployment"
+        rejected.append((i, Rejected("unknown-node", f"$.{rule.group}", what)))
+    for i in np.flatnonzero(ahead & ~stranger).tolist():
+        what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
+        rejected.append((i, Rejected("time-ahead", f"$.{rule.time}", what)))
+    return rejected
 
 
 @dataclass(frozen=True, slots=True)

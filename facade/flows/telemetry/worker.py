@@ -13,7 +13,6 @@ import numpy as np
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
 from facade.codec.columns import ColumnDecoder
-from facade.codec.decode import Reason
 from facade.config import Settings
 from facade.flows.telemetry.partial import Partial, Summary, gather, split
 from facade.flows.telemetry.plan import Plan, plan
@@ -98,17 +97,13 @@ class Worker(TransactionalWorker):
         account = self._begin(run, len(values))
         self._lag = max(self._lag, run.high_watermark - run.last_offset)
         table = self._decoder.decode(values)
-        for entry in table.rejected:
-            if entry.reason is Reason.TOMBSTONE:
-                account.suppress(entry.reason)
-            else:
-                self._set_aside(run.record(entry.index), entry.reason, entry.path, entry.detail)
+        for at, outcome in table.unused.items():
+            self._settle(run.record(at), outcome)
         index = table.index
         appended = AppendTimes(*run.appended, lambda row: run.append_time(int(index[row])))
         reduced = reduce(table.columns, self._plan, appended, self._known)
-        for refused in reduced.refused:
-            path, _, detail = refused.detail.partition(": ")
-            self._set_aside(run.record(int(index[refused.index])), refused.reason, path, detail)
+        for row, rejected in reduced.rejected:
+            self._settle(run.record(int(index[row])), rejected)
         account.used += reduced.used
         account.late += reduced.late
         for node, partials in reduced.partials.items():

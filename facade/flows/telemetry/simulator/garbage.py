@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from facade.codec.decode import Reason
 from facade.flows.telemetry.simulator.faults import HIGHEST_NODE
+from facade.outcome import TOMBSTONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def _bad(name: str, make: Callable[[bytes], bytes | None], reason: str) -> Garba
 
 
 GARBAGE: tuple[Garbage, ...] = (
-    Garbage("tombstone", _always(None), "suppressed", Reason.TOMBSTONE),
+    Garbage("tombstone", _always(None), "suppressed", TOMBSTONE.reason),
     _bad("empty", _always(b""), Reason.EMPTY),
     _bad("not-json", _always(b"this is no JSON"), Reason.NOT_JSON),
     _bad("truncated", lambda valid: valid[: len(valid) // 2], Reason.NOT_JSON),
