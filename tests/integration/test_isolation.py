@@ -1,0 +1,112 @@
+"""One device server with a flow of effects and one that reads committed records, beside aborted transactions."""
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.port import Record
+from facade.clock import ManualClock, SystemClock
+from facade.config import load_settings
+from facade.flows.alerts.messages import Alert, alert_record
+from facade.flows.telemetry.worker import Worker
+from facade.icd.load import load
+from facade.runtime.composition import assemble
+from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.kafka
+ICD = load()
+NODE, ALERTS = "mid-sdp/ingest/0000", "mid-sdp/alerts/0"
+
+
+class Sink:
+    """Keeps what is shown and what is sent."""
+
+    def __init__(self) -> None:
+        self.shown: dict[tuple[str, str], object] = {}
+        self.sent: list[tuple[str, str, object]] = []
+
+    def show(self, device, attribute, reading):
+        self.shown[device, attribute] = reading.value
+
+    def push(self, device, attribute, reading):
+        self.sent.append((device, attribute, reading.value))
+        return True
+
+
+def summaries(heaps: int, now: float) -> list[Record]:
+    """Return what a worker writes about some heaps of node 0."""
+    clock = ManualClock(now)
+    broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+    settings = load_settings({"SDP_INGEST_NODES": "1"})
+    worker = Worker(
+        MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate"), ICD, settings, slot="0", clock=clock
+    )
+    for seq in range(heaps):
+        value = encoded(heap(seq=seq, at=now - BASE_US / 1e6))[0]
+        broker.append(Record(topic="ingest.heaps", key=b"0", value=value, partition=0))
+    while worker.account.consumed < heaps:
+        worker.step()
+        clock.sleep(0.2)
+    return broker.read("ingest.summary")
+
+
+def test_records_that_are_taken_back_are_not_counted_where_alerts_wait_for_nobody(deploy: Callable[..., object]):
+    """Telemetry reads committed records; an alert in a transaction that was left open comes at once all the same."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    settings, clock, sink = load_settings(deployment.environment), SystemClock(), Sink()
+    connection = Connection(settings, clock=clock)
+    server = assemble(
+        ICD,
+        settings,
+        {"SdpIngestNode": [NODE], "SdpAlerts": [ALERTS]},
+        sink,
+        KafkaBus(connection, client="mixed"),
+        instance="mixed",
+        clock=clock,
+        versions={"versionId": "1"},
+    )
+    reader = server.event_loop._open()
+
+    def write(producer: Producer, *records: Record) -> None:
+        for record in records:
+            producer.produce(
+                deployment.topic(record.topic), record.value, record.key, partition=max(record.partition, 0)
+            )
+        producer.flush()
+
+    def transactional(name: str) -> Producer:
+        producer = Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": deployment.prefix + name})
+        producer.init_transactions()
+        producer.begin_transaction()
+        return producer
+
+    taken_back, kept, left_open = (transactional(name) for name in ("taken-back", "kept", "left-open"))
+    write(taken_back, *summaries(5, clock.now()))
+    taken_back.abort_transaction()
+    write(kept, *summaries(3, clock.now()))
+    kept.commit_transaction()
+    now_us = round(clock.now() * 1e6)
+    alert = Alert(
+        condition="receiveOverrun", source="receive/1", severity="ALARM", state="ACTIVE", text="open", raised_at=now_us,
+        sequence=1,
+    )  # fmt: skip
+    write(left_open, alert_record(alert))
+
+    def both_are_shown() -> bool:
+        server.event_loop.cycle(reader)
+        return (NODE, "heapsTotal") in sink.shown and any(name == "lastAlert" for _, name, _ in sink.sent)
+
+    try:
+        until(both_are_shown, "the heaps that were committed, and the alert that was not")
+        assert sink.shown[NODE, "heapsTotal"] == 3
+        assert server.event_loop.accounts["ingest.summary"].consumed == len(summaries(3, clock.now()))
+    finally:
+        left_open.abort_transaction()
+        reader.close()
+        server.bus.writer().close(1.0)
