@@ -16,9 +16,10 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from facade.bus.port import Headers, Receipt, Record
+from facade.controller.life import Life
 from facade.errors import ConfigError
 from facade.flows.commands.messages import CommandMessage
 from facade.icd.model import Command, Icd
@@ -36,7 +37,7 @@ class Cancelled(BaseException):
     """
 
 
-class Desk(Protocol):
+class Reporter(Protocol):
     """What a call needs of the controller that it runs in."""
 
     states: DeviceStates
@@ -54,6 +55,15 @@ class Desk(Protocol):
         """Wait for an event, at most so long [s]."""
 
 
+class Place(NamedTuple):
+    """Where the record of a command is."""
+
+    partition: int
+    offset: int
+    assigned: int = 0
+    """The number with which the partition was assigned; see `facade.bus.port.GroupMember`."""
+
+
 @dataclass(slots=True)
 class Posted:
     """Records that were given to the bus together, and are perhaps not confirmed yet."""
@@ -67,7 +77,7 @@ class Posted:
 class Device:
     """One device as its controller sees it: what was reported last, and a way to report."""
 
-    def __init__(self, device: str, desk: Desk, cause: str = "", headers: Headers = ()) -> None:
+    def __init__(self, device: str, reporter: Reporter, cause: str = "", headers: Headers = ()) -> None:
         self.device = device
         """Name of the Tango device."""
         self.cause = cause
@@ -76,12 +86,12 @@ class Device:
         """What the records about it carry on of the command's own headers."""
         self.posted: list[Posted] = []
         """What was written about it and is not known to be on the bus, in order."""
-        self._desk = desk
+        self._reporter = reporter
 
     def reported(self, attribute: str, default: Any = None) -> Any:
         """Return what was last reported of an attribute: text, a number, or a tuple of texts."""
-        told = self._desk.states.get(self.device, attribute)
-        return default if told is None else told.value
+        reported = self._reporter.states.get(self.device, attribute)
+        return default if reported is None else reported.value
 
     def report(self, **values: Any) -> None:
         """Report attributes of the device: ``call.report(obsState="READY", scanID=0)``.
@@ -96,7 +106,7 @@ class Device:
             The ICD knows no such reported attribute, or the value is not one that it allows.
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-        self._desk.report(self, texts)
+        self._reporter.report(self, texts)
 
     def confirm(self) -> None:
         """Wait until all in-sync replicas have everything that was reported, for a handler that must know.
@@ -106,7 +116,7 @@ class Device:
         Cancelled
             The controller ends, and the bus takes nothing.
         """
-        if not self._desk.confirm(self):
+        if not self._reporter.confirm(self):
             raise Cancelled("the controller ends, and the bus takes nothing")
 
     def reaches(self, values: Mapping[str, str]) -> bool:
@@ -117,26 +127,21 @@ class Device:
 class Call(Device):
     """One command that is being executed."""
 
-    def __init__(self, message: CommandMessage, headers: Headers, place: tuple[int, int], desk: Desk) -> None:
-        super().__init__(message.device, desk, message.id, headers)
+    def __init__(
+        self,
+        message: CommandMessage,
+        headers: Headers,
+        place: Place,
+        reporter: Reporter,
+        goal: tuple[str, tuple[str, ...]] = ("", ()),
+    ) -> None:
+        super().__init__(message.device, reporter, message.id, headers)
         self.message = message
         """The command with its times."""
-        self.again = False
-        """Whether it was begun before, and a crash came in between."""
-        self.in_progress = False
-        """Whether progress was reported."""
         self.place = place
-        """Partition and offset."""
-        self.moved = False
-        """Whether its partition is another member's now."""
-        self.overtook = False
-        """Whether it has cut another one short, or ended it before it had begun."""
-        self.goal: tuple[str, tuple[str, ...]] = ("", ())
+        self.goal = goal
         """What the ICD says that it leads to: the attribute, and the labels that it may have then."""
-        self.assigned = 0
-        """The number with which its partition was assigned."""
-        self.ours = False
-        """Whether it is ours to end, whoever has its partition now."""
+        self.life = Life()
         self._cancelled = threading.Event()
         self._reason = ""
 
@@ -154,6 +159,11 @@ class Call(Device):
     def argument(self) -> dict[str, Any]:
         """Return the argument, checked against its schema; an empty one where the command takes none."""
         return self.message.argument or {}
+
+    @property
+    def again(self) -> bool:
+        """Return whether it was begun before, and a crash came in between."""
+        return self.life.again
 
     @property
     def cancelled(self) -> str:
@@ -184,7 +194,7 @@ class Call(Device):
             The command was aborted.
         """
         self.check()
-        self._desk.progress(self, percent, remaining, text)
+        self._reporter.progress(self, percent, remaining, text)
 
     def wait(self, seconds: float) -> None:
         """Wait [s]; handlers wait here and nowhere else, so that an Abort is heard at once.
@@ -195,7 +205,7 @@ class Call(Device):
             The command was aborted.
         """
         self.check()
-        self._desk.wait(self._cancelled, seconds)
+        self._reporter.wait(self._cancelled, seconds)
         self.check()
 
     def check(self) -> None:

@@ -18,22 +18,21 @@ import math
 import threading
 from collections.abc import Mapping
 
+import msgspec
+
 from facade import tracing
 from facade.bus.port import GroupMember, Record
 from facade.clock import Clock
-from facade.controller.api import Call, Cancelled, Controller, Rejected
-from facade.controller.beginnings import Beginnings
-from facade.controller.endings import Endings
-from facade.controller.intake import Bus, Intake, Memory
-from facade.controller.offsets import Offsets
+from facade.controller.api import Call, Controller, Place
+from facade.controller.handling import INTERRUPTED, Handling
+from facade.controller.inbox import Bus, CommandReader, History, Offsets
+from facade.controller.life import Event
 from facade.controller.outbox import Outbox, Wait
 from facade.controller.past import Past
 from facade.controller.queues import Queues
-from facade.errors import BusError, FacadeError
-from facade.flows.commands.messages import AckStatus
+from facade.errors import BusError
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
-from facade.runtime.accounts import StreamAccount
 from facade.runtime.device_state import DeviceStates
 
 _log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ _BATCH = 100
 LONGEST_QUEUE = 100
 """Commands of one device that wait here."""
 _RETRY = 0.5
-"""Pause after the past could not be read [s]."""
+"""Pause after the history could not be read [s]."""
 
 
 class Execution:
@@ -75,21 +74,21 @@ class Execution:
         self._clock = clock
         self._states = DeviceStates(icd, devices)
         self._past = Past()
-        self._memory = Memory(bus, self._past, self._states, component=self._name)
+        self._history = History(bus, self._past, self._states, component=self._name)
         self._outbox = Outbox(self._name, bus.writer(), self._states, clock=clock, wait=wait)
-        self.account = StreamAccount()
-        """What became of the records on ``commands``."""
-        self._intake = Intake(icd, list(devices), bus.writer(), self.account, by=self._name)
         self._offsets = Offsets(member, clock=clock)
+        self._queues = Queues(devices)
+        self._handling = Handling(
+            controller, self._past, self._queues, self._offsets, self._outbox, member, clock=clock
+        )
+        self.account = self._handling.account
+        self._reader = CommandReader(icd, list(devices), bus.writer(), self.account, by=self._name)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
-        """Records taken before the past was known."""
+        """Records taken before the history was known."""
         self.ready = False
-        """Whether the past is known, so that commands are executed."""
+        """Whether the history is known, so that commands are executed."""
         self._recovered = False
-        self._queues = Queues(devices)
-        self._endings = Endings(controller, self._past, self._outbox, self._offsets, self._queues, self.account)
-        self._beginnings = Beginnings(self._past, self._outbox, self._offsets, self._endings, member, clock=clock)
 
     # What one thread does all the time.
 
@@ -110,7 +109,7 @@ class Execution:
             self._reassign(self._member.assignment)
             self._held += records
             return
-        self._memory.follow(0.0)
+        self._history.follow(0.0)
         for record in records:
             self._take(record)
         self._offsets.commit_or_later(busy=bool(records))
@@ -128,7 +127,7 @@ class Execution:
         self._outbox.post_left()  # of commands that go on at the next start
         self._outbox.closed = True
         self._offsets.commit_or_later()
-        self._memory.close()
+        self._history.close()
         self._member.close()
 
     # What one thread per device does.
@@ -143,16 +142,16 @@ class Execution:
         if call is None:
             return False
         try:
-            self._execute(call)
+            self._handling.execute(call, self._commands[device][call.command])
         finally:
             self._queues.done(device)
         return True
 
-    # The past, and whose the devices are.
+    # What was before, and whose the devices are.
 
     def _catch_up(self, timeout: float) -> None:
         try:
-            if not self._memory.catch_up(timeout):
+            if not self._history.catch_up(timeout):
                 return
         except BusError as error:
             _log.warning("what was before cannot be read yet: %s", error)
@@ -170,104 +169,72 @@ class Execution:
 
     def _recover(self) -> None:
         """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
-        for ack in self._past.left_open(self._name):
+        given_up = self._past.given_up(self._name)  # nobody will go on with it, and its device may wait for that
+        for ack in [*self._past.left_open(self._name), *given_up]:
             command = self._commands.get(ack.device, {}).get(ack.command)
-            if command is not None and not command.repeatable:
-                self._endings.interrupted(ack)
-        for ack in self._past.given_up(self._name):  # nobody will go on with it, and its device may wait for that
-            if ack.command in self._commands.get(ack.device, {}):
-                self._endings.interrupted(ack)
+            if command is None or (command.repeatable and ack not in given_up):
+                continue
+            self._handling.call_hook(ack.device, ack.command)
+            now_us = self._outbox.now_us()
+            failed = msgspec.structs.replace(
+                ack, status="FAILED", time=now_us, text=INTERRUPTED, remaining=None, progress=None
+            )
+            if self._outbox.send(failed):
+                self._past.note(failed)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:
         """Leave to others what is theirs now, and see to it that we learn what they did with what is ours."""
         gone = {partition for partition, number in self._assignment.items() if assignment.get(partition) != number}
-        waited = self._queues.move(gone)
+        moved = self._queues.lose(gone)
         for partition in gone:
             self._offsets.lose(partition)
-        for call in waited:
-            self._endings.finish(call, Suppressed("moved"))
+        for call, step in moved:
+            self._handling.follow(call, step)
         _log.info("partitions assigned component=%s partitions=%s", self._name, sorted(assignment))
         self._assignment = assignment
         self.ready = False
-        self._memory.begin_anew()
+        self._history.close()
 
     # Commands that come.
 
     def _take(self, record: Record) -> None:
-        place = (record.partition, record.offset)
-        self._offsets.take(*place)
-        with self._endings.counting:
-            message = self._intake.read(record)
+        place = Place(record.partition, record.offset, self._assignment[record.partition])
+        self._offsets.take(place)
+        with self._handling.counting:
+            message = self._reader.read(record)
         if message is None:
-            self._offsets.finish(*place)
+            self._offsets.finish(place)
             return
         headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
-        call = Call(message, headers, place, self._outbox)
-        call.assigned = self._assignment[record.partition]
+        command = self._commands[message.device].get(message.command)
+        goal = ("", ()) if command is None else (command.reports, command.targets)
+        call = Call(message, headers, place, self._outbox, goal)
         live = self._queues.enter(call)
         if live is not None:
-            with self._endings.counting:
+            with self._handling.counting:
                 self.account.settle(Suppressed("repeated"))
-            if live.place != place:  # else its partition was away, and has come back
-                self._offsets.finish(*place)
+            if live.place[:2] != place[:2]:  # else its partition was away, and has come back
+                self._offsets.finish(place)
             return
-        with self._endings.counting:
+        with self._handling.counting:
             self.account.in_flight += 1
-        if not self._endings.settle(call):
+        if not self._handling.is_settled(call):
             self._queue(call)
 
     def _queue(self, call: Call) -> None:
         command = self._commands[call.device].get(call.command)
         if command is None or call.command not in self._controller.handlers:
             known = ", ".join(sorted(self._controller.handlers))
-            self._endings.end(call, "REJECTED", f"expected one of the commands that {self._name} knows, {known}")
+            self._handling.happen(call, Event.REFUSED, f"expected one of the commands that {self._name} knows, {known}")
             return
-        if command.overtakes and not self._endings.is_late(call):
+        if command.overtakes and not self._handling.is_late(call):
             why = f"ended by {call.command} {call.id}"
             for other in self._queues.overtake(call, why):
-                if not self._endings.settle(other) and not self._leave_late(other):
-                    self._endings.end(other, "ABORTED", why)
+                if not self._handling.is_settled(other) and not self._leave_late(other):
+                    self._handling.happen(other, Event.OVERTAKEN, why)
         if not self._leave_late(call) and not self._queues.put(call, LONGEST_QUEUE):
-            self._endings.end(call, "REJECTED", f"{LONGEST_QUEUE} commands of {call.device} wait already")
+            self._handling.happen(call, Event.REFUSED, f"{LONGEST_QUEUE} commands of {call.device} wait already")
 
     def _leave_late(self, call: Call) -> bool:
         """Leave what is late to its device's thread, which can wait for the proof that it may be refused."""
-        return self._endings.is_late(call) and self._queues.put(call, math.inf)
-
-    # Execution.
-
-    def _execute(self, call: Call) -> None:
-        if self._endings.settle(call) or self._endings.expire(call):
-            return
-        command = self._commands[call.device][call.command]
-        call.goal = (command.reports, command.targets)
-        # TM was shown the transitional state of what was overtaken, and no controller has reported that.
-        if not (call.again or call.overtook) and (why := self._beginnings.refusal(call, command)):
-            self._endings.refuse(call, why)
-            return
-        if not self._beginnings.begin(call) or self._endings.hinder(call):
-            return
-        tags = f"transaction_id={call.message.transaction_id} id={call.id} device={call.device}"
-        _log.info("command begins %s again=%s", tags, call.again)
-        status, text, result = self._handle(call)
-        if status is None:
-            _log.warning("command left to the next start %s", tags)
-            return
-        _log.info("command ends %s status=%s text=%s", tags, status, text)
-        self._endings.end(call, status, text, result)
-
-    def _handle(self, call: Call) -> tuple[AckStatus | None, str, object]:
-        try:
-            with tracing.span(f"{self._name} {call.command}", call.headers, id=call.id, device=call.device):
-                return "COMPLETED", "", self._controller.handlers[call.command](call)
-        except Rejected as refused:
-            # In the table of outcomes nothing is refused any more once it is in progress.
-            return "FAILED" if call.in_progress or call.again else "REJECTED", str(refused), None
-        except Cancelled as cancelled:
-            if not self._queues.closed:
-                return "ABORTED", str(cancelled), None
-            return None if call.message.repeatable else "FAILED", f"interrupted: {cancelled}", None
-        except Exception as error:
-            unforeseen = not isinstance(error, FacadeError)
-            _log.warning("handler failed id=%s command=%s: %s", call.id, call.command, error, exc_info=unforeseen)
-            return "FAILED", f"{type(error).__name__}: {error}", None
+        return self._handling.is_late(call) and self._queues.put(call, math.inf)

@@ -16,6 +16,7 @@ import msgspec
 from facade.bus.port import Headers, Record, Writer
 from facade.clock import Clock
 from facade.controller.api import Call, Cancelled, Device, Posted
+from facade.controller.life import Event
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
@@ -39,7 +40,7 @@ Wait = Callable[[threading.Event, float], object]
 
 
 class Outbox:
-    """Writes for all devices of one controller; see `facade.controller.api.Desk`."""
+    """Writes for all devices of one controller; see `facade.controller.api.Reporter`."""
 
     def __init__(
         self, component: str, writer: Writer, states: DeviceStates, *, clock: Clock, wait: Wait = threading.Event.wait
@@ -86,7 +87,7 @@ class Outbox:
             result=result,
         )
 
-    def send(self, ack: AckMessage, headers: Headers) -> bool:
+    def send(self, ack: AckMessage, headers: Headers = ()) -> bool:
         """Write an acknowledgement durably; see `insist`."""
         return self.insist(lambda: self._writer.send_durably(ack_record(ack, headers), _CONFIRM))
 
@@ -194,7 +195,7 @@ class Outbox:
     def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
         self.post_left()
-        call.in_progress = True
+        call.life.happen(Event.PROGRESS)
         ack = msgspec.structs.replace(
             self.ack(call.message, "IN_PROGRESS", text),
             progress=min(max(round(percent), 0), 100),
@@ -216,8 +217,8 @@ class Outbox:
 
         By these times it is told whether a state that came with an outcome is newer than another one.
         """
-        told = self.states.get(device, attribute)
-        return max(self.now_us(), 0 if told is None else round(told.time * 1e6) + 1)
+        before = self.states.get(device, attribute)
+        return max(self.now_us(), 0 if before is None else round(before.time * 1e6) + 1)
 
     def _keep(self, message: StateMessage) -> None:
         """Take a value over into the known states."""

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from facade.controller.api import Call
+from facade.controller.life import Event, State, Step
 
 
 class Queues:
@@ -21,15 +22,22 @@ class Queues:
         self.closed = False
 
     def enter(self, call: Call) -> Call | None:
-        """Let a call in, to be put or to be ended; give the other one of its id if there is one."""
+        """Let a call in, to be put or to be ended; return the other one of its id if there is one.
+
+        One that has lost its partition counts no more, as its thread will give it up: the partition has come back.
+        """
         with self._lock:
-            live = self._live.setdefault(call.id, call)
-            return None if live is call else live
+            live = self._live.get(call.id)
+            if live is not None and live.life.state not in (State.LOST, State.MOVED):
+                return live
+            self._live[call.id] = call
+            return None
 
     def leave(self, call: Call) -> None:
         """Forget a call that has ended."""
         with self._lock:
-            self._live.pop(call.id, None)
+            if self._live.get(call.id) is call:
+                del self._live[call.id]
 
     def put(self, call: Call, limit: float) -> bool:
         """Have a call wait for its turn; False when as many as `limit` wait already."""
@@ -37,12 +45,13 @@ class Queues:
             queue = self._waiting[call.device]
             if len(queue) >= limit:
                 return False
+            call.life.happen(Event.QUEUED)
             queue.append(call)
             self._changed[call.device].notify_all()
             return True
 
     def overtake(self, call: Call, why: str) -> list[Call]:
-        """Cancel what the device executes; give what waited, which is to be ended now.
+        """Cancel what the device executes; return what waited, which is to be ended now.
 
         A command does not overtake its like: an Abort that is cut short by a second one would leave its device in the
         state in which the second one is refused.
@@ -55,19 +64,20 @@ class Queues:
             cut_short = running is not None and running.command != call.command
             if running is not None and cut_short:
                 running.cancel(why)
-            call.overtook = cut_short or bool(overtaken)
+            if cut_short or overtaken:
+                call.life.happen(Event.OVERTOOK)
             return overtaken
 
-    def move(self, partitions: Collection[int]) -> list[Call]:
-        """Mark the calls whose partitions are another's now; give those that waited, which are forgotten here."""
+    def lose(self, partitions: Collection[int]) -> list[tuple[Call, Step]]:
+        """Tell the calls whose partitions are another's now; return what comes of it for those that waited."""
         with self._lock:
-            moved = [call for call in self._live.values() if call.place[0] in partitions]
-            for call in moved:
-                call.moved = True
-            waited = [call for call in moved if call in self._waiting[call.device]]
-            for call in waited:
-                self._waiting[call.device].remove(call)
-            return waited
+            lost = [call for call in self._live.values() if call.place.partition in partitions]
+            steps = [(call, call.life.happen(Event.PARTITION_LOST)) for call in lost]
+            moved = [(call, step) for call, step in steps if step.reason]
+            for call, _ in moved:
+                if call in self._waiting[call.device]:
+                    self._waiting[call.device].remove(call)
+            return moved
 
     def next(self, device: str) -> Call | None:
         """Return the next call of a device, which then is the one that runs."""
@@ -75,6 +85,7 @@ class Queues:
             if not self._waiting[device]:
                 return None
             call = self._running[device] = self._waiting[device].popleft()
+            call.life.happen(Event.TURN)
             return call
 
     def done(self, device: str) -> None:

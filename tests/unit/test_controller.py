@@ -1,4 +1,4 @@
-"""The duties of a controller, at every step at which it can be killed, on a bus in memory."""
+"""The duties of a controller, at every step at which it can be killed, on a bus in history."""
 
 import msgspec
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from facade.bus.port import Record
 from facade.controller import Call, Cancelled, Controller, Rejected
 from facade.controller.execution import LONGEST_QUEUE
-from facade.controller.intake import Memory
+from facade.controller.inbox import History
 from facade.controller.past import Past
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import COMMANDS, AckMessage, ack_record
@@ -820,6 +820,27 @@ class TestGroup:
         live(site)
         assert len(site.begun) == 1
 
+    @pytest.mark.parametrize("step", ["before ACCEPTED", "before early commit"])
+    @pytest.mark.parametrize("repeatable", [True, False])
+    def test_a_partition_that_goes_and_comes_back_while_a_command_begins(
+        self, site: Site, step: str, repeatable: bool
+    ) -> None:
+        """Whoever had it in between may have begun it, so it is looked at anew; and it is not forgotten."""
+        message = site.send(_name(repeatable), repeatable=repeatable)
+        life = Life(site).start()
+        life.step()
+
+        def away() -> None:
+            for partitions in ([], [0, 1, 2, 3]):
+                life.member.assign(partitions)
+                for _ in range(4):
+                    life.step()
+
+        site.when[step] = away
+        life.work()
+        assert site.outcome(message) == ("COMPLETED" if repeatable else "FAILED")
+        assert (site.effects[message.id], life.execution.account.balance) == (1 if repeatable else 0, 0)
+
 
 def test_the_log_says_which_outcome_was_first() -> None:
     """What was sent here may have been second; what comes later changes nothing."""
@@ -840,20 +861,20 @@ def test_the_log_says_which_outcome_was_first() -> None:
 def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     """But what others report holds, and after a restart what we reported ourselves."""
     bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
-    memory = Memory(bus, Past(), states, component=COMPONENT)
+    history = History(bus, Past(), states, component=COMPONENT)
 
     def message(value: str, origin: str) -> StateMessage:
         return StateMessage(device=FIRST, attribute="obsState", value=value, time=1, origin=origin)
 
     site.broker.append(state_record(message("CONFIGURING", COMPONENT)))
-    assert memory.catch_up(0.0)
+    assert history.catch_up(0.0)
     assert states.label(FIRST, "obsState") == "CONFIGURING"
     site.broker.append(state_record(message("IDLE", COMPONENT)))
     states.set(message("READY", COMPONENT))
-    memory.follow(0.0)
+    history.follow(0.0)
     assert states.label(FIRST, "obsState") == "READY"
     site.broker.append(state_record(message("FAULT", "another")))
-    memory.follow(0.0)
+    history.follow(0.0)
     assert states.label(FIRST, "obsState") == "FAULT"
 
 

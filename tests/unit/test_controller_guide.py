@@ -55,11 +55,11 @@ def test_it_works(controller: Controller) -> None:
 
 def test_the_table_of_the_guide_names_what_there_is() -> None:
     """Each attribute and method of a call that the guide shows exists."""
-    from facade.controller import Call
+    from facade.controller.api import Call, Place
 
     shown = set(re.findall(r"`call\.(\w+)", GUIDE.read_text()))
     life = Life(Site())
     message = life.site.command()
-    call = Call(message, (), (0, 0), life.execution)
+    call = Call(message, (), Place(0, 0), life.execution._outbox)
     assert {"argument", "report", "wait", "progress"} <= shown
     assert not [name for name in shown if not hasattr(call, name)]

@@ -8,7 +8,7 @@ import pytest
 
 from facade.bus.port import Record
 from facade.controller import Call
-from facade.controller.beginnings import PROVEN
+from facade.controller.handling import PROVEN
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import (

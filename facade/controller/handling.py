@@ -1,0 +1,232 @@
+"""How a command is executed: this module finds out what happens to it, `facade.controller.life` says what comes of it.
+
+The duties around a handler are those of `facade.controller.execution`.
+"""
+
+import logging
+import threading
+
+import msgspec
+
+from facade import tracing
+from facade.bus.port import GroupMember
+from facade.clock import Clock
+from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
+from facade.controller.inbox import Offsets
+from facade.controller.life import Effect, Event, State, Step
+from facade.controller.outbox import Outbox
+from facade.controller.past import Past
+from facade.controller.queues import Queues
+from facade.errors import FacadeError
+from facade.flows.commands.messages import ack_record
+from facade.flows.commands.outcomes import TIMED_OUT, UNDELIVERED
+from facade.flows.commands.rules import OBS_STATE, refusal
+from facade.icd.model import Command
+from facade.outcome import USED, Suppressed
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.device_state import STATE
+
+_log = logging.getLogger(__name__)
+
+PROVEN = 3.0
+"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
+group gives away what a member has."""
+INTERRUPTED = "interrupted: its controller was killed after accepting it; how much was done is not known"
+
+
+class Handling:
+    """Moves commands through their lives; may be used from several threads."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        past: Past,
+        queues: Queues,
+        offsets: Offsets,
+        outbox: Outbox,
+        member: GroupMember,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._controller = controller
+        self._past = past
+        self._queues = queues
+        self._offsets = offsets
+        self._outbox = outbox
+        self._member = member
+        self._clock = clock
+        self.account = StreamAccount()
+        """What became of the records on ``commands``."""
+        self.counting = threading.Lock()
+        """To be held while the account is changed."""
+
+    def happen(self, call: Call, event: Event, text: str = "", result: object = None) -> State:
+        """Do what the table says of an event; return the state in which the command is then."""
+        self.follow(call, call.life.happen(event), text, result)
+        return call.life.state
+
+    def follow(self, call: Call, step: Step, text: str = "", result: object = None) -> None:
+        """Do what a step says: the effects, then the outcome."""
+        for effect in step.effects:
+            match effect:
+                case Effect.REPEAT:
+                    self._repeat(call)
+                case Effect.HOOK:
+                    self.call_hook(call.device, call.command)
+                case Effect.COMMIT:
+                    self._offsets.finish(call.place)
+        if step.outcome is not None:
+            _log.info("command ends id=%s device=%s status=%s text=%s", call.id, call.device, step.outcome, text)
+            ack = self._outbox.ack(call.message, step.outcome, text, result)
+            confirmed = self._outbox.conclude(call, ack)
+            if confirmed:
+                self._past.note(ack)
+            self.happen(call, Event.CONFIRM if confirmed else Event.STOP)
+        elif step.reason or step.state is State.ENDED:
+            self._queues.leave(call)
+            with self.counting:
+                self.account.in_flight -= 1
+                self.account.settle(Suppressed(step.reason) if step.reason else USED)
+
+    def _repeat(self, call: Call) -> None:
+        """Write the outcome that a controller has given again, for who asks in time; its states may be history."""
+        known = self._past.get(call.id)
+        if known is not None and not self.is_late(call) and known.ack.status not in (TIMED_OUT, UNDELIVERED):
+            self._outbox.send(msgspec.structs.replace(known.ack, states={}), call.headers)
+
+    def call_hook(self, device: str, command: str) -> None:
+        """Have the controller see to a device whose command was cut short and will not be gone on with."""
+        _log.warning("command interrupted device=%s command=%s", device, command)
+        known = Device(device, self._outbox)
+        try:
+            self._controller.on_interrupted(known, command)
+        except Exception:
+            # The command must get its outcome all the same, also after the next start.
+            _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
+        self._outbox.confirm(known)
+
+    def is_late(self, call: Call) -> bool:
+        """Return whether it is too late for a command to begin."""
+        return self._outbox.now_us() > call.message.not_after
+
+    def is_settled(self, call: Call) -> bool:
+        """Return whether the log says that a command is not to be executed; then it is over."""
+        known = self._past.get(call.id)
+        if known is None or (call.message.repeatable and not known.final):
+            return False
+        if known.final:
+            self.happen(call, Event.HAS_OUTCOME)
+        elif known.ack.origin == self._controller.component:
+            self.happen(call, Event.BEGUN_HERE, INTERRUPTED)
+        else:
+            self.happen(call, Event.BEGUN_ELSEWHERE)
+        return True
+
+    def execute(self, call: Call, command: Command) -> None:
+        """Execute a command whose turn has come, to its outcome."""
+        if self.is_settled(call):
+            return
+        if self._past.get(call.id) is not None:
+            self.happen(call, Event.BEGUN_BEFORE)
+        if call.life.over or self._has_expired(call):
+            return
+        if call.life.state is State.STARTING and (why := self._refusal(call, command)):
+            self._end_ours(call, Event.REFUSED, why)
+            return
+        if call.life.state is State.STARTING:
+            self.happen(call, Event.PERMITTED)
+        if self._begins(call):
+            tags = f"transaction_id={call.message.transaction_id} id={call.id} device={call.device}"
+            _log.info("command begins %s again=%s", tags, call.again)
+            if self.happen(call, *self._handle(call)) is State.LEFT:
+                _log.warning("command left to the next start %s", tags)
+
+    def _refusal(self, call: Call, command: Command) -> str:
+        """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
+        obs_state = self._outbox.states.get(call.device, OBS_STATE)
+        return refusal(
+            command,
+            # A state that nobody has reported yet is no reason to refuse.
+            state=self._outbox.states.label(call.device, STATE, command.state[0]),
+            obs_state=None if obs_state is None else str(obs_state.value),
+            under_way=None,
+        )
+
+    def _has_expired(self, call: Call) -> bool:
+        """End a command for which it is too late; return whether it is."""
+        if not self.is_late(call):
+            return False
+        late = (self._outbox.now_us() - call.message.not_after) / 1e6
+        text = f"{INTERRUPTED}, and now it is too late to begin it again"
+        self._end_ours(call, Event.LATE, text if call.again else f"expired: it had to begin {late:.3f} s ago")
+        return True
+
+    def _end_ours(self, call: Call, event: Event, text: str) -> None:
+        """End a command unless its partition has moved: whoever has it now may have begun it.
+
+        Not for the thread that reads the topics, which would wait here for what only itself can learn.
+        """
+        if call.life.state is State.OWNED or self._outbox.insist(lambda: self._offsets.prove(call)):
+            self.happen(call, event, text)
+        else:
+            self.happen(call, Event.STOP)
+
+    def _begins(self, call: Call) -> bool:
+        """Accept a command durably, and look once more at the very moment of beginning; False if it must not begin."""
+        if call.life.state is State.ALLOWED and not self._accept(call):
+            if not self._has_expired(call):
+                self.happen(call, Event.STOP)
+            return False
+        if not call.life.over and not self._member.holds(call.place.partition, call.place.assigned):
+            self.happen(call, Event.PARTITION_LOST)
+        if not (call.life.over or call.again):
+            self.happen(call, Event.ACCEPT if call.message.repeatable else Event.PROVE)
+        if call.life.over:
+            return False
+        known = self._past.get(call.id)
+        if known is not None and known.final:
+            self.happen(call, Event.HAS_OUTCOME)
+        elif call.cancelled:
+            self.happen(call, Event.CANCEL, call.cancelled)
+        elif not self._has_expired(call):
+            self.happen(call, Event.BEGIN)
+        return call.life.state in (State.RUNNING, State.IN_PROGRESS)
+
+    def _accept(self, call: Call) -> bool:
+        """Write ACCEPTED and, if the command must not be repeated, prove at the same time that its partition is ours.
+
+        Another member that gets the partition later reads that it was accepted, and leaves it to us. That one had got
+        it before, unnoticed by a controller that stood still, would show in the time that this has taken: then it is
+        asked anew.
+        """
+        not_after = call.message.not_after
+
+        def prove() -> bool:
+            return call.message.repeatable or self._outbox.insist(lambda: self._offsets.prove(call), not_after)
+
+        ack = self._outbox.ack(call.message, "ACCEPTED")
+        asked = self._clock.monotonic()
+        if not (self._outbox.post(call, ack_record(ack, call.headers)) and prove()):
+            return False
+        if not self._outbox.confirm(call, not_after):
+            return False
+        self._past.note(ack)
+        return self._clock.monotonic() - asked < PROVEN or prove()
+
+    def _handle(self, call: Call) -> tuple[Event, str, object]:
+        """Call the handler; return what came of it, with a text and a result."""
+        try:
+            with tracing.span(
+                f"{self._controller.component} {call.command}", call.headers, id=call.id, device=call.device
+            ):
+                return Event.RETURN, "", self._controller.handlers[call.command](call)
+        except Rejected as refused:
+            return Event.REFUSED, str(refused), None
+        except Cancelled as cancelled:
+            if not self._queues.closed:
+                return Event.CANCEL, str(cancelled), None
+            return Event.STOP if call.message.repeatable else Event.FAIL, f"interrupted: {cancelled}", None
+        except Exception as error:
+            unforeseen = not isinstance(error, FacadeError)
+            _log.warning("handler failed id=%s command=%s: %s", call.id, call.command, error, exc_info=unforeseen)
+            return Event.FAIL, f"{type(error).__name__}: {error}", None

@@ -1,0 +1,207 @@
+"""The life of one command in its controller, as one table; the code, the guide and the property test walk it.
+
+`facade.controller.handling` finds out what happens to a command, and does what the table says of it. Two threads move a
+command: the one that reads the topics, and that of its device. Whatever the first one does in between, the table has a
+line for what the second one comes with.
+"""
+
+import threading
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from facade.flows.commands.messages import AckStatus
+
+
+class State(Enum):
+    """Where a command is; the value says what that means."""
+
+    TAKEN = "its record was read"
+    WAITING = "it waits for its turn"
+    OVERTAKING = "it waits, and has cut others short: the state of its device need not allow it"
+    STARTING = "its turn has come; the log, the time and the state of its device are checked"
+    ALLOWED = "it may begin; ACCEPTED is being written"
+    RESUMING = "it may begin once more: it is repeatable, and was cut short by a crash"
+    LOST = "its partition was taken away before it began"
+    ACCEPTED = "it is repeatable, and ACCEPTED is on the bus"
+    OWNED = "it is not repeatable, ACCEPTED is on the bus, and its partition is proven to be ours"
+    RUNNING = "its handler runs, and may still refuse"
+    IN_PROGRESS = "its handler runs, and may not refuse: progress was reported, or it was begun before"
+    ENDING = "its outcome is being written"
+    ENDED = "its outcome is on the bus"
+    SKIPPED = "it is not executed: it has an outcome, or another controller answers for it"
+    MOVED = "it is left to the member that has its partition now"
+    LEFT = "it is left to the next start of this controller"
+
+
+class Event(Enum):
+    """What can happen to a command; the value says it in words."""
+
+    QUEUED = "it is put in the queue of its device"
+    OVERTOOK = "it has cancelled or ended other commands"
+    OVERTAKEN = "another command ends it while it waits"
+    HAS_OUTCOME = "`command-acks` has an outcome"
+    BEGUN_HERE = "an earlier life of this controller began it, and it is not repeatable"
+    BEGUN_ELSEWHERE = "another controller began it, and it is not repeatable"
+    BEGUN_BEFORE = "it was begun before, and is repeatable"
+    PARTITION_LOST = "its partition is taken away"
+    TURN = "the commands before it are done"
+    LATE = "`not_after` has passed"
+    REFUSED = "nobody knows it, the queue is full, its device's state forbids it, or its handler refuses"
+    PERMITTED = "its device's state allows it"
+    ACCEPT = "ACCEPTED is on the bus"
+    PROVE = "ACCEPTED is on the bus, and a commit has proven that its partition is ours"
+    BEGIN = "its handler is called"
+    PROGRESS = "its handler reports progress"
+    RETURN = "its handler returns"
+    FAIL = "its handler fails, or must end and cannot be repeated"
+    CANCEL = "it is cancelled, and its handler has heard of it"
+    CONFIRM = "its outcome is on the bus"
+    STOP = "the controller ends"
+
+
+class Effect(Enum):
+    """What is to be done besides writing the outcome; the value says it in words."""
+
+    REPEAT = "write the outcome again"
+    HOOK = "call the hook for interrupted commands"
+    COMMIT = "its offset may be committed"
+
+
+class Step(NamedTuple):
+    """What comes of an event: the effects in their order, then the outcome if there is one."""
+
+    state: State
+    outcome: AckStatus | None = None
+    effects: tuple[Effect, ...] = ()
+    reason: str = ""
+    """Why its record was not used, for the account."""
+
+
+def _end(outcome: AckStatus, *effects: Effect) -> Step:
+    return Step(State.ENDING, outcome, effects)
+
+
+def _skip(reason: str, *before: Effect) -> Step:
+    return Step(State.SKIPPED, None, (*before, Effect.COMMIT), reason)
+
+
+_LEFT = Step(State.LEFT)
+_MOVED = Step(State.MOVED, reason="moved")
+_HAS_OUTCOME = _skip("ended-before")
+_BY_THE_LOG = {
+    Event.HAS_OUTCOME: _skip("ended-before", Effect.REPEAT),
+    Event.BEGUN_HERE: _end("FAILED", Effect.HOOK),
+    Event.BEGUN_ELSEWHERE: _skip("begun-before"),
+}
+_IN_QUEUE = {**_BY_THE_LOG, Event.OVERTAKEN: _end("ABORTED"), Event.PARTITION_LOST: _MOVED}
+_BEFORE_ACCEPTANCE = {
+    **_BY_THE_LOG,
+    Event.BEGUN_BEFORE: Step(State.RESUMING),
+    Event.LATE: _end("REJECTED"),
+    Event.PARTITION_LOST: Step(State.LOST),
+    Event.STOP: _LEFT,
+}
+_AFTER_ACCEPTANCE = {
+    Event.HAS_OUTCOME: _HAS_OUTCOME,
+    Event.CANCEL: _end("ABORTED"),
+    Event.LATE: _end("REJECTED"),
+    Event.BEGIN: Step(State.RUNNING),
+    Event.STOP: _LEFT,
+}
+_IN_HANDLER = {
+    Event.PROGRESS: Step(State.IN_PROGRESS),
+    Event.RETURN: _end("COMPLETED"),
+    Event.FAIL: _end("FAILED"),
+    Event.CANCEL: _end("ABORTED"),
+    Event.STOP: _LEFT,
+}
+_WHILE_LOST = (Event.HAS_OUTCOME, Event.BEGUN_ELSEWHERE, Event.BEGUN_BEFORE, Event.LATE,
+               Event.REFUSED, Event.PERMITTED, Event.ACCEPT, Event.PROVE, Event.BEGIN, Event.CANCEL)  # fmt: skip
+
+TABLE: Mapping[State, Mapping[Event, Step]] = {
+    State.TAKEN: {
+        **_BY_THE_LOG,
+        Event.QUEUED: Step(State.WAITING),
+        Event.OVERTOOK: Step(State.OVERTAKING),
+        Event.REFUSED: _end("REJECTED"),
+    },
+    State.WAITING: {**_IN_QUEUE, Event.QUEUED: Step(State.WAITING), Event.TURN: Step(State.STARTING)},
+    State.OVERTAKING: {
+        **_IN_QUEUE,
+        Event.QUEUED: Step(State.OVERTAKING),
+        Event.REFUSED: _end("REJECTED"),
+        Event.TURN: Step(State.ALLOWED),
+    },
+    State.STARTING: {
+        **_BEFORE_ACCEPTANCE,
+        Event.REFUSED: _end("REJECTED"),
+        Event.PERMITTED: Step(State.ALLOWED),
+    },
+    State.ALLOWED: {
+        **_BEFORE_ACCEPTANCE,
+        Event.ACCEPT: Step(State.ACCEPTED),
+        Event.PROVE: Step(State.OWNED, None, (Effect.COMMIT,)),
+    },
+    State.RESUMING: {
+        Event.HAS_OUTCOME: _HAS_OUTCOME,
+        Event.CANCEL: _end("ABORTED"),
+        Event.LATE: _end("FAILED", Effect.HOOK),
+        Event.BEGIN: Step(State.IN_PROGRESS),
+        Event.PARTITION_LOST: Step(State.LOST),
+        Event.STOP: _LEFT,
+    },
+    State.LOST: {
+        **dict.fromkeys(_WHILE_LOST, _MOVED),
+        Event.BEGUN_HERE: _BY_THE_LOG[Event.BEGUN_HERE],  # its new owner leaves it to us
+        Event.PARTITION_LOST: Step(State.LOST),
+        Event.STOP: _LEFT,
+    },
+    State.ACCEPTED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Step(State.LOST)},
+    State.OWNED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Step(State.OWNED)},
+    State.RUNNING: {**_IN_HANDLER, Event.REFUSED: _end("REJECTED"), Event.PARTITION_LOST: Step(State.RUNNING)},
+    # In the table of outcomes nothing is refused any more once it is in progress.
+    State.IN_PROGRESS: {**_IN_HANDLER, Event.REFUSED: _end("FAILED"), Event.PARTITION_LOST: Step(State.IN_PROGRESS)},
+    State.ENDING: {
+        Event.CONFIRM: Step(State.ENDED, None, (Effect.COMMIT,)),
+        Event.PARTITION_LOST: Step(State.ENDING),
+        Event.STOP: _LEFT,
+    },
+    **{one: {Event.PARTITION_LOST: Step(one)} for one in (State.ENDED, State.SKIPPED, State.MOVED, State.LEFT)},
+}
+"""What comes of each event in each state; any other event there is a mistake in the code."""
+
+FINAL = frozenset(one for one, steps in TABLE.items() if {step.state for step in steps.values()} == {one})
+"""States that nothing leads out of."""
+
+
+class Life:
+    """The life of one command; may be used from several threads."""
+
+    def __init__(self) -> None:
+        self.state = State.TAKEN
+        self.again = False
+        """Whether it was begun before, and a crash came in between."""
+        self._lock = threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        """Return whether nothing more can come of it."""
+        return self.state in FINAL
+
+    def happen(self, event: Event) -> Step:
+        """Go on to the next state, and return what is to be done.
+
+        Raises
+        ------
+        RuntimeError
+            The table does not know the event in this state.
+        """
+        with self._lock:
+            step = TABLE[self.state].get(event)
+            if step is None:
+                raise RuntimeError(f"expected one of {[one.name for one in TABLE[self.state]]} for a command that is"
+                                   f" {self.state.name}, got {event.name}")  # fmt: skip
+            self.state = step.state
+            self.again = self.again or step.state is State.RESUMING
+            return step
