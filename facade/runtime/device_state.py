@@ -7,7 +7,6 @@ same way. A value is text on the bus; the ICD's type of the attribute says how i
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from facade.codec.json_schema import compile_message
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.reading import Reading, Value
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
 TOPIC = "state"
 STATE = "State"
@@ -65,7 +64,7 @@ class Told:
     command: str = ""
 
 
-class DeviceStates:
+class DeviceStates(Flow):
     """A flow: the reported attributes of some devices.
 
     Parameters
@@ -75,8 +74,6 @@ class DeviceStates:
     """
 
     topic = TOPIC
-    durable = False
-    partitions: Sequence[int] | None = None
 
     def __init__(self, icd: Icd, devices: Mapping[str, str]) -> None:
         self._icd = icd
@@ -185,13 +182,6 @@ class DeviceStates:
             if name not in _DERIVED:
                 told = self._told[key]
                 yield device, name, Reading(told.value, told.time or self._started)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return nothing: the topic itself is compacted."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: the topic itself is read from its beginning."""
 
     def _tell(self, key: tuple[str, str], told: Told) -> None:
         self._told[key] = told  # first: whoever sees the rest looks for it

@@ -1,5 +1,6 @@
 """The seam between what is made of a topic (a flow, a view) and the service that reads and publishes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -27,16 +28,17 @@ class Fault(NamedTuple):
     """When, if that is known [Unix us]: a later one is a new occurrence of the alarm."""
 
 
-class Flow(Protocol):
-    """What a device server makes of one topic."""
+class Flow(ABC):
+    """What a device server makes of one topic; by default it reads the whole topic at each start, and views show it."""
 
     topic: str
     """Name in the ICD."""
-    durable: bool
+    durable: bool = False
     """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
-    partitions: Sequence[int] | None
+    partitions: Sequence[int] | None = None
     """Partitions to read; None: all."""
 
+    @abstractmethod
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take one record, and return what became of it; one that is rejected becomes a dead letter.
 
@@ -56,11 +58,13 @@ class Flow(Protocol):
         last
             What was shown before, perhaps before a restart.
         """
+        return ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
+        return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - what is not durable has nothing to restore
         """Take the state from a snapshot."""
 
 

@@ -6,7 +6,7 @@ because account and offsets are committed together.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.outcome import USED, Outcome
 from facade.runtime.accounts import ACCOUNTS, AccountEntry, AccountTotals, StreamAccount
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import Flow
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
@@ -70,12 +70,11 @@ class _Stored(msgspec.Struct):
     totals: AccountTotals
 
 
-class WorkerAccounts:
+class WorkerAccounts(Flow):
     """A flow: what workers say about the streams that they take."""
 
     topic = ACCOUNTS
     durable = True
-    partitions: Sequence[int] | None = None
 
     def __init__(self) -> None:
         self.streams: dict[str, StreamTotals] = {}
@@ -103,10 +102,6 @@ class WorkerAccounts:
         """Count the workers of a stream that gave a sign of life within the last `within` [s]."""
         return sum(name == stream and now - heard <= within for (name, _), heard in self._workers.items())
 
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: the views show it."""
-        return ()
-
     def as_dict(self) -> dict[str, Any]:
         """Return the totals by stream."""
         stored = {name: _Stored(stream.heard, stream.account.totals()) for name, stream in self.streams.items()}
@@ -133,12 +128,10 @@ class _SnapshotAccount(msgspec.Struct):
 _decode_snapshot = BatchDecoder(_SnapshotAccount).decode_one
 
 
-class ReaderAccounts:
+class ReaderAccounts(Flow):
     """A flow: what device servers say, in their snapshots, about the streams that they read."""
 
     topic = "snapshots"
-    durable = False
-    partitions: Sequence[int] | None = None
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], _SnapshotAccount] = {}
@@ -179,17 +172,6 @@ class ReaderAccounts:
             stream.lags[instance] = one.behind
             stream.rate = self._rates.get(topic, stream.rate)
         return streams
-
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: the views show it."""
-        return ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return nothing: the topic itself is compacted."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: the topic itself is read from its beginning."""
 
 
 def reasons_by_stream(streams: Mapping[str, StreamTotals]) -> list[str]:

@@ -6,7 +6,7 @@ only once the events have left and the states of the alarms are durable (see `fa
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -23,7 +23,7 @@ from facade.flows.alerts.statistics import Statistics
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.reading import Reading
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import DeviceReading, Flow
 
 LAST_ALERT = "lastAlert"
 _MOST_SOURCES = 10_000
@@ -41,7 +41,7 @@ KEPT = 100_000
 """Alerts and actions that are kept in memory for clients that missed some."""
 
 
-class AlertsFlow:
+class AlertsFlow(Flow):
     """A flow: everything on ``alerts``, and what it adds up to; see `facade.runtime.flow.Flow`.
 
     Parameters
@@ -52,7 +52,6 @@ class AlertsFlow:
 
     topic = messages.ALERTS
     durable = True
-    partitions: Sequence[int] | None = None
     recalls = messages.STATES
     kept = KEPT
     remembered: Sequence[str] = (LAST_ALERT,)
@@ -127,10 +126,6 @@ class AlertsFlow:
         if count:
             self._say(text, record.timestamp_us)
         return USED
-
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: the view shows it."""
-        return ()
 
     def refresh(self, id: str) -> bool:
         """Ask for an event for each alarm that is not at rest, between two marks; from any thread.

@@ -1,15 +1,15 @@
 """The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert, Severity
 from facade.outcome import TOMBSTONE, USED, Outcome
-from facade.runtime.flow import DeviceReading, Fault, LastReadings
+from facade.runtime.flow import Fault, Flow
 
 Found = Mapping[AlarmKey, Fault]
 """By condition and source."""
@@ -24,15 +24,13 @@ _LOOKS = 3
 """A change must have been found so many times one after the other: at a start, half of everything is missing."""
 
 
-class ReportedBefore:
+class ReportedBefore(Flow):
     """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile.
 
     A device server has one of it, for all that it raises.
     """
 
     topic = messages.STATES
-    durable = False
-    partitions: Sequence[int] | None = None
 
     def __init__(self) -> None:
         self.active: dict[AlarmKey, Alarm] = {}
@@ -58,17 +56,6 @@ class ReportedBefore:
         else:
             self.active.pop(alarm.key, None)
         return USED
-
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: SdpAlerts shows it."""
-        return ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return nothing: the topic itself is compacted."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: the topic itself is read from its beginning."""
 
 
 class OwnAlerts:

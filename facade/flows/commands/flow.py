@@ -1,7 +1,6 @@
 """The command path's topics as flows of a device server; what they hold goes to the tracker and the lease."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from facade import tracing
 from facade.bus.port import Record
@@ -23,14 +22,11 @@ from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Icd
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.device_state import DeviceStates
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import Flow
 
 
-class _LogFlow:
+class _LogFlow(Flow):
     """A topic that is read from its beginning at each start and shows nothing itself."""
-
-    durable = False
-    partitions: Sequence[int] | None = None
 
     def __init__(self, icd: Icd, topic: str, take: Callable[[Record], Outcome]) -> None:
         self.topic = topic
@@ -44,17 +40,6 @@ class _LogFlow:
         if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
             return unused
         return self._take(record)
-
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: the views show it."""
-        return ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return nothing: the log is the state."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: the topic itself is read from its beginning."""
 
 
 class Components:

@@ -1,8 +1,7 @@
 """The newest value of each quality metric, as ``quality`` has it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 from facade.bus.port import Record
 from facade.codec.arrays import Array
@@ -12,7 +11,7 @@ from facade.flows.quality.messages import METRIC, QUALITY, MetricHeader, header_
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
 from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import Flow
 
 CLASS = "SdpQuality"
 OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
@@ -49,7 +48,7 @@ class Measured:
     """The newest scan id, and the time of its data [Unix s]."""
 
 
-class QualityFlow:
+class QualityFlow(Flow):
     """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
 
     The topic is compacted and has a key for each metric, so that reading it from its beginning gives all of it,
@@ -62,8 +61,6 @@ class QualityFlow:
     """
 
     topic = QUALITY
-    durable = False
-    partitions: Sequence[int] | None = None
 
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
@@ -105,17 +102,6 @@ class QualityFlow:
                 measured.newest.pop(name, None)
                 measured.unknown.discard(name)
         return TOMBSTONE
-
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: `QualityView` shows it."""
-        return ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return nothing: the topic itself is compacted."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: the topic itself is read from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)

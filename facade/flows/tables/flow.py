@@ -1,6 +1,6 @@
 """Which tables are complete, under way or lost, by what the assembling workers say on ``tables``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -11,7 +11,7 @@ from facade.codec.decode import BatchDecoder, printable
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import Flow
 
 TABLES = "tables"
 COMPLETE, ASSEMBLING, FAILED = "COMPLETE", "ASSEMBLING", "FAILED"
@@ -69,7 +69,7 @@ class Complete(msgspec.Struct, frozen=True):
     summary: Any
 
 
-class TablesFlow:
+class TablesFlow(Flow):
     """A flow: the newest complete table of each product; see `facade.runtime.flow.Flow`.
 
     The topic is compacted and keyed so that reading it from its beginning gives all of it at once,
@@ -77,8 +77,6 @@ class TablesFlow:
     """
 
     topic = TABLES
-    durable = False
-    partitions: Sequence[int] | None = None
 
     def __init__(self, icd: Icd) -> None:
         self.complete: dict[str, Complete] = {}
@@ -119,17 +117,6 @@ class TablesFlow:
                 return Suppressed("older")  # of a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)
         return USED
-
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return nothing: `CalibrationView` shows it."""
-        return ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return nothing: the topic itself is compacted."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: the topic itself is read from its beginning."""
 
     def find(self, prefix: str, name: str) -> Any | None:
         """Return the complete table of an id, or the newest one of a product, of some products; any thread may ask."""

@@ -15,7 +15,7 @@ from facade.icd.model import DeviceClass
 from facade.outcome import USED, Outcome, Suppressed
 from facade.racks import Racks
 from facade.reading import Reading
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
 TOPIC = "ingest.summary"
 _EVERY = 0.05
@@ -25,7 +25,7 @@ _decode = BatchDecoder(Summary).decode_one
 _OTHER_RACK = Suppressed("other-rack")
 
 
-class _SummaryFlow:
+class _SummaryFlow(Flow):
     """What both flows share: decoding, merging, snapshots."""
 
     topic = TOPIC
