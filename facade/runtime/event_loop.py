@@ -20,11 +20,11 @@ from facade.manifest import Isolation
 from facade.outcome import Rejected
 from facade.runtime import snapshots
 from facade.runtime.accounts import StreamAccount
-from facade.runtime.flow import Effects, Flow, LastReadings, View
+from facade.runtime.delivery import Delivery, EffectsDelivery
+from facade.runtime.flow import Effects, Flow, View
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Publisher
 from facade.runtime.readers import Bus, open_readers
-from facade.runtime.settlement import Settlement
 
 _log = logging.getLogger(__name__)
 
@@ -92,10 +92,9 @@ class EventLoop:
         self._clock = clock
         self._timing = timing or Timing()
         self._periodic_tasks = periodic_tasks
-        self._effects = effects
-        self._settlement = Settlement(effects, bus.writer()) if effects is not None else None
-        self._current = False
-        """Whether the newest record of the topic of `effects` has been read."""
+        self._delivery = (
+            Delivery(bus.writer(), publisher) if effects is None else EffectsDelivery(bus.writer(), publisher, effects)
+        )
         self._progress = {flow.topic: Progress(flow, keep=self._timing.rebuild, clock=clock) for flow in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
@@ -129,8 +128,9 @@ class EventLoop:
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
-                if self._effects is not None:
-                    reader = self._close(reader)  # what it had taken and not counted must come again
+                if reader is not None and self._delivery.must_read_again:
+                    reader.close()
+                    reader = None
         for one in self._periodic_tasks:
             one.end()
         if reader is not None:
@@ -148,26 +148,19 @@ class EventLoop:
         else:
             for record in self._read(reader, 0.0 if self._publisher.waiting else self._timing.wait):
                 self._take(record)
-        if self._effects is not None:
-            self._current = self.has_read(self._effects.topic) and not reader.lag(self._effects.topic)
+        self._delivery.note_position(reader, self.has_read)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
         self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._timing.snapshot:
             self.write_snapshots(reader)
-        if self._settlement is not None:
-            self._settlement.proceed()
-
-    @staticmethod
-    def _close(reader: Reader | None) -> None:
-        if reader is not None:
-            reader.close()
+        self._delivery.proceed()
 
     def _settle(self) -> None:
         """Wait for what the last snapshots build on, and let them go."""
         until = self._clock.monotonic() + _LAST_STATES
-        while self._settlement is not None and self._settlement.open and self._clock.monotonic() < until:
-            self._settlement.proceed()
+        while self._delivery.is_open and self._clock.monotonic() < until:
+            self._delivery.proceed()
             self._clock.sleep(_PACE)
 
     def _drain(self) -> None:
@@ -184,8 +177,7 @@ class EventLoop:
 
     def tick(self) -> None:
         """Publish what has changed, be it only that time has passed."""
-        if self._effects is not None:
-            self._act(self._effects)
+        self._delivery.act(self._clock.now())
         # Right after a start half of what is on the bus makes half values: of some nodes, of no
         # worker, of the initial mode. What was restored stands until the rest has been read.
         if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
@@ -193,15 +185,6 @@ class EventLoop:
         self._publisher.tick()
         for one in self._periodic_tasks:
             one.perform()
-
-    def _act(self, effects: Effects) -> None:
-        now = self._clock.now()
-        if not self._publisher.queued:
-            for device, attribute, reading in effects.events(now, current=self._current):
-                self._publisher.append(device, attribute, reading)
-        self._publisher.tick()  # before anything else: it is what clients wait for
-        for record in effects.records(now):
-            self._bus.writer().send(record)
 
     def _look(self, now: float) -> None:
         for topic, flow in self._flows.items():
@@ -216,8 +199,8 @@ class EventLoop:
     def write_snapshots(self, reader: Reader) -> None:
         """Write what has been merged, for the next start."""
         now = self._clock.monotonic()
-        if self._settlement is not None and (self._publisher.queued or self._settlement.open):
-            return  # the cycle that sends the last of the events, or settles the last states, comes here again
+        if self._delivery.holds_snapshots:
+            return
         self._snapshot_at = now
         records = []
         for topic, flow in self._flows.items():
@@ -226,14 +209,13 @@ class EventLoop:
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
                 snapshot = progress.snapshot(
-                    self._instance, self._to_remember(flow), now=self._clock.now(), monotonic=now
+                    self._instance,
+                    self._delivery.remember(flow, self._publisher.last),
+                    now=self._clock.now(),
+                    monotonic=now,
                 )
                 records.append(snapshots.to_record(snapshot))
-        if self._settlement is not None:
-            self._settlement.prepare(records)
-            return
-        for record in records:
-            self._bus.writer().send(record)
+        self._delivery.send(records)
 
     def _open(self) -> Reader:
         """Find where to go on, and open a reader there."""
@@ -246,18 +228,13 @@ class EventLoop:
                         self._publisher.restore(readings)
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
-            if self._effects is not None:
-                for record in self._bus.read_all(self._effects.recalls):
-                    if isinstance(outcome := self._effects.recall(record), Rejected):
-                        troubles.append(f"state at offset {record.offset} of {record.topic} is not usable: {outcome}")
+            troubles += self._delivery.recall(self._bus)
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
         start = {topic: self._progress[topic].rebuild_from() for topic, flow in self._flows.items() if flow.durable}
-        if self._effects is not None:
-            places = self._progress[self._effects.topic].next
-            before = 0 if self._opened_at else self._effects.kept  # only a start has nothing in memory yet
-            start[self._effects.topic] = {one: max(0, at - before) for one, at in places.items()}
+        positions = {topic: progress.next for topic, progress in self._progress.items()}
+        start |= self._delivery.start(positions, is_restart=not self._opened_at)
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         reader = open_readers(self._bus, topics, start, self._isolation)
         _log.info("bus opened instance=%s start=%s", self._instance, start)
@@ -268,18 +245,6 @@ class EventLoop:
         outcome = self._progress[record.topic].take(record)
         if isinstance(outcome, Rejected):
             self._bus.writer().send(dead_letter(record, outcome, by=self._instance))
-
-    def _to_remember(self, flow: Flow) -> LastReadings:
-        """Return what is to be shown right after a restart, before anything has been read."""
-        if not flow.durable:
-            return {}
-        if self._effects is None:
-            return self._publisher.last
-        # The rest of what the flow with effects shows is made of states that are on the bus anyway.
-        device, names = self._effects.device, self._effects.remembered
-        remembered = {one: shown for one, shown in self._publisher.last.items() if one != device}
-        shown = self._publisher.last.get(device, {})
-        return {**remembered, device: {name: shown[name] for name in names if name in shown}}
 
     def _note(self, trouble: str) -> None:
         _log.warning("%s instance=%s", trouble, self._instance)
