@@ -20,6 +20,7 @@ _DERIVATION = "how a value is made of records; whether it is right only the acco
 _IN_WORDS = "for people; neither Tango nor Kafka has a place for it"
 _ROLE = "who may is for the broker's access rules to say; who did does not stand in a record"
 _WINDOW = "a rule of the aggregate workers; the demo's account shows it"
+_TEMPLATE = "has become attributes when the interface was read, which are compared one by one"
 _DELAY = "shown by the tests of the alarms only: the test alert takes a condition without"
 
 UNCHECKED: Mapping[str, str] = {
@@ -48,6 +49,18 @@ UNCHECKED: Mapping[str, str] = {
     "Role.side": _IN_WORDS,
     "Topic.qos": "how flows are kept apart inside the facade; a topic does not show it",
     "Topic.window": "see its fields",
+    "Topic.account": _TEMPLATE,
+    "Account.about": _TEMPLATE,
+    "Account.figures": _TEMPLATE,
+    "Account.suppressed": _TEMPLATE,
+    "Account.lag": _TEMPLATE,
+    "DeviceClass.accounts": _TEMPLATE,
+    "AccountFigure.label": _TEMPLATE,
+    "AccountFigure.description": _TEMPLATE,
+    "AccountFigure.format": _TEMPLATE,
+    "AccountFigure.stale_after": _TEMPLATE,
+    "AccountFigure.limits": _TEMPLATE,
+    "Icd.units": "which there may be; each attribute's own is compared",
     "Condition.response": _IN_WORDS,
     "Condition.priority": _IN_WORDS,
     "Condition.on_delay": _DELAY,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from facade.icd.finding import Finding
 from facade.icd.model import MOST_PUSHED, Attribute, DeviceClass, Icd
-from facade.icd.units import UNITS
+from facade.icd.units import known_units
 
 _LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
 _SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}")
@@ -91,8 +91,8 @@ def spectra_can_be_pushed(icd: Icd) -> Iterator[Finding]:
 def units_are_known(icd: Icd) -> Iterator[Finding]:
     """Require a unit of the list, where one is stated."""
     for owner, attribute in each(icd):
-        if attribute.unit is not None and attribute.unit not in UNITS:
-            yield at(owner, attribute, "unit", f"expected one of {sorted(UNITS)}, got {attribute.unit!r}")
+        if attribute.unit is not None and attribute.unit not in known_units(icd):
+            yield at(owner, attribute, "unit", f"expected one of {sorted(known_units(icd))}, got {attribute.unit!r}")
 
 
 def limits_are_for_numbers(icd: Icd) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from facade.icd.explain import shown
 from facade.icd.fields import is_numeric, kind, properties, walk
 from facade.icd.finding import Finding
 from facade.icd.model import Icd
-from facade.icd.units import UNITS
+from facade.icd.units import known_units
 
 _BOUNDS = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
 
@@ -102,8 +102,8 @@ def field_units_are_known(icd: Icd) -> Iterator[Finding]:
             if not is_numeric(field):
                 what = f"expected none, because it is no number, got {shown(unit)}"
                 yield _at(name, f"{path}.x-unit", what)
-            elif not isinstance(unit, str) or unit not in UNITS:
-                yield _at(name, f"{path}.x-unit", f"expected one of {sorted(UNITS)}, got {shown(unit)}")
+            elif not isinstance(unit, str) or unit not in known_units(icd):
+                yield _at(name, f"{path}.x-unit", f"expected one of {sorted(known_units(icd))}, got {shown(unit)}")
 
 
 def schemas_are_legal(icd: Icd) -> Iterator[Finding]:

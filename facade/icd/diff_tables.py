@@ -36,7 +36,8 @@ CLASS: Mapping[str, Rule] = {
     "attributes": ignored,  # compared one by one, as are the next two
     "commands": ignored,
     "queries": ignored,
-    "conditions": ignored,  # has become attributes when the interface was read
+    "conditions": ignored,  # has become attributes when the interface was read, as have the next
+    "accounts": ignored,
 }
 
 
@@ -146,6 +147,7 @@ TOPIC: Mapping[str, Rule] = {
     "max_bytes": measured(less=breaks(PRODUCERS), more=adds(CONSUMERS)),
     "qos": changed(adds(PRODUCERS, CONSUMERS)),
     "window": _window,
+    "account": ignored,  # has become attributes when the interface was read
     "config": changed(adds(ENGINEERS)),
 }
 

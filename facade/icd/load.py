@@ -1,10 +1,14 @@
 """Loads the interface: reads it, checks it, and refuses it with everything that is wrong at once.
 
+The interface is what this distribution ships, and what each flow that is installed beside it brings: see
+`facade.manifest.Manifest.interface`.
+
 Loading is quick, because every device server does it at its start. What needs the JSON Schema
 library (whether each schema is itself a legal one) is left to ``icd check`` and to the tests.
 """
 
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from facade.errors import IcdError
@@ -12,22 +16,23 @@ from facade.icd.check import check
 from facade.icd.finding import Finding
 from facade.icd.model import Icd
 from facade.icd.read import read
+from facade.manifest import manifests
 from facade.resources import resource
 
 
 def load(folder: Path | None = None) -> Icd:
-    """Load and check the interface; without a folder, the shipped one, which is loaded once.
+    """Load and check the interface of a folder; without one, that of all that is installed, which is loaded once.
 
     Raises
     ------
     IcdError
         Something is wrong; one line per finding, each with file, key, what was expected and got.
     """
-    return _shipped() if folder is None else _load(folder)
+    return _installed() if folder is None else _load(folder)
 
 
 @cache
-def _shipped() -> Icd:
+def _installed() -> Icd:
     return _load(None)
 
 
@@ -44,9 +49,15 @@ def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd 
     Parameters
     ----------
     folder
-        Where ``icd/``, ``messages/`` and ``commands/`` are; None: the shipped ones.
+        Where ``icd/``, ``messages/`` and ``commands/`` are; None: the shipped ones and those of all flows.
     thorough
         Also run the checks that are too slow for the start of a server.
     """
-    icd, findings = read(folder or resource("schemas"))
+    icd, findings = read(folder) if folder else read(resource("schemas"), _folders())
     return icd, findings if icd is None else check(icd, thorough=thorough)
+
+
+def _folders() -> dict[str, Path]:
+    """Return the folders that flows bring, by flow."""
+    found = {one.name: one.interface.partition(":") for one in manifests() if one.interface is not None}
+    return {name: Path(str(files(package).joinpath(folder))) for name, (package, _, folder) in found.items()}

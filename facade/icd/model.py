@@ -78,6 +78,19 @@ class AccountSource(_Table, frozen=True, kw_only=True):
     figure: Figure
 
 
+class AccountFigure(_Table, frozen=True, kw_only=True):
+    """Template of the attribute that shows one figure of the account of each stream."""
+
+    label: str
+    """Follows the stream's name."""
+    description: str
+    """Without a full stop; ``{suppressed}`` stands for what the stream's account says about it."""
+    format: str = "%d"
+    stale_after: float | None = None
+    """As for an attribute."""
+    limits: Limits | None = None
+
+
 MOST_PUSHED = 2047
 """Elements of an array that may go as an event. Larger ones Tango does not copy, and sends nothing else before the last
 client has them: one that is stopped would hold up all events of the server (seen with cppTango 10)."""
@@ -202,6 +215,8 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     queries: tuple[Query, ...] = ()
     conditions: bool = False
     """Whether it has one attribute more for each condition of ``conditions.toml``."""
+    accounts: dict[Figure, AccountFigure] = msgspec.field(default_factory=dict)
+    """Templates: one attribute more for each figure of the account of each stream that has one (`Topic.account`)."""
 
 
 class Window(_Table, frozen=True, kw_only=True):
@@ -225,6 +240,19 @@ class Window(_Table, frozen=True, kw_only=True):
     """Field whose change restarts the sequence."""
     quantile_error: float = 0.01
     """Bound of the relative error of quantiles."""
+
+
+class Account(_Table, frozen=True, kw_only=True):
+    """What is said about the account of a stream; its attributes are made by `DeviceClass.accounts`."""
+
+    about: str
+    """Which records are accounted for, and by whom."""
+    figures: tuple[Figure, ...] = ("consumed", "used", "suppressed", "dead_lettered", "balance")
+    """Figures that the account has."""
+    suppressed: str = "repeated ones, and those without a value"
+    """Which records are left out on purpose."""
+    lag: Limits | None = None
+    """Limits of the lag; the other figures have the same ones for all streams."""
 
 
 class Role(_Table, frozen=True, kw_only=True):
@@ -260,6 +288,8 @@ class Topic(_Table, frozen=True, kw_only=True):
     """Largest record [bytes]."""
     qos: Literal["bulk", "telemetry", "state", "command", "alert"]
     window: Window | None = None
+    account: Account | None = None
+    """None: nobody accounts for its records."""
     config: dict[str, str] = msgspec.field(default_factory=dict)
     """Further Kafka topic settings, by Kafka's own names."""
 
@@ -284,3 +314,5 @@ class Icd(_Table, frozen=True, kw_only=True):
     """Alarm conditions by name."""
     arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""
+    units: tuple[str, ...] = ()
+    """Units beyond those of `facade.icd.units`."""

@@ -7,14 +7,16 @@ all files that need a hand.
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from facade.icd.expand import expand
 from facade.icd.explain import explain
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, Condition, DeviceClass, Icd, Role, Topic
+from facade.icd.model import Condition, DeviceClass, Icd, Role, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
@@ -27,16 +29,25 @@ class _VersionFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _EnumsFile(msgspec.Struct, forbid_unknown_fields=True):
-    enums: dict[str, tuple[str, ...]]
+    enums: dict[str, tuple[str, ...]] = {}
+    units: tuple[str, ...] = ()
+
+
+class _Extension(msgspec.Struct, forbid_unknown_fields=True):
+    """Roles that write or read a topic of another folder as well."""
+
+    writers: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
 
 
 class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
-    topics: dict[str, Topic]
-    roles: dict[str, Role] = msgspec.field(default_factory=dict)
+    topics: dict[str, Topic] = {}
+    roles: dict[str, Role] = {}
+    extends: dict[str, _Extension] = {}
 
 
 class _ConditionsFile(msgspec.Struct, forbid_unknown_fields=True):
-    conditions: dict[str, Condition]
+    conditions: dict[str, Condition] = {}
 
 
 _COMMON: dict[str, type[msgspec.Struct]] = {
@@ -45,145 +56,161 @@ _COMMON: dict[str, type[msgspec.Struct]] = {
     "topics.toml": _TopicsFile,
     "conditions.toml": _ConditionsFile,
 }
-_ALARM_STATE = "AlarmState"
-_RANGE = re.compile(r"([A-Z]+)(\d+)\.\.\1(\d+)")
+"""Files that are no device classes; each folder but the first may do without any of them."""
 
 
-def read(folder: Path) -> tuple[Icd | None, list[Finding]]:
-    """Read ``icd/*.toml``, ``messages/*.schema.json`` and ``commands/*.schema.json`` below a folder.
+def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | None, list[Finding]]:
+    """Read ``icd/*.toml``, ``messages/*.schema.json`` and ``commands/*.schema.json`` below one or several folders.
+
+    Parameters
+    ----------
+    folder
+        The interface as a whole, or its main part, which has the version.
+    more
+        Further parts, by the names of the flows that bring them.
 
     Returns
     -------
     The interface and no findings, or None and at least one.
     """
-    findings: list[Finding] = []
-    version = _table(folder / "icd" / "icd.toml", _VersionFile, findings)
-    enums = _table(folder / "icd" / "enums.toml", _EnumsFile, findings)
-    topics = _table(folder / "icd" / "topics.toml", _TopicsFile, findings)
-    conditions = _table(folder / "icd" / "conditions.toml", _ConditionsFile, findings)
-    classes = _classes(folder / "icd", findings)
-    messages = _messages(folder / "messages", findings)
-    arguments = _arguments(folder / "commands", findings)
-    if findings or version is None or enums is None or topics is None or conditions is None:
+    main = _Part(folder)
+    parts = [main, *(_Part(path, f"{name}/") for name, path in (more or {}).items())]
+    findings = [finding for part in parts for finding in part.findings]
+    found: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for (file, kind), entries in part.entries.items():
+            known = found.setdefault(kind, {})
+            findings += [_clash(part, file, kind, name) for name in entries if name in known]
+            known |= entries
+    for part in parts:
+        findings += part.extend(found["topics"])
+    if findings:
         return None, findings
-    return Icd(
-        version=version.version,
-        classes={name: _with_conditions(_with_each(one), conditions.conditions) for name, one in classes.items()},
-        conditions=conditions.conditions,
-        topics=topics.topics,
-        roles=topics.roles,
-        messages=messages,
-        enums=enums.enums,
-        arguments=arguments,
-    ), []
+    units = tuple(unit for part in parts for unit in part.units)
+    return expand(Icd(version=main.version, units=units, **_by_family(found))), []
 
 
-def _classes(folder: Path, findings: list[Finding]) -> dict[str, DeviceClass]:
-    found = {}
-    for path in sorted(folder.glob("*.toml")):
-        if path.name in _COMMON:
-            continue
-        device_class = _table(path, DeviceClass, findings)
-        if device_class is None:
-            continue
-        if device_class.name != path.stem:
-            what = f"expected the file's own name {path.stem!r}, got {device_class.name!r}"
-            findings.append(Finding(path.name, "name", what))
-        found[device_class.name] = device_class
-    return found
+class _Part:
+    """One folder of the interface."""
+
+    def __init__(self, folder: Path, name: str = "") -> None:
+        self.name, self.findings = name, list[Finding]()
+        self._folder, self._is_main = folder, not name
+        version = self._common("icd.toml", _VersionFile)
+        enums = self._common("enums.toml", _EnumsFile) or _EnumsFile()
+        topics = self._common("topics.toml", _TopicsFile) or _TopicsFile()
+        conditions = self._common("conditions.toml", _ConditionsFile) or _ConditionsFile()
+        self.version, self.units, self._extends = version.version if version else "", enums.units, topics.extends
+        self.entries: dict[tuple[str, str], dict[str, Any]] = {
+            ("enums.toml", "enums"): enums.enums,
+            ("topics.toml", "topics"): topics.topics,
+            ("topics.toml", "roles"): topics.roles,
+            ("conditions.toml", "conditions"): conditions.conditions,
+            ("{}.toml", "classes"): self._classes(),
+            (f"{{}}{_SCHEMA_SUFFIX}", "messages"): self._messages(),
+            ("{}", "arguments"): self._arguments(),
+        }
+        """Entries by file and kind, then by name."""
+
+    def extend(self, topics: dict[str, Topic]) -> list[Finding]:
+        """Add this part's roles to topics of any part; gives what is wrong with that."""
+        findings = []
+        for name, one in self._extends.items():
+            if name not in topics:
+                what = f"expected one of {sorted(topics)}, got {name!r}"
+                findings.append(Finding(f"{self.name}topics.toml", f"extends[{name}]", what))
+                continue
+            topic = topics[name]
+            writers, readers = (*topic.writers, *one.writers), (*topic.readers, *one.readers)
+            topics[name] = msgspec.structs.replace(topic, writers=writers, readers=readers)
+        return findings
+
+    def _common(self, name: str, wanted: type[File]) -> File | None:
+        path = self._folder / "icd" / name
+        return self._table(path, wanted) if self._is_main or path.exists() else None
+
+    def _classes(self) -> dict[str, DeviceClass]:
+        found = {}
+        for path in sorted((self._folder / "icd").glob("*.toml")):
+            device_class = None if path.name in _COMMON else self._table(path, DeviceClass)
+            if device_class is None:
+                continue
+            if device_class.name != path.stem:
+                self._find(path, "name", f"expected the file's own name {path.stem!r}, got {device_class.name!r}")
+            found[device_class.name] = device_class
+        return found
+
+    def _messages(self) -> dict[str, dict[str, Any]]:
+        paths = sorted((self._folder / "messages").glob(f"*{_SCHEMA_SUFFIX}"))
+        schemas = ((path.name.removesuffix(_SCHEMA_SUFFIX), self._json(path)) for path in paths)
+        return {name: schema for name, schema in schemas if schema is not None}
+
+    def _arguments(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        for path in sorted((self._folder / "commands").glob(f"*{_SCHEMA_SUFFIX}")):
+            if not _ARGUMENT_FILE.fullmatch(path.name):
+                what = f"expected a name of the form family-MAJOR.MINOR{_SCHEMA_SUFFIX}, got {path.name!r}"
+                self._find(path, "", what)
+            elif (schema := self._json(path)) is not None:
+                found[path.name] = schema
+        return found
+
+    def _find(self, path: Path, key: str, what: str) -> None:
+        self.findings.append(Finding(f"{self.name}{path.name}", key, what))
+
+    def _table(self, path: Path, wanted: type[File]) -> File | None:
+        text = self._text(path)
+        if text is None:
+            return None
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            self._find(path, "", f"expected TOML, got a syntax error: {error}")
+            return None
+        try:
+            return msgspec.convert(document, wanted)
+        except msgspec.ValidationError as error:
+            for key, what in list(explain(document, wanted)) or [("", str(error))]:
+                self._find(path, key, what)
+            return None
+
+    def _json(self, path: Path) -> dict[str, Any] | None:
+        text = self._text(path)
+        if text is None:
+            return None
+        try:
+            document = json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            self._find(path, "", f"expected JSON, got: {error}")
+            return None
+        if isinstance(document, dict):
+            return document
+        self._find(path, "", f"expected a JSON object, got {type(document).__name__}")
+        return None
+
+    def _text(self, path: Path) -> str | None:
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            self._find(path, "", f"expected a file in {path.parent}, got none")
+        except UnicodeDecodeError as error:
+            self._find(path, "", f"expected UTF-8 text, got {error}")
+        return None
 
 
-def _with_each(device_class: DeviceClass) -> DeviceClass:
-    """Put the attributes that an entry stands for in its place."""
-    attributes: list[Attribute] = []
-    for entry in device_class.attributes:
-        attributes += [_of(entry, name) for text in entry.each for name in _range(text)] if entry.each else [entry]
-    return msgspec.structs.replace(device_class, attributes=tuple(attributes))
+def _clash(part: _Part, file: str, kind: str, name: str) -> Finding:
+    what = f"expected a name that no other part of the interface has, got {name!r} again"
+    key = f"{kind}[{name}]" if file.startswith(kind) or kind == "roles" else ""
+    return Finding(part.name + file.format(name), key, what)
 
 
-def _of(entry: Attribute, one: str) -> Attribute:
-    texts = {key: getattr(entry, key).replace("{}", one) for key in ("name", "label", "description")}
-    return msgspec.structs.replace(entry, each=(), **texts)
-
-
-def _range(text: str) -> list[str]:
-    """Return the names of a range such as ``SKA001..SKA133``; any other text is one name."""
-    found = _RANGE.fullmatch(text)
-    if found is None:
-        return [text]
-    prefix, first, last = found.groups()
-    return [f"{prefix}{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
-
-
-def _with_conditions(device_class: DeviceClass, conditions: dict[str, Condition]) -> DeviceClass:
-    """Add the attributes of the alarm conditions to the class that shows them."""
-    if not device_class.conditions:
-        return device_class
-    more = tuple(
-        Attribute(name=name, type="DevEnum", enum=_ALARM_STATE, label=one.label, description=one.description)
-        for name, one in conditions.items()
-    )
-    return msgspec.structs.replace(device_class, attributes=(*device_class.attributes, *more))
-
-
-def _messages(folder: Path, findings: list[Finding]) -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in sorted(folder.glob(f"*{_SCHEMA_SUFFIX}")):
-        schema = _json(path, findings)
-        if schema is not None:
-            found[path.name.removesuffix(_SCHEMA_SUFFIX)] = schema
-    return found
-
-
-def _arguments(folder: Path, findings: list[Finding]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Read the schemas of command arguments, each family's versions in their order."""
-    found: list[tuple[str, tuple[int, ...], str, dict[str, Any]]] = []
-    for path in sorted(folder.glob(f"*{_SCHEMA_SUFFIX}")):
-        name = _ARGUMENT_FILE.fullmatch(path.name)
-        if name is None:
-            what = f"expected a name of the form family-MAJOR.MINOR{_SCHEMA_SUFFIX}, got {path.name!r}"
-            findings.append(Finding(path.name, "", what))
-            continue
-        schema = _json(path, findings)
-        if schema is not None:
-            version = name["version"]
-            found.append((name["family"], tuple(map(int, version.split("."))), version, schema))
+def _by_family(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Sort the schemas of command arguments by family, each family's versions in their order."""
+    names = (name for name in map(_ARGUMENT_FILE.fullmatch, found["arguments"]) if name is not None)
     arguments: dict[str, dict[str, dict[str, Any]]] = {}
-    for family, _, version, schema in sorted(found, key=lambda one: one[:2]):
-        arguments.setdefault(family, {})[version] = schema
-    return arguments
-
-
-def _table(path: Path, wanted: type[File], findings: list[Finding]) -> File | None:
-    text = _text(path, findings)
-    if text is None:
-        return None
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        findings.append(Finding(path.name, "", f"expected TOML, got a syntax error: {error}"))
-        return None
-    try:
-        return msgspec.convert(document, wanted)
-    except msgspec.ValidationError as error:
-        complaints = list(explain(document, wanted)) or [("", str(error))]
-        findings.extend(Finding(path.name, key, what) for key, what in complaints)
-        return None
-
-
-def _json(path: Path, findings: list[Finding]) -> dict[str, Any] | None:
-    text = _text(path, findings)
-    if text is None:
-        return None
-    try:
-        document = json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        findings.append(Finding(path.name, "", f"expected JSON, got: {error}"))
-        return None
-    if isinstance(document, dict):
-        return document
-    findings.append(Finding(path.name, "", f"expected a JSON object, got {type(document).__name__}"))
-    return None
+    for name in sorted(names, key=lambda one: (one["family"], tuple(map(int, one["version"].split("."))))):
+        arguments.setdefault(name["family"], {})[name["version"]] = found["arguments"][name[0]]
+    return {**found, "arguments": arguments}
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -199,13 +226,3 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _no_number(text: str) -> float:
     """Refuse NaN and Infinity, which Python reads and JSON does not have."""
     raise ValueError(f"{text}, which is no JSON number")
-
-
-def _text(path: Path, findings: list[Finding]) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        findings.append(Finding(path.name, "", f"expected a file in {path.parent}, got none"))
-    except UnicodeDecodeError as error:
-        findings.append(Finding(path.name, "", f"expected UTF-8 text, got {error}"))
-    return None

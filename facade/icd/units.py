@@ -24,7 +24,12 @@ _BASE_UNITS = (
 )
 
 UNITS: frozenset[str] = frozenset(("", "%", "1/s", *_BASE_UNITS, *(f"{unit}/s" for unit in _BASE_UNITS)))
-"""Every unit that a field (``x-unit``) or an attribute may have; ``""`` is a plain number."""
+"""Units that a field (``x-unit``) or an attribute may have in any interface; ``""`` is a plain number."""
+
+
+def known_units(icd: Icd) -> frozenset[str]:
+    """Return every unit that a field or an attribute of an interface may have."""
+    return UNITS.union(icd.units)
 
 
 def unit_of(icd: Icd, attribute: Attribute) -> str:

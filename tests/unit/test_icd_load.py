@@ -7,9 +7,13 @@ import msgspec
 import pytest
 
 from facade.errors import IcdError
+from facade.icd.check import check
+from facade.icd.expand import account_attribute
 from facade.icd.load import inspect, load
-from facade.icd.model import Attribute, Icd, Source
+from facade.icd.model import Attribute, Icd, Limits, Source
+from facade.icd.read import read
 from facade.icd.units import UNITS, unit_of
+from facade.manifest import Manifest
 
 GOOD = {
     "icd/icd.toml": 'version = "1.2.3"\n',
@@ -519,3 +523,153 @@ def test_an_entry_can_stand_for_many() -> None:
         "pointing_cal_MKT063",
         197,
     )
+
+
+PART = {
+    "icd/topics.toml": """
+[roles.weather-worker]
+side = "facade"
+description = "Worker."
+
+[topics.weather]
+description = "Weather."
+message = "weather"
+key = "mast"
+writers = ["subarray"]
+readers = ["weather-worker"]
+partitions = 1
+cleanup = "delete"
+retention = 60.0
+qos = "state"
+account = { about = "weather reports", figures = ["used", "lag"], lag = { max_warning = 7 } }
+
+[extends.state]
+writers = ["weather-worker"]
+""",
+    "icd/enums.toml": 'units = ["degC"]\n[enums]\nSky = ["CLEAR", "CLOUDY"]\n',
+    "messages/weather.schema.json": """{
+      "$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://example.org/weather/1",
+      "title": "Weather", "description": "The weather.", "type": "object", "additionalProperties": false,
+      "required": ["schema", "temperature"], "properties": {
+        "schema": {"const": "weather/1", "description": "This schema."},
+        "temperature": {"type": "number", "x-unit": "degC", "minimum": -90, "maximum": 60,
+                        "description": "Of the air."}}}""",
+}
+
+
+def part_of(tmp_path: Path, **changes: str) -> Path:
+    """Write the part of a flow, with files changed or added: ``icd_topics_toml`` is ``icd/topics.toml``."""
+    names = {name.replace("/", "_").replace(".", "_").replace("-", "_"): name for name in PART}
+    for name, text in {**PART, **{names[name]: text for name, text in changes.items()}}.items():
+        (tmp_path / "part" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "part" / name).write_text(text)
+    return tmp_path / "part"
+
+
+def refused(folder: Path, part: Path) -> str:
+    icd, findings = read(folder, {"weather": part})
+    assert icd is None
+    return "\n".join(map(str, findings))
+
+
+def test_a_flow_brings_its_part_and_takes_part_in_topics_of_others(folder: Path, tmp_path: Path) -> None:
+    alone, _ = read(folder)
+    icd, findings = read(folder, {"weather": part_of(tmp_path)})
+    assert alone is not None
+    assert icd is not None
+    assert findings == []
+    assert check(icd, thorough=True) == []
+    assert list(icd.topics) == [*alone.topics, "weather"]
+    assert icd.topics["state"].writers == (*alone.topics["state"].writers, "weather-worker")
+    assert icd.enums["Sky"] == ("CLEAR", "CLOUDY")
+    assert icd.messages["weather"]["title"] == "Weather"
+    assert {name: icd.classes[name].attributes for name in alone.classes} == {
+        name: one.attributes for name, one in alone.classes.items()
+    }
+
+
+def test_each_class_with_templates_shows_the_accounts_of_all_streams(folder: Path, tmp_path: Path) -> None:
+    more = """
+[accounts.used]
+label = "used"
+description = "Records that were used"
+stale_after = 0.0
+
+[accounts.lag]
+label = "lag"
+description = "Records that wait"
+"""
+    path = next((folder / "icd").glob("[A-Z]*.toml"))
+    path.write_text(path.read_text() + more)
+    icd, _ = read(folder, {"weather": part_of(tmp_path)})
+    assert icd is not None
+    assert check(icd) == []
+    used, lag = icd.classes[path.stem].attributes[-2:]
+    assert (used.name, used.label, used.type, used.stale_after) == ("weatherUsed", "weather: used", "DevLong64", 0.0)
+    assert used.description == "Records that were used; stream weather (weather reports)."
+    assert (lag.name, lag.limits, unit_of(icd, lag)) == ("weatherLag", Limits(max_warning=7), "records")
+    assert account_attribute("ingest.heaps", "dead_lettered") == "ingestHeapsDeadLettered"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        (
+            "icd_topics_toml",
+            "topics.weather",
+            "topics.state",
+            "weather/topics.toml: topics[state]: expected a name that",
+        ),
+        (
+            "icd_topics_toml",
+            "roles.weather-worker",
+            "roles.ingest",
+            "weather/topics.toml: roles[ingest]: expected a name",
+        ),
+        ("icd_topics_toml", "extends.state", "extends.gone", "weather/topics.toml: extends[gone]: expected one of ['c"),
+        (
+            "icd_topics_toml",
+            "partitions = 1",
+            "partitions = ''",
+            "weather/topics.toml: topics[weather].partitions: exp",
+        ),
+        ("icd_enums_toml", "Sky", "Colour", "weather/enums.toml: enums[Colour]: expected a name that no other part"),
+        ("messages_weather_schema_json", "{", "[", "weather/weather.schema.json: expected JSON"),
+    ],
+)
+def test_a_part_that_clashes_is_refused(
+    folder: Path, tmp_path: Path, file: str, old: str, new: str, expected: str
+) -> None:
+    name = next(name for name in PART if name.replace("/", "_").replace(".", "_") == file)
+    assert expected in refused(folder, part_of(tmp_path, **{file: PART[name].replace(old, new)}))
+
+
+def test_a_message_and_a_class_twice_are_refused_by_their_files(folder: Path, tmp_path: Path) -> None:
+    part = part_of(tmp_path)
+    shutil.copytree(folder / "messages", part / "messages", dirs_exist_ok=True)
+    (path,) = list((folder / "icd").glob("[A-Z]*.toml"))[:1]
+    shutil.copy(path, part / "icd")
+    text = refused(folder, part)
+    assert f"weather/{path.name}: expected a name that no other part of the interface has, got {path.stem!r}" in text
+    assert "weather/state.schema.json: expected a name that no other part of the interface has" in text
+
+
+def test_the_installed_interface_has_the_parts_of_all_flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "sdp_weather"
+    shutil.copytree(part_of(tmp_path), package / "interface")
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    ours = Manifest(name="alerts", summary="")
+    weather = Manifest(name="weather", summary="", interface="sdp_weather:interface")
+    text = (package / "interface/icd/topics.toml").read_text().replace('["subarray"]', '["controller"]')
+    (package / "interface/icd/topics.toml").write_text(text)
+    monkeypatch.setattr("facade.icd.load.manifests", lambda: (ours, weather))
+    icd, findings = inspect(thorough=True)
+    assert icd is not None
+    assert findings == []
+    assert "weather" in icd.topics
+    assert "heaps" not in icd.topics
+    assert [one.name for one in icd.classes["SdpBus"].attributes if one.name.startswith("weather")] == [
+        "weatherUsed",
+        "weatherLag",
+    ]
