@@ -11,11 +11,12 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
-from facade.flows.alerts.intake import Intake, Pace
+from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.packets import Content, PacketCodec
 from facade.icd.load import load
 from facade.runtime.accounts import AccountEntry
+from facade.runtime.record_worker import RecordBatching
 from tests.support.alerting import Bench
 from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
 
@@ -31,7 +32,7 @@ def broker() -> MemoryBroker:
 
 def intake(broker, fault=lambda: None, **pace) -> Intake:
     log = MemoryTransactionalLog(broker, "alert-packets", group="alerts-intake", fault=fault)
-    return Intake(log, ICD, slot="0", clock=broker.clock, pace=Pace(**pace))
+    return Intake(log, ICD, slot="0", clock=broker.clock, batching=RecordBatching(**pace))
 
 
 def packet(sequence: int, source="lsst/001", size=100, **fields) -> bytes:
