@@ -28,9 +28,9 @@ from facade.controller.handling import INTERRUPTED, Handling
 from facade.controller.inbox import Bus, CommandReader, History, Offsets
 from facade.controller.life import Event
 from facade.controller.outbox import Outbox, Wait
-from facade.controller.past import Past
 from facade.controller.queues import Queues
 from facade.errors import BusError
+from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
 from facade.runtime.device_state import DeviceStates
@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 _BATCH = 100
 LONGEST_QUEUE = 100
 """Commands of one device that wait here."""
+_REMEMBERED = 60_000
+"""Outcomes kept, of all devices together; a command that is older than those of its device has long expired, and is
+refused for that."""
 _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
@@ -73,13 +76,13 @@ class Execution:
         self._member = member
         self._clock = clock
         self._states = DeviceStates(icd, devices)
-        self._past = Past()
-        self._history = History(bus, self._past, self._states, component=self._name)
+        self._tracker = Tracker(devices, keep=_REMEMBERED // max(len(devices), 1), acks=0, with_commands=False)
+        self._history = History(bus, self._tracker, self._states, component=self._name)
         self._outbox = Outbox(self._name, bus.writer(), self._states, clock=clock, wait=wait)
         self._offsets = Offsets(member, clock=clock)
         self._queues = Queues(devices)
         self._handling = Handling(
-            controller, self._past, self._queues, self._offsets, self._outbox, member, clock=clock
+            controller, self._tracker, self._queues, self._offsets, self._outbox, member, clock=clock
         )
         self.account = self._handling.account
         self._reader = CommandReader(icd, list(devices), bus.writer(), self.account, by=self._name)
@@ -169,8 +172,8 @@ class Execution:
 
     def _recover(self) -> None:
         """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
-        given_up = self._past.given_up(self._name)  # nobody will go on with it, and its device may wait for that
-        for ack in [*self._past.left_open(self._name), *given_up]:
+        given_up = self._tracker.given_up(self._name)  # nobody will go on with it, and its device may wait for that
+        for ack in [*self._tracker.left_open(self._name), *given_up]:
             command = self._commands.get(ack.device, {}).get(ack.command)
             if command is None or (command.repeatable and ack not in given_up):
                 continue
@@ -180,7 +183,7 @@ class Execution:
                 ack, status="FAILED", time=now_us, text=INTERRUPTED, remaining=None, progress=None
             )
             if self._outbox.send(failed):
-                self._past.note(failed)
+                self._tracker.note(failed)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:
         """Leave to others what is theirs now, and see to it that we learn what they did with what is ours."""

@@ -15,12 +15,12 @@ from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
 from facade.controller.inbox import Offsets
 from facade.controller.life import Effect, Event, State, Step
 from facade.controller.outbox import Outbox
-from facade.controller.past import Past
 from facade.controller.queues import Queues
 from facade.errors import FacadeError
 from facade.flows.commands.messages import ack_record
-from facade.flows.commands.outcomes import TIMED_OUT, UNDELIVERED
+from facade.flows.commands.outcomes import BY_FACADE, FINAL
 from facade.flows.commands.rules import OBS_STATE, refusal
+from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command
 from facade.outcome import USED, Suppressed
 from facade.runtime.accounts import StreamAccount
@@ -40,7 +40,7 @@ class Handling:
     def __init__(
         self,
         controller: Controller,
-        past: Past,
+        tracker: Tracker,
         queues: Queues,
         offsets: Offsets,
         outbox: Outbox,
@@ -49,7 +49,7 @@ class Handling:
         clock: Clock,
     ) -> None:
         self._controller = controller
-        self._past = past
+        self._tracker = tracker
         self._queues = queues
         self._offsets = offsets
         self._outbox = outbox
@@ -80,7 +80,7 @@ class Handling:
             ack = self._outbox.ack(call.message, step.outcome, text, result)
             confirmed = self._outbox.conclude(call, ack)
             if confirmed:
-                self._past.note(ack)
+                self._tracker.note(ack)
             self.happen(call, Event.CONFIRM if confirmed else Event.STOP)
         elif step.reason or step.state is State.ENDED:
             self._queues.leave(call)
@@ -90,9 +90,9 @@ class Handling:
 
     def _repeat(self, call: Call) -> None:
         """Write the outcome that a controller has given again, for who asks in time; its states may be history."""
-        known = self._past.get(call.id)
-        if known is not None and not self.is_late(call) and known.ack.status not in (TIMED_OUT, UNDELIVERED):
-            self._outbox.send(msgspec.structs.replace(known.ack, states={}), call.headers)
+        known = self._tracker.newest(call.id)
+        if known is not None and known.status not in BY_FACADE and not self.is_late(call):
+            self._outbox.send(msgspec.structs.replace(known, states={}), call.headers)
 
     def call_hook(self, device: str, command: str) -> None:
         """Have the controller see to a device whose command was cut short and will not be gone on with."""
@@ -111,12 +111,12 @@ class Handling:
 
     def is_settled(self, call: Call) -> bool:
         """Return whether the log says that a command is not to be executed; then it is over."""
-        known = self._past.get(call.id)
-        if known is None or (call.message.repeatable and not known.final):
+        known = self._tracker.newest(call.id)
+        if known is None or (call.message.repeatable and known.status not in FINAL):
             return False
-        if known.final:
+        if known.status in FINAL:
             self.happen(call, Event.HAS_OUTCOME)
-        elif known.ack.origin == self._controller.component:
+        elif known.origin == self._controller.component:
             self.happen(call, Event.BEGUN_HERE, INTERRUPTED)
         else:
             self.happen(call, Event.BEGUN_ELSEWHERE)
@@ -126,7 +126,7 @@ class Handling:
         """Execute a command whose turn has come, to its outcome."""
         if self.is_settled(call):
             return
-        if self._past.get(call.id) is not None:
+        if self._tracker.newest(call.id) is not None:
             self.happen(call, Event.BEGUN_BEFORE)
         if call.life.over or self._has_expired(call):
             return
@@ -183,8 +183,8 @@ class Handling:
             self.happen(call, Event.ACCEPT if call.message.repeatable else Event.PROVE)
         if call.life.over:
             return False
-        known = self._past.get(call.id)
-        if known is not None and known.final:
+        known = self._tracker.newest(call.id)
+        if known is not None and known.status in FINAL:
             self.happen(call, Event.HAS_OUTCOME)
         elif call.cancelled:
             self.happen(call, Event.CANCEL, call.cancelled)
@@ -210,7 +210,7 @@ class Handling:
             return False
         if not self._outbox.confirm(call, not_after):
             return False
-        self._past.note(ack)
+        self._tracker.note(ack)
         return self._clock.monotonic() - asked < PROVEN or prove()
 
     def _handle(self, call: Call) -> tuple[Event, str, object]:

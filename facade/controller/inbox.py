@@ -15,9 +15,9 @@ from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.controller.api import Call, Place
 from facade.controller.life import State
-from facade.controller.past import Past
 from facade.errors import BusError
-from facade.flows.commands.messages import ACKS, CommandMessage, decode_command, reported
+from facade.flows.commands.messages import ACKS, CommandMessage, decode_ack, decode_command, reported
+from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Icd
 from facade.outcome import Rejected, Suppressed, Unused
 from facade.runtime.accounts import StreamAccount
@@ -184,9 +184,9 @@ _decode_origin = msgspec.json.Decoder(_Origin).decode
 class History:
     """Follows the acknowledgements and the states; all that a controller knows from before is there."""
 
-    def __init__(self, bus: Bus, past: Past, states: DeviceStates, *, component: str) -> None:
+    def __init__(self, bus: Bus, tracker: Tracker, states: DeviceStates, *, component: str) -> None:
         self._bus = bus
-        self._past = past
+        self._tracker = tracker
         self._states = states
         self._component = component
         self._reader: Reader | None = None
@@ -219,8 +219,12 @@ class History:
                 self._states.fold(record, count=False)
 
     def _take_ack(self, record: Record) -> None:
-        ack = self._past.fold(record)
-        if ack is not None and ack.states and not (self._complete and ack.origin == self._component):
+        try:
+            ack = decode_ack(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return  # what cannot be read says nothing
+        self._tracker.fold_ack(ack, 0.0)
+        if ack.states and not (self._complete and ack.origin == self._component):
             self._states.acknowledge(reported(ack), record.timestamp_us)
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ from facade.bus.port import Record
 from facade.controller import Call, Cancelled, Controller, Rejected
 from facade.controller.execution import LONGEST_QUEUE
 from facade.controller.inbox import History
-from facade.controller.past import Past
 from facade.errors import BusError, ConfigError
-from facade.flows.commands.messages import COMMANDS, AckMessage, ack_record
+from facade.flows.commands.messages import COMMANDS, AckMessage
+from facade.flows.commands.tracker import Tracker
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
 from tests.support.memory_bus import MemoryBus
@@ -844,24 +844,32 @@ class TestGroup:
 
 def test_the_log_says_which_outcome_was_first() -> None:
     """What was sent here may have been second; what comes later changes nothing."""
-    site, past = Site(), Past()
+    site, tracker = Site(), Tracker(DEVICES, with_commands=False)
     message = site.command()
     ours, theirs = (AckMessage(id=message.id, device=FIRST, command="", status=status, time=1, origin=origin)
                     for status, origin in (("COMPLETED", COMPONENT), ("TIMED_OUT", "facade")))  # fmt: skip
-    past.note(ours)
-    assert past.get(message.id).ack == ours
-    past.fold(ack_record(theirs))
-    past.fold(ack_record(ours))
-    past.note(ours)
-    assert past.get(message.id).ack == theirs
-    past.fold(Record(topic="command-acks", key=None, value=b"junk"))
-    past.fold(Record(topic="command-acks", key=None, value=None))
+    tracker.note(ours)
+    assert tracker.newest(message.id) == ours
+    tracker.fold_ack(theirs, 0.0)
+    tracker.fold_ack(ours, 0.0)
+    tracker.note(ours)
+    assert tracker.newest(message.id) == theirs
+
+
+@pytest.mark.parametrize("value", [b"junk", None])
+def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: bytes | None) -> None:
+    site.broker.append(Record(topic="command-acks", key=FIRST.encode(), value=value))
+    tracker = Tracker(DEVICES, with_commands=False)
+    message = site.command()
+    site.acknowledge(message, "COMPLETED")
+    assert History(MemoryBus(site.broker), tracker, DeviceStates(ICD, DEVICES), component=COMPONENT).catch_up(0.0)
+    assert tracker.newest(message.id).status == "COMPLETED"
 
 
 def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     """But what others report holds, and after a restart what we reported ourselves."""
     bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
-    history = History(bus, Past(), states, component=COMPONENT)
+    history = History(bus, Tracker(DEVICES, with_commands=False), states, component=COMPONENT)
 
     def message(value: str, origin: str) -> StateMessage:
         return StateMessage(device=FIRST, attribute="obsState", value=value, time=1, origin=origin)

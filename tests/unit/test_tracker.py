@@ -207,6 +207,37 @@ def test_who_gave_a_command_up_and_who_never_knew_it_find_the_same_outcome():
         assert tracker.find(one.id).status == "COMPLETED"
 
 
+@pytest.mark.parametrize("first", sorted(set(ACKED) - {"UNDELIVERED"}))
+def test_a_controller_goes_by_acknowledgements_alone_and_finds_the_same_outcome(first):
+    """A device server counts a command with its record; both fold the log in the same store."""
+    for others in itertools.product(sorted(set(ACKED) - {"UNDELIVERED"}), repeat=2):
+        one = command()
+        server, controller = Tracker([DEVICE]), Tracker([DEVICE], with_commands=False)
+        server.fold_command(one, record())
+        for tracker in (server, controller):
+            for status in (first, *others):
+                tracker.fold_ack(ack(one, status), 0.0)
+        assert controller.newest(one.id) == server.newest(one.id)
+        assert controller.find(one.id).status == server.find(one.id).status
+        left_open = controller.left_open("controller")
+        assert bool(left_open) == (not server.find(one.id).final)
+        begun_and_given_up = server.find(one.id).status == "TIMED_OUT" and first in ("ACCEPTED", "IN_PROGRESS")
+        ended = {"COMPLETED", "FAILED", "ABORTED", "REJECTED"} & {first, *others}
+        assert bool(controller.given_up("controller")) == (begun_and_given_up and not ended)
+        assert controller.given_up("another") == controller.left_open("another") == []
+
+
+def test_the_memory_of_a_controller_is_bounded():
+    tracker = Tracker([DEVICE], keep=10, acks=0, with_commands=False)
+    made = [command() for _ in range(50)]
+    for one in made:
+        tracker.note(ack(one, "ACCEPTED"))
+        for status in ("ACCEPTED", *["IN_PROGRESS"] * 100, "COMPLETED"):
+            tracker.fold_ack(ack(one, status), 0.0)
+    assert [tracker.newest(one.id) is not None for one in made] == [False] * 40 + [True] * 10
+    assert tracker.find(made[-1].id).acks == []
+
+
 def test_an_outcome_from_another_device_is_refused():
     one, tracker = command(), Tracker([DEVICE, "mid-sdp/subarray/02"])
     tracker.fold_command(one, record())

@@ -17,9 +17,9 @@ from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import CommandMessage, command_id, command_record
-from facade.flows.commands.outcomes import NEW, UNDELIVERED
+from facade.flows.commands.outcomes import NEW, UNDELIVERED, Tracked, digest
 from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, refusal, shown, unsettled
-from facade.flows.commands.tracker import Tracked, Tracker, digest
+from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED

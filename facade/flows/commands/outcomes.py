@@ -1,10 +1,19 @@
-"""The states of a command as one table; the tracker, the documents and the property test walk it.
+"""The states of a command as one table, which the tracker, the documents and the property test walk; and one command.
 
 A command is NEW until the broker has confirmed its record, then SENT; the other states are what
 controllers, or in the end the facade, acknowledge. The first final one is the outcome.
 """
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
+
+MICRO = 1_000_000
 
 NEW, SENT = "NEW", "SENT"
 ACCEPTED, IN_PROGRESS = "ACCEPTED", "IN_PROGRESS"
@@ -13,6 +22,8 @@ TIMED_OUT, UNDELIVERED = "TIMED_OUT", "UNDELIVERED"
 
 FINAL = frozenset({COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT, UNDELIVERED})
 """Outcomes: nothing comes after them."""
+BY_FACADE = frozenset({TIMED_OUT, UNDELIVERED})
+"""Outcomes that device servers make; the others are controllers'."""
 
 _ANSWERED = frozenset({IN_PROGRESS, COMPLETED, FAILED, ABORTED, TIMED_OUT})
 _SENT = _ANSWERED | {ACCEPTED, REJECTED}
@@ -54,3 +65,93 @@ RESULT_CODE: Mapping[str, int] = {
     UNDELIVERED: RESULT_FAILED,
 }
 """ResultCode by outcome; after a time-out nobody knows whether the command took effect."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Tracked:
+    """One command and what is known of it."""
+
+    id: str
+    device: str
+    command: str
+    transaction_id: str = ""
+    issued: int = 0
+    """[Unix us], as all times here."""
+    not_after: int = 0
+    deadline: int = 0
+    ceiling: int = 0
+    digest: bytes = b""
+    """Of the argument."""
+    status: str = NEW
+    place: str = ""
+    """Where its record is on the bus."""
+    appended_us: int = 0
+    began: int = 0
+    ended: int = 0
+    progress: int | None = None
+    text: str = ""
+    result: Any = None
+    acks: list[AckMessage] = field(default_factory=list)
+    begun: AckMessage | None = None
+    """The newest acknowledgement before the outcome; kept while a controller has not ended it."""
+    outcome: AckMessage | None = None
+    noted: AckMessage | None = None
+    """What was sent from here and has perhaps not come back; the log overrules it."""
+    answered: bool = False
+    """Whether a controller has ended it, be it after the facade had given it up."""
+    closed_at: float = float("-inf")
+    """When the facade last wrote an outcome of its own [monotonic s]."""
+
+    @classmethod
+    def sent(cls, message: CommandMessage) -> "Tracked":
+        """Return a command of which nothing is known but itself."""
+        return cls(
+            id=message.id,
+            device=message.device,
+            command=message.command,
+            transaction_id=message.transaction_id,
+            issued=message.issued,
+            not_after=message.not_after,
+            deadline=message.deadline,
+            ceiling=message.ceiling,
+            digest=digest(message.argument),
+        )
+
+    @classmethod
+    def acknowledged(cls, ack: AckMessage) -> "Tracked":
+        """Return a command of which only an acknowledgement was read."""
+        return cls(id=ack.id, device=ack.device, command=ack.command)
+
+    @property
+    def final(self) -> bool:
+        """Return whether the outcome is known."""
+        return self.status in FINAL or (self.noted is not None and self.noted.status in FINAL)
+
+    @property
+    def newest(self) -> AckMessage | None:
+        """Return the outcome, or else the newest acknowledgement."""
+        if self.outcome is None and self.noted is not None and self.noted.status in FINAL:
+            return self.noted
+        return self.outcome or self.begun or self.noted
+
+    def overdue(self, now_us: int, origin: str) -> AckMessage | None:
+        """Return the outcome that time has made; None: there is still time."""
+        status: AckStatus
+        if self.status == NEW and not self.place:
+            # After that time it cannot be executed any more, should its record still come.
+            if now_us <= self.not_after + MICRO:
+                return None
+            status, text = "UNDELIVERED", "its record never appeared on the bus"
+        elif now_us <= min(self.deadline, self.ceiling):
+            return None
+        else:
+            waited = (now_us - self.issued) / MICRO
+            status, text = "TIMED_OUT", f"no outcome within {waited:.1f} s; whether it took effect is not known"
+        return AckMessage(
+            id=self.id, device=self.device, command=self.command, status=status, time=now_us, origin=origin, text=text
+        )
+
+
+def digest(argument: Mapping[str, Any] | None) -> bytes:
+    """Return a digest by which two arguments can be told to be the same document."""
+    return hashlib.sha256(msgspec.json.encode(argument, order="deterministic")).digest()

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from facade.flows.commands.messages import issued
-from facade.flows.commands.outcomes import NEW
-from facade.flows.commands.tracker import Tracked
+from facade.flows.commands.outcomes import NEW, Tracked
 from facade.icd.model import Command
 from facade.reading import Value
 from facade.runtime.device_state import STATE, Told

@@ -1,65 +1,36 @@
 """Every pending and recent command of some devices, and its one outcome; made of the log alone.
 
 The tracker folds the ``commands`` and ``command-acks`` topics. Acknowledgements of one device are on
-one partition, so everyone who reads them finds the same first final outcome, also after a restart.
+one partition, so everyone who reads them finds the same first final outcome, also after a restart. Device servers
+have one that folds both topics; a controller has one that goes by acknowledgements alone.
 """
 
-import hashlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from facade.bus.port import Record
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, NEW, REJECTED, SENT, TIMED_OUT, TRANSITIONS, UNDELIVERED
+from facade.flows.commands.outcomes import (
+    BY_FACADE,
+    FINAL,
+    IN_PROGRESS,
+    MICRO,
+    NEW,
+    REJECTED,
+    SENT,
+    TRANSITIONS,
+    UNDELIVERED,
+    Tracked,
+)  # fmt: skip
 from facade.outcome import USED, Outcome, Rejected, Suppressed, Unused
 
-_MICRO = 1_000_000
 _ORPHAN = 10.0
 """How long an acknowledgement waits for its command, which may be read after it [s]."""
 _ORPHANS = 1000
 _AGAIN = 5.0
 """Time after which an outcome that the facade has made is written again, if it has not come back [s]."""
-_ACKS = 50
-"""Acknowledgements kept of one command."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Tracked:
-    """One command and what is known of it."""
-
-    id: str
-    device: str
-    command: str
-    transaction_id: str
-    issued: int
-    """[Unix us], as all times here."""
-    not_after: int
-    deadline: int
-    ceiling: int
-    digest: bytes
-    """Of the argument."""
-    status: str = NEW
-    place: str = ""
-    """Where its record is on the bus."""
-    appended_us: int = 0
-    began: int = 0
-    ended: int = 0
-    progress: int | None = None
-    text: str = ""
-    result: Any = None
-    acks: list[AckMessage] = field(default_factory=list)
-    closed_at: float = float("-inf")
-    """When the facade last wrote an outcome of its own [monotonic s]."""
-
-    @property
-    def final(self) -> bool:
-        """Return whether the outcome is known."""
-        return self.status in FINAL
 
 
 @dataclass(slots=True)
@@ -81,10 +52,16 @@ class Tracker:
     ----------
     keep
         Finished commands remembered of each device.
+    acks
+        Acknowledgements remembered of each command.
+    with_commands
+        Whether commands are folded as well, so that an acknowledgement counts only once its command was read.
     """
 
-    def __init__(self, devices: Iterable[str], *, keep: int = 2000) -> None:
+    def __init__(self, devices: Iterable[str], *, keep: int = 2000, acks: int = 50, with_commands: bool = True) -> None:
         self._keep = keep
+        self._most_acks = acks
+        self._with_commands = with_commands
         self._devices = {device: _Device() for device in devices}
         self._by_id: dict[str, Tracked] = {}
         self._by_transaction: dict[tuple[str, str, str], Tracked] = {}
@@ -100,7 +77,7 @@ class Tracker:
     def begin(self, command: CommandMessage) -> None:
         """Remember a command that is about to be written."""
         with self._lock:
-            self._add(command)
+            self._add(Tracked.sent(command))
 
     def sent(self, id: str) -> None:
         """Note that the bus has a command."""
@@ -126,7 +103,7 @@ class Tracker:
             if tracked is not None and tracked.place:
                 return Suppressed("repeated")
             if tracked is None:
-                tracked = self._add(command)
+                tracked = self._add(Tracked.sent(command))
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             if tracked.status in (NEW, UNDELIVERED):
@@ -142,11 +119,32 @@ class Tracker:
             if (why := self.objection(ack)) is not None:
                 return why
             tracked = self._by_id.get(ack.id)
-            if tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
+            if not self._with_commands:
+                self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
+            elif tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
                 self._keep_orphan(ack, monotonic)
             else:
                 self._apply(tracked, ack)
             return USED
+
+    def note(self, ack: AckMessage) -> None:
+        """Take an acknowledgement that was just sent, and that the log may overrule."""
+        with self._lock:
+            tracked = self._by_id.get(ack.id) or self._add(Tracked.acknowledged(ack))
+            tracked.noted = ack
+
+    def newest(self, id: str) -> AckMessage | None:
+        """Return the outcome of a command, or else its newest acknowledgement; None: nobody has acknowledged it."""
+        tracked = self._by_id.get(id)
+        return None if tracked is None else tracked.newest
+
+    def left_open(self, origin: str) -> list[AckMessage]:
+        """Return the newest acknowledgement of each command that someone began and did not end."""
+        return [begun for one, begun in self._begun_by(origin) if not one.final]
+
+    def given_up(self, origin: str) -> list[AckMessage]:
+        """Return the newest acknowledgement of each command that someone began, and that timed out before it ended."""
+        return [begun for one, begun in self._begun_by(origin) if one.status in BY_FACADE and not one.answered]
 
     def objection(self, ack: AckMessage) -> Unused | None:
         """Return why an acknowledgement is not to be taken, if so."""
@@ -159,7 +157,7 @@ class Tracker:
 
     def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:
         waiting = self._orphans.setdefault(ack.id, [])
-        if len(waiting) < _ACKS or (ack.status in FINAL and not any(a.status in FINAL for _, a in waiting)):
+        if len(waiting) < self._most_acks or (ack.status in FINAL and not any(a.status in FINAL for _, a in waiting)):
             waiting.append((monotonic, ack))
         # At a start the acknowledgements of thousands of commands may be read before these are.
         if self.live and len(self._orphans) > _ORPHANS:
@@ -177,10 +175,10 @@ class Tracker:
             made = []
             for device in self._devices.values():
                 for tracked in device.pending.values():
-                    verdict = _overdue(tracked, now_us)
-                    if verdict is not None and monotonic - tracked.closed_at > _AGAIN:
+                    ack = tracked.overdue(now_us, origin)
+                    if ack is not None and monotonic - tracked.closed_at > _AGAIN:
                         tracked.closed_at = monotonic
-                        made.append(_outcome(tracked, *verdict, now_us, origin))
+                        made.append(ack)
             return made
 
     def pending(self, device: str) -> list[Tracked]:
@@ -215,18 +213,7 @@ class Tracker:
         """Return the command that a device was given under a transaction id."""
         return self._by_transaction.get((device, command, transaction_id))
 
-    def _add(self, command: CommandMessage) -> Tracked:
-        tracked = Tracked(
-            id=command.id,
-            device=command.device,
-            command=command.command,
-            transaction_id=command.transaction_id,
-            issued=command.issued,
-            not_after=command.not_after,
-            deadline=command.deadline,
-            ceiling=command.ceiling,
-            digest=digest(command.argument),
-        )
+    def _add(self, tracked: Tracked) -> Tracked:
         self._by_id[tracked.id] = tracked
         self._by_transaction[tracked.device, tracked.command, tracked.transaction_id] = tracked
         device = self._devices[tracked.device]
@@ -241,28 +228,33 @@ class Tracker:
             device.finished.remove(tracked)
             device.finished_total -= 1
             device.pending[tracked.id] = tracked
-            tracked.ended, tracked.text = 0, ""
+            tracked.ended, tracked.text, tracked.outcome = 0, "", None
             tracked.acks.clear()
         tracked.status = SENT
         device.version += 1
 
     def _apply(self, tracked: Tracked, ack: AckMessage) -> None:
-        if len(tracked.acks) < _ACKS:
+        if len(tracked.acks) < self._most_acks:
             tracked.acks.append(ack)
         self._devices[tracked.device].version += 1
+        tracked.answered |= ack.status in FINAL - BY_FACADE
         if ack.status not in TRANSITIONS[tracked.status]:
             self.late[tracked.device] += 1
             return
         tracked.text = ack.text or tracked.text
         if ack.progress is not None:
             tracked.progress = ack.progress
-        if ack.status not in (REJECTED, TIMED_OUT, UNDELIVERED):
+        if ack.status not in (REJECTED, *BY_FACADE):
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:
-            extended = ack.time + round(ack.remaining * _MICRO)
+            extended = ack.time + round(ack.remaining * MICRO)
             tracked.deadline = min(max(tracked.deadline, extended), tracked.ceiling)
         if ack.status in FINAL:
-            tracked.ended, tracked.result = ack.time, ack.result
+            tracked.ended, tracked.result, tracked.outcome = ack.time, ack.result, ack
+            if tracked.answered:
+                tracked.begun = None
+        else:
+            tracked.begun = ack
         self._move(tracked, ack.status)
 
     def _move(self, tracked: Tracked, status: str) -> None:
@@ -283,37 +275,13 @@ class Tracker:
         if self._by_transaction.get(key) is tracked:
             del self._by_transaction[key]
 
+    def _begun_by(self, origin: str) -> list[tuple[Tracked, AckMessage]]:
+        with self._lock:
+            begun = [(one, one.begun) for one in self._by_id.values() if one.begun is not None]
+        return [(one, ack) for one, ack in begun if ack.origin == origin]
+
     def _drop_orphans(self, ids: Iterable[str]) -> None:
         for id in ids:
             acks = self._orphans.pop(id)
             self.unknown[acks[0][1].device] += len(acks)
             self._devices[acks[0][1].device].version += 1
-
-
-def digest(argument: Mapping[str, Any] | None) -> bytes:
-    """Return a digest by which two arguments can be told to be the same document."""
-    return hashlib.sha256(msgspec.json.encode(argument, order="deterministic")).digest()
-
-
-def _overdue(tracked: Tracked, now_us: int) -> tuple[str, str] | None:
-    """Return the outcome that time has made, with its reason."""
-    if tracked.status == NEW and not tracked.place:
-        # After that time it cannot be executed any more, should its record still come.
-        given_up = now_us > tracked.not_after + _MICRO
-        return (UNDELIVERED, "its record never appeared on the bus") if given_up else None
-    if now_us <= min(tracked.deadline, tracked.ceiling):
-        return None
-    waited = (now_us - tracked.issued) / _MICRO
-    return TIMED_OUT, f"no outcome within {waited:.1f} s; whether it took effect is not known"
-
-
-def _outcome(tracked: Tracked, status: Any, text: str, now_us: int, origin: str) -> AckMessage:
-    return AckMessage(
-        id=tracked.id,
-        device=tracked.device,
-        command=tracked.command,
-        status=status,
-        time=now_us,
-        origin=origin,
-        text=text,
-    )

@@ -10,9 +10,9 @@ from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
-from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT
+from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT, Tracked
 from facade.flows.commands.rules import FAULT, OBS_STATE, commanded, shown
-from facade.flows.commands.tracker import Tracked, Tracker
+from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
 from facade.reading import Changes, Value
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
