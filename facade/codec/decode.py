@@ -6,7 +6,7 @@ One bad record never hides its neighbours, and nothing that a record holds raise
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec.structs import fields
@@ -51,20 +51,30 @@ class _Version(msgspec.Struct):
     schema: Any = None
 
 
+class _Nothing(msgspec.Struct, tag_field=_VERSION_FIELD, tag=""):
+    """No message at all: among several structs msgspec requires the tag, which a single one may lack."""
+
+    never: Annotated[int, msgspec.Meta(gt=0, lt=1)]
+
+
 class BatchDecoder(Generic[Message]):
-    """Decodes the records of one message type.
+    """Decodes the records of a topic, each in one pass, into the struct of its message.
 
     Parameters
     ----------
-    struct_type
-        From `facade.codec.json_schema.compile_message`.
+    struct_types
+        Of `facade.messages`, or one from `facade.codec.json_schema.compile_message`. Of several, the version in
+        the record says which.
     """
 
-    def __init__(self, struct_type: type[Message]) -> None:
+    def __init__(self, *struct_types: type[Message]) -> None:
+        self._versions = [version for one in struct_types if (version := _version_of(one)) is not None]
+        wanted: Any = Union[struct_types]  # noqa: UP007 - made at run time
+        if any(one.__struct_config__.tag for one in struct_types):
+            wanted |= _Nothing
         # Declared to take None, which raises TypeError: that is how a tombstone comes to light.
-        self._decode: Callable[[bytes | None], Message] = cast(Any, msgspec.json.Decoder(struct_type).decode)
+        self._decode: Callable[[bytes | None], Message] = cast(Any, msgspec.json.Decoder(wanted).decode)
         self._decode_version = msgspec.json.Decoder(_Version).decode
-        self._version = _version_of(struct_type)
 
     def decode_one(self, value: bytes | None) -> Message | Unused:
         """Decode a record; a bad one is a result and never an exception."""
@@ -117,13 +127,15 @@ class BatchDecoder(Generic[Message]):
             return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Rejected(Reason.NOT_JSON, "$", printable(str(error)))
-        if self._version is not None and version != self._version:
-            what = f"expected {self._version!r}, got {version!r:.80}"
+        if self._versions and version not in self._versions:
+            what = f"expected {' or '.join(map(repr, self._versions))}, got {version!r:.80}"
             return Rejected(Reason.VERSION, f"$.{_VERSION_FIELD}", printable(what))
         return Rejected(Reason.SCHEMA, path, detail)
 
 
 def _version_of(struct_type: type[msgspec.Struct]) -> str | None:
+    if struct_type.__struct_config__.tag is not None:
+        return str(struct_type.__struct_config__.tag)
     for field in fields(struct_type):
         if field.name == _VERSION_FIELD and get_origin(field.type) is Literal:
             return str(get_args(field.type)[0])

@@ -3,8 +3,8 @@
 Only a subset of JSON Schema is understood; whatever is outside is refused, never ignored: a
 keyword that the decoder skipped would let records through that the interface forbids.
 
-An optional property that is absent is None in the struct, and is left out again by
-``msgspec.json.encode``; a ``null`` in the JSON is refused, as the schema says.
+An optional property that is absent has the schema's ``default`` in the struct, or None, and is left out again
+by ``msgspec.json.encode``; a ``null`` in the JSON is refused, as the schema says.
 """
 
 import re
@@ -15,9 +15,9 @@ import msgspec
 
 from facade.errors import IcdError
 
-_ANNOTATIONS = frozenset({"$schema", "$id", "title", "description", "x-unit"})
+_ANNOTATIONS = frozenset({"$schema", "$id", "title", "description", "default", "x-unit"})
 _KEYWORDS: dict[str, frozenset[str]] = {
-    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "object": frozenset({"properties", "required", "additionalProperties", "propertyNames"}),
     "array": frozenset({"items", "minItems", "maxItems"}),
     "string": frozenset({"minLength", "maxLength", "pattern"}),
     "integer": frozenset({"minimum", "maximum"}),
@@ -27,6 +27,12 @@ _KEYWORDS: dict[str, frozenset[str]] = {
 _ANYTHING = ["object", "array", "string", "number", "boolean"]
 """The types that together leave out nothing but null; a schema without a type is refused, being perhaps a slip."""
 _OBJECT_OR_NULL = ["object", "null"]
+_WHOLE_OR_NOT = ["integer", "number"]
+"""A number; one without a fraction stays an integer, which is exact."""
+_WHOLE_NAMES = {"pattern": "^(0|-0|[1-9][0-9]{0,14})(?![\\s\\S])"}
+"""Names of an object that are natural numbers, which become the keys."""
+_LONGEST_TUPLE = 4
+"""An array of a fixed length up to this one becomes a tuple."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _INT64 = 2**63
 
@@ -83,6 +89,9 @@ def _compile(schema: object, place: _Place) -> Any:
     if kind == _ANYTHING:
         _refuse_unknown(schema, {"type"}, place)
         return dict[str, Any] | list[Any] | str | int | float | bool
+    if kind == _WHOLE_OR_NOT:
+        _refuse_unknown(schema, {"type"}, place)
+        return int | float
     if kind == _OBJECT_OR_NULL:
         return _compile({**schema, "type": "object"}, place) | None
     if not isinstance(kind, str) or kind not in _KEYWORDS:
@@ -142,6 +151,9 @@ def _string(schema: Schema, place: _Place) -> Any:
 def _array(schema: Schema, place: _Place) -> Any:
     item = _compile(schema.get("items"), place.below("items"))
     limits: dict[str, Any] = _sizes(schema, place, ("minItems", "maxItems"))
+    length = limits.get("max_length", 0)
+    if 0 < length <= _LONGEST_TUPLE and limits.get("min_length") == length:
+        return tuple.__class_getitem__((item,) * length)
     # A generic alias made from a run-time type: mypy has no word for it.
     found: Any = list.__class_getitem__(item)
     return Annotated[found, msgspec.Meta(**limits)] if limits else found
@@ -161,15 +173,18 @@ def _sizes(schema: Schema, place: _Place, keywords: tuple[str, str]) -> dict[str
 def _object(schema: Schema, place: _Place) -> Any:
     rest = schema.get("additionalProperties", True)
     if "properties" in schema:
+        if "propertyNames" in schema:
+            raise place.error("propertyNames: expected none beside properties")
         if rest is not False:
             raise place.error(f"additionalProperties: expected false beside properties, got {rest!r:.80}")
         return _struct(schema, place)
     if "required" in schema:
         raise place.error("required: expected none without properties")
-    if rest is True:
-        return dict[str, Any]
-    value = _compile(rest, place.below("additionalProperties"))
-    return dict.__class_getitem__((str, value))
+    if schema.get("propertyNames", _WHOLE_NAMES) != _WHOLE_NAMES:
+        raise place.error(f"propertyNames: expected {_WHOLE_NAMES}, got {schema['propertyNames']!r:.80}")
+    name = Annotated[int, msgspec.Meta(ge=0, lt=10**15)] if "propertyNames" in schema else str
+    value = Any if rest is True else _compile(rest, place.below("additionalProperties"))
+    return dict.__class_getitem__((name, value))
 
 
 def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
@@ -188,10 +203,10 @@ def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
                 f"properties.{name}.type: expected no null for an optional property, which None leaves out"
             )
         # The default is not validated, so None needs no place in the type, and null stays refused.
-        fields.append((name, wanted) if name in required else (name, wanted, None))
+        fields.append((name, wanted) if name in required else (name, wanted, _default(part, wanted, place.below(name))))
     # Messages are trees without cycles: the garbage collector need not know of millions of them.
     return msgspec.defstruct(
-        place.type_name,
+        _camel_case(schema["title"]) if place.path and "title" in schema else place.type_name,
         fields,
         module=__name__,
         kw_only=True,
@@ -199,6 +214,14 @@ def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
         omit_defaults=True,
         gc=False,
     )
+
+
+def _default(schema: Schema, wanted: Any, place: _Place) -> Any:
+    """Return the value of an optional property that is absent."""
+    try:
+        return msgspec.convert(schema["default"], wanted) if "default" in schema else None
+    except msgspec.ValidationError as error:
+        raise place.error(f"default: {error}") from None
 
 
 def _camel_case(name: str) -> str:

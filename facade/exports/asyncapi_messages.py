@@ -19,8 +19,9 @@ _BYTES, _AVRO_CONTENT = "application/octet-stream", "application/vnd.apache.avro
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
 _KEYWORDS = frozenset(
     (
-        *("type", "const", "enum", "title", "description", "x-unit"),
-        *("properties", "required", "additionalProperties", "items", "maxItems", "minItems", "uniqueItems"),
+        *("type", "const", "enum", "title", "description", "default", "x-unit"),
+        *("properties", "required", "additionalProperties", "propertyNames"),
+        *("items", "maxItems", "minItems", "uniqueItems"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
         *("minLength", "maxLength", "pattern", "maxProperties", "minProperties"),
     )

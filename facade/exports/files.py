@@ -6,7 +6,7 @@ They are committed, so that whoever has the sources, or looks at them in a brows
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from facade.exports import alarms, archiving, asyncapi, pogo, reference, tango_db
+from facade.exports import alarms, archiving, asyncapi, messages, pogo, reference, tango_db
 from facade.icd.model import Icd
 
 Export = Callable[[Icd], Mapping[str, str]]
@@ -19,6 +19,7 @@ EXPORTS: Mapping[str, Export] = {
     "archiving": archiving.export,
     "alarms": alarms.export,
     "reference": reference.export,
+    "messages": messages.export,
 }
 """All of them, by what they are called on the command line. Each owns its files: no two have the same."""
 

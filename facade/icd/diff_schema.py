@@ -24,7 +24,7 @@ from facade.icd.diff_rules import (
 )
 from facade.icd.fields import Schema
 
-_TEXTS = frozenset(("title", "description", "$comment", "examples", "$id", "$schema"))
+_TEXTS = frozenset(("title", "description", "default", "$comment", "examples", "$id", "$schema"))
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _TABLES = ("properties", "patternProperties", "$defs")
@@ -48,6 +48,7 @@ class Sides:
             "type": self._type,
             "x-unit": changed(self.broken),
             "pattern": self._pattern,
+            "propertyNames": changed(self.narrowed),
             "uniqueItems": switched(on=self.narrowed, off=self.widened),
         }
 
