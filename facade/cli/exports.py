@@ -10,6 +10,7 @@ from facade.cli.icd import Folder, app
 from facade.errors import ConfigError
 from facade.exports.files import EXPORTS, derive, stale, write
 from facade.icd.load import load
+from facade.resources import resource
 
 _out, _err = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -20,7 +21,14 @@ def export_command(
         list[str] | None, typer.Argument(metavar="[NAME]...", help=f"Any of {', '.join(EXPORTS)}. Default: all.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a file is stale.")] = False,
-    to: Annotated[Path, typer.Option(help="The top of the sources, or any folder that is to have the files.")] = Path(),
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that is to have the files, with those of all flows that are installed. "
+            "Default: the top of the sources, where only what is shipped belongs.",
+            show_default=False,
+        ),
+    ] = None,
     folder: Folder = None,
 ) -> None:
     """Derive all that follows from the ICD: registration, and descriptions for programs and people.
@@ -29,7 +37,8 @@ def export_command(
     """
     if unknown := [name for name in names or () if name not in EXPORTS]:
         raise ConfigError(f"expected any of {', '.join(EXPORTS)}, got {', '.join(unknown)}")
-    files = derive(load(folder), tuple(names or ()))
+    files = derive(load(folder if to or folder else resource("schemas")), tuple(names or ()))
+    to = to or Path()
     if not check:
         for path in write(files, to):
             _out.print(f"{'written' if path in files else 'removed'}: {to / path}", markup=False)

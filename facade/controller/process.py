@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from facade import __version__, tracing
+from facade import __version__, instances, tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
@@ -83,12 +83,12 @@ def run(
 
 def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str, str]:
     """Return the devices of some classes in a deployment, with their classes."""
-    found: dict[str, str] = {}
-    for name in classes:
-        pattern = icd.classes[name].device
-        numbers = range(1, settings.subarrays + 1) if "{subarray" in pattern else range(1)
-        found |= {pattern.format(subarray=number): name for number in numbers}
-    return found
+    return {
+        device: name
+        for name in classes
+        for devices in instances.devices_of(icd.classes[name], settings).values()
+        for device in devices
+    }
 
 
 class _Bus:

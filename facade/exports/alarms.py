@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from facade.config import Settings
-from facade.exports.tango_db import devices_of
 from facade.icd.model import Attribute, Condition, DeviceClass, Icd
 from facade.icd.units import unit_of
-from facade.racks import Racks
+from facade.instances import devices_of
 
 GROUP = "sdp"
 _FILE = "tango-db/alarms.txt"
@@ -19,7 +18,7 @@ _ALARM_STATE = "AlarmState"
 _OTHER = Condition(
     label="Other conditions",
     description="A source has raised a condition that the ICD does not name.",
-    response="Look at unknownConditions and activeAlerts of SdpAlerts.",
+    response="Look at unknownConditions and activeAlerts of this device.",
     priority="MEDIUM",
 )
 _SIDES = (("min", "<="), ("max", ">="))
@@ -32,7 +31,7 @@ _HEAD = f"""\
 # its property GroupNames must name the group: none, {GROUP}
 #
 # One rule for each alarm condition: the facade has applied the delays already, so they are 0 here. A condition that
-# latches stays an alarm until an operator resets it at mid-sdp/alerts/0; states 8 and 9 are LTUNK and LTACK.
+# latches stays an alarm until an operator resets it at its device; states 8 and 9 are LTUNK and LTACK.
 # Up to two rules for each attribute with limits, alarm and warning, in Tango's sense: reaching a limit counts. While a
 # value is invalid, because its stream has stopped, neither is judged.
 """
@@ -45,9 +44,8 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 def rules(icd: Icd, settings: Settings) -> Iterator[str]:
     """Return a rule for each condition, and two for each attribute with limits of each device."""
-    racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
     for device_class in icd.classes.values():
-        for devices in devices_of(device_class, settings, racks).values():
+        for devices in devices_of(device_class, settings).values():
             for device in devices:
                 yield from _of_device(icd, device_class, device)
 

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.instances import FAMILIES, family_of
 
 MOST_NUMBERS, MOST_TEXTS = 256, 64
 """Longest arrays that are archived: longer ones are data products, and have topics of their own."""
 STRATEGY = "ALWAYS"
+_MANY = {"node": FAMILIES["node"].word}
+"""Families of so many devices that only their alarms are archived."""
 _FILE = "tango-db/archiving.yaml"
 _HEAD = f"""\
 # Which attributes HDB++ archives: for yaml2archiving, by which HDB++ and SKA's engineering data archive are configured.
@@ -19,7 +22,7 @@ _HEAD = f"""\
 # to poll and no archive_abs_change to set. What is archived:
 # - State, and of each class all attributes that are pushed, without those that follow;
 # - no images, and no arrays of more than {MOST_NUMBERS} numbers or {MOST_TEXTS} texts;
-# - of the ingest nodes, of which there are many, only what has alarm limits: SdpMaster has the totals over all nodes.
+# - of devices of which there is one for each {" or ".join(_MANY.values())}, only what has alarm limits.
 """
 _PLACES = {"db": "databaseds:10000", "manager": "mid-eda/cm/01", "archiver": "mid-eda/es/01"}
 
@@ -40,5 +43,5 @@ def archived(device_class: DeviceClass) -> Iterator[Attribute]:
         most = MOST_TEXTS if attribute.type == "DevString" else MOST_NUMBERS
         if not attribute.is_pushed or attribute.height or attribute.length > most:
             continue
-        if "{node" not in device_class.device or attribute.limits is not None:
+        if family_of(device_class) not in _MANY or attribute.limits is not None:
             yield attribute

@@ -13,14 +13,9 @@ import yaml
 from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
 from facade.exports.asyncapi_messages import BINDING, JSON, message_names, messages, schema_of, traced
-from facade.exports.asyncapi_parts import (
-    INTRODUCTION,
-    QUALITY_OF_SERVICE,
-    Part,
-    Side,
-    part_of,
-)
+from facade.exports.asyncapi_words import QUALITY_OF_SERVICE, group_of, introduction, part_of
 from facade.icd.model import Icd, Topic, Window
+from facade.manifest import Part, Side
 
 Node = dict[str, Any]
 
@@ -34,7 +29,7 @@ def export(icd: Icd) -> Mapping[str, str]:
     Raises
     ------
     IcdError
-        A role that nothing is said of at a topic, or a schema that AsyncAPI cannot express.
+        A topic that no flow has, or a schema that AsyncAPI cannot express.
     """
     head = "# Derived from schemas/icd and schemas/messages by `sdp-facade icd export`. Do not edit.\n"
     return {_FILE: head + _as_yaml(document(icd))}
@@ -47,7 +42,7 @@ def document(icd: Icd) -> Node:
         "info": {
             "title": "Kafka bus of the SDP Tango facade",
             "version": icd.version,
-            "description": INTRODUCTION,
+            "description": introduction(icd),
             "license": {"name": "BSD-3-Clause", "url": "https://opensource.org/license/bsd-3-clause"},
             "contact": {"name": "The developers of sdp-tango-facade"},
             "tags": [{"name": "kafka"}, {"name": "ska"}, {"name": "sdp"}],
@@ -56,7 +51,7 @@ def document(icd: Icd) -> Node:
         "servers": {"kafka": _server()},
         "channels": {name: _channel(name, topic) for name, topic in icd.topics.items()},
         "operations": {
-            operation_id(role, action, name): _operation(icd, role, part_of(role, action, name))
+            operation_id(role, action, name): _operation(icd, role, part_of(icd, role, action, name))
             for name, topic in icd.topics.items()
             for role, action in ends(topic)
         },
@@ -182,8 +177,8 @@ def _operation(icd: Icd, name: str, part: Part) -> Node:
     }
     if part.reply:
         found["reply"] = {"channel": {"$ref": f"#/channels/{part.reply}"}}
-    if part.group:
-        group = {"type": "string", "description": f"The deployment's prefix and `{part.group}`."}
+    if part.action == "receive" and (name_of_group := group_of(name, part.topic)):
+        group = {"type": "string", "description": f"The deployment's prefix and `{name_of_group}`."}
         found["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
     return found
 

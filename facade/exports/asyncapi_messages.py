@@ -1,13 +1,12 @@
 """The messages of the AsyncAPI document, and their schemas."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from facade.errors import IcdError
-from facade.exports.asyncapi_parts import DEAD_LETTER_HEADERS, EXAMPLES, HEADER_EXAMPLES
+from facade.exports.asyncapi_words import words_of
 from facade.icd.model import Icd, Topic
-from facade.resources import resource
+from facade.manifest import Words
 from facade.tracing import TRACED
 
 Node = dict[str, Any]
@@ -15,8 +14,7 @@ Node = dict[str, Any]
 BINDING = "0.5.0"
 """Version of AsyncAPI's Kafka bindings."""
 JSON = "application/json"
-_BYTES, _AVRO_CONTENT = "application/octet-stream", "application/vnd.apache.avro"
-_AVRO = "application/vnd.apache.avro+json;version=1.9.0"
+_BYTES = "application/octet-stream"
 _KEYWORDS = frozenset(
     (
         *("type", "const", "enum", "title", "description", "default", "x-unit"),
@@ -27,12 +25,6 @@ _KEYWORDS = frozenset(
     )
 )
 """Keywords that mean the same in JSON Schema 2020-12, in draft-07 and in AsyncAPI's form."""
-
-_HEADERS: dict[str, tuple[str, str]] = {"calibration": ("segment", "table-segment"), "quality": ("metric", "metric")}
-"""Topics whose records are bytes that a header describes: its name, and the schema of the JSON in it."""
-_PACKETS, _DEAD_LETTERS = "alert-packets", "dead-letters"
-_CORRELATED = ("command", "command-ack")
-_TRACED_MESSAGES = ("command", "command-ack", "state")
 
 
 def message_names(name: str, topic: Topic) -> tuple[str, ...]:
@@ -52,28 +44,27 @@ def messages(icd: Icd) -> Iterator[tuple[str, Node]]:
 def _message(icd: Icd, name: str, topic: Topic, one: str) -> Node:
     if topic.message is not None:
         return _json_message(icd, one)
-    if name in _HEADERS:
-        return _described_by_header(icd, *_HEADERS[name])
-    if name == _PACKETS:
-        return _avro_message()
-    if name == _DEAD_LETTERS:
-        return _dead_letter()
-    raise IcdError(f"topics[{name}]: expected a message, or a topic of which facade.exports.asyncapi knows the bytes")
+    for words in words_of(icd):
+        if name in words.headers:
+            return _described_by_header(icd, words, *words.headers[name])
+        if name in words.messages:
+            return words.messages[name]()
+    raise IcdError(f"topics[{name}]: expected a message, or a topic of whose bytes its flow's words say what they are")
 
 
 def _json_message(icd: Icd, name: str) -> Node:
-    schema = icd.messages[name]
+    schema, said = icd.messages[name], words_of(icd)
     found: Node = {"name": name, "title": schema["title"], "description": schema["description"], "contentType": JSON}
-    if name == "command":
+    if any(name == words.commands for words in said):
         found["description"] += f"\n\n{_commands(icd)}"
     found["x-file"] = _source(name)
-    if name in _CORRELATED:
+    if any(name in words.correlated for words in said):
         found["correlationId"] = {"$ref": "#/components/correlationIds/command"}
-    if name in _TRACED_MESSAGES:
+    if any(name in words.traced for words in said):
         found["traits"] = [{"$ref": "#/components/messageTraits/traced"}]
     found["payload"] = _reference(name)
-    if name in EXAMPLES:
-        found["examples"] = [{"payload": EXAMPLES[name]}]
+    if examples := [{"payload": words.examples[name]} for words in said if name in words.examples]:
+        found["examples"] = examples
     return found
 
 
@@ -88,40 +79,15 @@ def _commands(icd: Icd) -> str:
     return "\n".join(lines)
 
 
-def _described_by_header(icd: Icd, header: str, name: str) -> Node:
+def _described_by_header(icd: Icd, words: Words, header: str, name: str) -> Node:
     schema = icd.messages[name]
     found: Node = {"name": name, "title": schema["title"], "description": schema["description"], "contentType": _BYTES}
     found["x-file"] = _source(name)
     found["headers"] = {"type": "object", "required": [header], "properties": {header: _reference(name)}}
     found["payload"] = {"type": "string", "format": "binary", "description": f"Bytes, as the header `{header}` says."}
-    if name in HEADER_EXAMPLES:
-        found["examples"] = [{"headers": {header: HEADER_EXAMPLES[name]}}]
+    if name in words.examples:
+        found["examples"] = [{"headers": {header: words.examples[name]}}]
     return found
-
-
-def _avro_message() -> Node:
-    schema = json.loads(resource("schemas", "messages", "alert-packet.avsc").read_text(encoding="utf-8"))
-    return {
-        "name": "alert-packet",
-        "title": "Alert packet",
-        "summary": "In Avro's single-object encoding: C3 01, the CRC-64-AVRO fingerprint of the schema, one datum.",
-        "description": schema["doc"],
-        "contentType": _AVRO_CONTENT,
-        "x-file": "messages/alert-packet.avsc",
-        "payload": {"schemaFormat": _AVRO, "schema": schema},
-    }
-
-
-def _dead_letter() -> Node:
-    properties = {name: {"type": "string", "description": text} for name, text in DEAD_LETTER_HEADERS.items()}
-    return {
-        "name": "dead-letter",
-        "title": "Dead letter",
-        "description": "A record that could not be used: its key, its bytes and its own headers as they were, and why.",
-        "contentType": _BYTES,
-        "headers": {"type": "object", "required": list(properties), "properties": properties},
-        "payload": {"type": "string", "format": "binary", "description": "The bytes of the original record."},
-    }
 
 
 def traced() -> Node:

@@ -11,9 +11,9 @@ from facade.icd.words import duration_in_words, families
 _FOLDER = "docs/reference"
 _ALERTS = (
     "What an operator can be told, and what then is to be done (the rationalization of IEC 62682). A condition is "
-    "raised by any number of sources, and each source's is an alarm of its own; the attribute of "
-    "[`SdpAlerts`](SdpAlerts.md) shows the state of the most urgent one. Sources may raise conditions that are not "
-    "listed here: they are shown by `otherConditions` and `unknownConditions`."
+    "raised by any number of sources, and each source's is an alarm of its own; the attribute of {classes} shows the "
+    "state of the most urgent one. Sources may raise conditions that are not listed here: they are shown by "
+    "`otherConditions` and `unknownConditions`."
 )
 _ENUMS = "Labels of the Tango enumerations with their values. Those that SKA has are SKA's."
 _INDEX = (
@@ -80,7 +80,8 @@ def _alerts(icd: Icd) -> str:
         blocks.append(items(_condition_facts(condition)))
     states = link("AlarmState", "enums.md", "AlarmState")
     more = f"The states are those of {states}; the message is {link('alert', 'messages.md', 'alert')}."
-    return page("Alerts", paragraph(f"{_ALERTS} {more}"), *blocks)
+    classes = " and ".join(link(code(name), f"{name}.md") for name, one in icd.classes.items() if one.conditions)
+    return page("Alerts", paragraph(f"{_ALERTS.format(classes=classes)} {more}"), *blocks)
 
 
 def _condition_facts(condition: Condition) -> Iterator[str]:

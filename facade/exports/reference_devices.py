@@ -18,6 +18,7 @@ from facade.icd.words import (
     staleness_in_words,
     type_in_words,
 )
+from facade.instances import FAMILIES, family_of
 
 _COMMANDS = (
     "A call returns at once, as soon as the command is on the bus: `DevVarLongStringArray` with ResultCode QUEUED and "
@@ -45,8 +46,8 @@ def device_page(icd: Icd, device_class: DeviceClass) -> str:
 
 
 def _facts(device_class: DeviceClass) -> Iterator[str]:
-    many = [text for text, key in (("ingest node", "{node"), ("subarray", "{subarray")) if key in device_class.device]
-    yield f"Device: {code(device_class.device)}" + (f", one for each {many[0]}" if many else "")
+    family = FAMILIES.get(family_of(device_class))
+    yield f"Device: {code(device_class.device)}" + (f", one for each {family.word}" if family else "")
     yield f"Device-server instance: {code(f'SdpFacade {device_class.instance}')}"
     yield f"Events, unless an attribute says otherwise: {sampling_in_words(device_class.sampling)} apart"
     silent = duration_in_words(device_class.stale_after)

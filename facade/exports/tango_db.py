@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from facade.config import Settings
-from facade.icd.model import DeviceClass, Icd
-from facade.racks import Racks
+from facade.icd.model import Icd
+from facade.instances import devices_of
 
 SERVER = "SdpFacade"
 _TITLE = "sdp-tango-facade"
@@ -22,26 +22,11 @@ def export(icd: Icd) -> Mapping[str, str]:
     return {_FILE: json.dumps(registration(icd, Settings()), indent=2) + "\n"}
 
 
-def devices_of(device_class: DeviceClass, settings: Settings, racks: Racks) -> dict[str, list[str]]:
-    """Return the device names of a class by device-server instance."""
-    if "{subarray" in device_class.device:
-        numbers = range(1, settings.subarrays + 1)
-        return {device_class.instance: [device_class.device.format(subarray=number) for number in numbers]}
-    if "{node" not in device_class.device:
-        return {device_class.instance: [device_class.device]}
-    names: dict[str, list[str]] = {}
-    for node in range(settings.nodes):
-        instance = device_class.instance.format(rack=racks.rack(node))
-        names.setdefault(instance, []).append(device_class.device.format(node=node))
-    return names
-
-
 def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
     """Return all servers, classes and devices in dsconfig's form, and what Jive shows of a class."""
-    racks = Racks(settings.rack_size, icd.topics["ingest.summary"].partitions)
     server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for name, device_class in icd.classes.items():
-        for instance, devices in devices_of(device_class, settings, racks).items():
+        for instance, devices in devices_of(device_class, settings).items():
             server.setdefault(instance, {})[name] = {device: {} for device in devices}
     about = {
         name: {"properties": {"ProjectTitle": [_TITLE], "Description": [device_class.description]}}

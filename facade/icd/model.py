@@ -205,7 +205,8 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     name: str
     description: str
     device: str
-    """Device name; ``{node:04d}`` stands for the number of the ingest node, ``{subarray:02d}`` for the subarray's."""
+    """Device name; ``{node:04d}`` stands for the number of the ingest node, ``{subarray:02d}`` for the subarray's: see
+    `facade.instances`."""
     instance: str
     """Device-server instance that serves it; ``{rack:02d}`` stands for the rack."""
     sampling: Sampling

@@ -9,9 +9,9 @@ import tango
 
 from devices.registration import register
 from facade.config import Settings
-from facade.exports.tango_db import SERVER, devices_of, instances
+from facade.exports.tango_db import SERVER, instances
 from facade.icd.model import DeviceClass
-from facade.racks import Racks
+from facade.instances import devices_of
 from proving.bench import gauges
 from proving.bench.load import METRICS, TABLE, Stream
 from proving.testbed import BenchError, Running, Stage
@@ -33,12 +33,11 @@ class Deployment:
     def devices(self, *classes: str) -> list[str]:
         """Return the devices of some classes of the ICD, of all of them by default."""
         icd = self.stage.icd
-        racks = Racks(self.settings.rack_size, icd.topics["ingest.summary"].partitions)
         chosen: list[DeviceClass] = [icd.classes[name] for name in classes or icd.classes]
         return [
             device
             for device_class in chosen
-            for devices in devices_of(device_class, self.settings, racks).values()
+            for devices in devices_of(device_class, self.settings).values()
             for device in devices
         ]
 

@@ -10,14 +10,16 @@ import yaml
 
 from facade.errors import IcdError
 from facade.exports.asyncapi import document, ends, export, operation_id
-from facade.exports.asyncapi_parts import EXAMPLES, HEADER_EXAMPLES, PARTS, part_of
+from facade.exports.asyncapi_words import part_of, words_of
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.manifest import Isolation, Manifest, Worker, manifests
 from facade.resources import resource
 
 ICD = load()
 DOCUMENT = document(ICD)
 TEXT = export(ICD)["schemas/asyncapi.yaml"]
+EXAMPLES = {name: example for words in words_of(ICD) for name, example in words.examples.items()}
 
 
 def references(node: Any) -> Iterator[str]:
@@ -96,9 +98,9 @@ def test_a_packet_is_avro_as_in_its_file() -> None:
     assert payload("alert-packets")["schemaFormat"].startswith("application/vnd.apache.avro")
 
 
-@pytest.mark.parametrize("name", [*EXAMPLES, *HEADER_EXAMPLES])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_legal_and_shown(name: str) -> None:
-    example = {**EXAMPLES, **HEADER_EXAMPLES}[name]
+    example = EXAMPLES[name]
     jsonschema.Draft202012Validator(ICD.messages[name]).validate(example)
     shown = [one for message in DOCUMENT["components"]["messages"].values() for one in message.get("examples", ())]
     assert any(example in (one.get("payload"), *one.get("headers", {}).values()) for one in shown)
@@ -107,7 +109,7 @@ def test_an_example_is_legal_and_shown(name: str) -> None:
 def test_schemas_mean_the_same_in_draft_07() -> None:
     for schema in DOCUMENT["components"]["schemas"].values():
         jsonschema.Draft7Validator.check_schema(schema)
-    for name, example in {**EXAMPLES, **HEADER_EXAMPLES}.items():
+    for name, example in EXAMPLES.items():
         jsonschema.Draft7Validator(DOCUMENT["components"]["schemas"][name]).validate(example)
 
 
@@ -116,7 +118,8 @@ def test_who_takes_part_is_named_once_and_sends_what_is_on_the_topic() -> None:
     ids = [operation_id(*end) for end in all_ends]
     assert len(set(ids)) == len(ids)
     assert ids == list(DOCUMENT["operations"])
-    assert {part_of(*end) for end in all_ends} == set(PARTS), "nothing is said of what nobody does"
+    said = {part for words in words_of(ICD) for part in words.parts}
+    assert {part_of(ICD, *end) for end in all_ends} == said, "all is said of each end, and nothing of what nobody does"
     for (role, action, name), operation in zip(all_ends, DOCUMENT["operations"].values(), strict=True):
         assert (operation["action"], operation["channel"]) == (action, {"$ref": f"#/channels/{name}"})
         assert operation["tags"][0] == {"name": ICD.roles[role].side}
@@ -139,9 +142,20 @@ def changed(**changes: Any) -> Icd:
     return msgspec.structs.replace(ICD, **changes)
 
 
-def test_a_role_of_which_nothing_is_said_is_refused() -> None:
-    with pytest.raises(IcdError, match=r"topics\[lost\]: expected what it means for controller to send, got nothing"):
+def test_a_topic_that_no_flow_has_is_refused() -> None:
+    with pytest.raises(IcdError, match=r"topics\[lost\]: expected a topic of some flow's manifest"):
         document(changed(topics={**ICD.topics, "lost": ICD.topics["state"]}))
+
+
+def test_a_flow_without_words_is_described_from_the_icd(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker("controller", "weather", ("weather",), ())
+    flow = Manifest(name="weather", summary="", topics={"weather": Isolation.READ_COMMITTED}, workers=(worker,))
+    monkeypatch.setattr("facade.exports.asyncapi_words.manifests", lambda: (*manifests(), flow))
+    assert document(ICD) == DOCUMENT, "what else is installed changes nothing of an interface without it"
+    found = document(changed(topics={**ICD.topics, "weather": ICD.topics["state"]}))["operations"]
+    assert found["controllerSendsWeather"]["summary"] == "Write records."
+    assert found["controllerReceivesWeather"]["summary"] == "Read records."
+    assert "`weather`" in found["controllerReceivesWeather"]["bindings"]["kafka"]["groupId"]["description"]
 
 
 def test_a_topic_of_unknown_bytes_is_refused() -> None:

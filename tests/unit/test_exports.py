@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from facade.cli.app import app
 from facade.exports.files import EXPORTS, derive, stale, write
-from facade.icd.load import load
+from facade.icd.load import _installed, load
 from facade.icd.model import Icd
+from facade.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,3 +82,25 @@ def test_the_command_says_what_is_stale_and_mends_it(tmp_path: Path) -> None:
     assert (removed.exit_code, "removed: " in removed.output, "written: " in removed.output) == (0, True, False)
     refused = run(app, ["icd", "export", "nothing"])
     assert "expected any of " in str(refused.exception)
+
+
+def test_what_else_is_installed_is_in_other_folders_and_never_in_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sdp_weather/icd").mkdir(parents=True)
+    (tmp_path / "sdp_weather/__init__.py").touch()
+    words = {"label": "Storm", "description": "A storm comes.", "response": "Stow.", "priority": "HIGH"}
+    text = "".join(f'{key} = "{value}"\n' for key, value in words.items())
+    (tmp_path / "sdp_weather/icd/conditions.toml").write_text(f"[conditions.storm]\n{text}")
+    monkeypatch.syspath_prepend(tmp_path)
+    flow = Manifest(name="weather", summary="", interface="sdp_weather:")
+    monkeypatch.setattr("facade.icd.load.manifests", lambda: (flow,))
+    _installed.cache_clear()
+    monkeypatch.chdir(ROOT)
+    try:
+        assert CliRunner().invoke(app, ["icd", "export", "--check"]).exit_code == 0
+        assert CliRunner().invoke(app, ["icd", "export", "reference", "--to", str(tmp_path)]).exit_code == 0
+    finally:
+        _installed.cache_clear()
+    assert "A storm comes." in (tmp_path / "docs/reference/alerts.md").read_text()
+    assert "`storm`" in (tmp_path / "docs/reference/SdpAlerts.md").read_text()

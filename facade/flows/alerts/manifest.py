@@ -19,4 +19,5 @@ MANIFEST = Manifest(
         Subcommand(("alerts",), "facade.flows.alerts.cli:alerts_app", "Take alerts that come as packets, and more."),
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Play sources of alerts."),
     ),
+    words="facade.flows.alerts.words:WORDS",
 )

@@ -22,4 +22,5 @@ MANIFEST = Manifest(
             "Execute the commands, for want of a real SDP.",
         ),
     ),
+    words="facade.flows.commands.words:WORDS",
 )

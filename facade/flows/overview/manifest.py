@@ -12,4 +12,5 @@ MANIFEST = Manifest(
     },
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
     compose="facade.flows.overview.composition:compose",
+    words="facade.flows.overview.words:WORDS",
 )

@@ -11,4 +11,5 @@ MANIFEST = Manifest(
     subcommands=(
         Subcommand(("simulate", "quality"), "facade.flows.quality.simulator.cli:quality", "Play a quality pipeline."),
     ),
+    words="facade.flows.quality.words:WORDS",
 )

@@ -17,4 +17,5 @@ MANIFEST = Manifest(
             "Play a calibration pipeline.",
         ),
     ),
+    words="facade.flows.tables.words:WORDS",
 )

@@ -14,4 +14,5 @@ MANIFEST = Manifest(
         Subcommand(("aggregate",), "facade.flows.telemetry.cli:aggregate", "Reduce notifications, exactly-once."),
         Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Play the ingest nodes."),
     ),
+    words="facade.flows.telemetry.words:WORDS",
 )

@@ -1,0 +1,60 @@
+"""Which devices a deployment has, and which device-server instances serve them: the ICD's templates, filled in."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from facade.config import Settings
+from facade.icd.model import DeviceClass
+
+_FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
+
+
+class Family(NamedTuple):
+    """What the devices of a class are numbered by."""
+
+    word: str
+    first: int
+    """Number of the first one."""
+    size: Callable[[Settings], int]
+    """How many a deployment has."""
+
+
+FAMILIES = {
+    "node": Family("ingest node", 0, lambda settings: settings.nodes),
+    "subarray": Family("subarray", 1, lambda settings: settings.subarrays),
+}
+"""By what stands in the templates."""
+
+
+def family_of(device_class: DeviceClass) -> str:
+    """Return the family of a class; empty for a class of which there is one device."""
+    found = _FIELD.search(device_class.device)
+    return found[1] if found else ""
+
+
+def devices_of(device_class: DeviceClass, settings: Settings) -> dict[str, list[str]]:
+    """Return the device names of a class by device-server instance; a rack of numbers shares one ``{rack}``."""
+    name = family_of(device_class)
+    family = FAMILIES.get(name, Family("", 0, lambda _: 1))
+    found: dict[str, list[str]] = {}
+    for number in range(family.first, family.first + family.size(settings)):
+        instance = device_class.instance.format(rack=number // settings.rack_size)
+        found.setdefault(instance, []).append(device_class.device.format(**{name: number}))
+    return found
+
+
+def number_of(device_class: DeviceClass, device: str) -> int | None:
+    """Return the number in a device's name; None if the name does not fit."""
+    found = re.fullmatch(pattern_of(device_class.device), device, re.IGNORECASE)
+    return int(found[1]) if found and found.groups() else None
+
+
+def pattern_of(template: str) -> str:
+    """Return a regular expression of the names that a template gives."""
+    text = ""
+    at = 0
+    for field in _FIELD.finditer(template):
+        text += re.escape(template[at : field.start()]) + rf"(\d{{{field[2] or 1},}})"
+        at = field.end()
+    return text + re.escape(template[at:])
