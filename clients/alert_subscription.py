@@ -150,7 +150,7 @@ class AlertSubscription:
             self._on_lost(f"the log of the alerts was made anew: {asked} had been seen, and it begins at 1 again")
 
     def _ask(self, sequence: int) -> str:
-        """Call GetAlertsSince; give nothing, after a pause, if the device is away or still reading."""
+        """Call GetAlertsSince; return nothing, after a pause, if the device is away or still reading."""
         try:
             self._proxy = self._proxy or tango.DeviceProxy(self._device)
             return str(self._proxy.command_inout("GetAlertsSince", sequence))

@@ -25,12 +25,12 @@ def code(text: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """Give the name by which GitHub and MkDocs let one link to a heading, which may be code."""
+    """Return the name by which GitHub and MkDocs let one link to a heading, which may be code."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def link(text: str, page: str, heading: str = "") -> str:
-    """Give a link to a page of the same folder, or to a heading of it."""
+    """Return a link to a page of the same folder, or to a heading of it."""
     return f"[{text}]({page}{'#' + anchor(heading) if heading else ''})"
 
 

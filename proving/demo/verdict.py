@@ -63,10 +63,10 @@ def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
         for what, value, limit in limits
         if value is None or value > limit * patience
     ]
-    return failures + _pace_limits(report, patience)
+    return failures + _pace_limits(report, patience, stage.options.patience)
 
 
-def _pace_limits(report: DemoReport, patience: float) -> list[str]:
+def _pace_limits(report: DemoReport, patience: float, rate_patience: float) -> list[str]:
     found = report.pace
     if report.notification_latency is None:
         return ["events: expected some of heapRate, got none"]
@@ -78,7 +78,7 @@ def _pace_limits(report: DemoReport, patience: float) -> list[str]:
             f"events of {found.closest}: expected at least {found.bunch.shortest:g} s from one to the next"
             f" (one may be held up on its way), got {found.bunch}"
         )
-    if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK:
+    if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK * rate_patience:
         failures.append(
             f"events of {found.busiest}: expected at most {found.busiest_limit:g}/s, got {found.busiest_rate:.2f}/s"
         )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import HANG
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 TANGOGQL, DESK, JTANGO = (ROOT / ".venv" / f"clients-{name}" for name in ("tangogql", "desk", "jtango"))
@@ -34,7 +36,7 @@ Output = subprocess.CompletedProcess[str]
 def run(argv: Sequence[str], settings: Mapping[str, str], folder: Path, *, code: int = 0, text: str = "") -> Output:
     """Run a client to its end, with `text` as its input; give what it has printed."""
     done = subprocess.run(
-        argv, env=settings, cwd=folder, input=text, capture_output=True, text=True, timeout=60, check=False
+        argv, env=settings, cwd=folder, input=text, capture_output=True, text=True, timeout=HANG, check=False
     )
     print(done.stdout, done.stderr)  # shown by pytest when the test has failed
     assert done.returncode == code, f"{argv}: exit code {done.returncode}: {done.stderr[-2000:]}"

@@ -16,7 +16,7 @@ from tests.clients.events import ONLINE, await_events
 from tests.clients.expectations import FAMILIES, Shown, expected
 from tests.clients.foreign import JTANGO, environment, installed
 from tests.support.deployment import ICD, MASTER, Deployment, node_device, subarray_device
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -47,7 +47,7 @@ class Jive:
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join(map(str, words)) + "\n")
         self._process.stdin.flush()
-        return self._answers.get(timeout=30)
+        return self._answers.get(timeout=HANG)
 
     def subscribe(self, device: str, attribute: str) -> None:
         found = self.ask("subscribe", device, attribute)

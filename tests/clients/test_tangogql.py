@@ -16,7 +16,7 @@ from tests.clients.expectations import FAMILIES, expected
 from tests.clients.foreign import HERE, TANGOGQL, environment, installed
 from tests.support.deployment import ICD, MASTER, Deployment, node_device, subarray_device
 from tests.support.processes import Running
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -54,7 +54,7 @@ class Dashboard:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}/db", body, {"Content-Type": "application/json"}
         )
-        with DIRECT.open(request, timeout=20) as answer:
+        with DIRECT.open(request, timeout=HANG) as answer:
             found = json.load(answer)
         assert "errors" not in found, found["errors"]
         return found["data"]

@@ -99,7 +99,6 @@ def write_wrong_records(deployment: Deployment) -> None:
         writer.send_durably(record, 10.0)
 
 
-@pytest.mark.timeout(300)
 def test_each_mutant_is_red_in_its_check_and_nothing_else_is(deploy: Deploy) -> None:
     """A fake system with all mutants at once, each in an entry of its own."""
     deployment = deploy(prepare=False, nodes=2)

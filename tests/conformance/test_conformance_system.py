@@ -58,7 +58,6 @@ def write_nonsense(deployment: Deployment) -> None:
     send(deployment.bootstrap, deployment.topic("state"), [(key, value) for value in values], settings=ORDER)
 
 
-@pytest.mark.timeout(500)
 def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None:
     """Read-only and active in one run: every check of every entry, a whole observation, and one test alert."""
     deployment = deploy(nodes=2, subarrays=1)
@@ -109,7 +108,6 @@ def interrupt(deployment: Deployment) -> None:
     assert kit.exit_code() == NOT_RUN
 
 
-@pytest.mark.timeout(240)
 def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
     """A controller is set to it; one that is not is found out. The subarray is put back each time."""
     deployment = deploy(nodes=1, subarrays=1)

@@ -406,7 +406,6 @@ def test_garbage_on_every_topic(subarrays: Subarrays) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_is_killed_while_commands_come(tmp_path: Path) -> None:
     """The short form of `make faults`: device server, controller and broker are killed at random, and each command has
     one outcome all the same."""

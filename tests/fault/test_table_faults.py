@@ -12,7 +12,6 @@ from tests.support.processes import Running
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 
-@pytest.mark.timeout(400)
 def test_everything_is_killed_while_tables_come(tmp_path: Path) -> None:
     """Each table is announced once and whole, or reported as never completed."""
     argv = ["sdp-facade", "table-faults", "--quick", "--megabytes", "4", "--folder", str(tmp_path)]

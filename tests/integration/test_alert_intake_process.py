@@ -15,7 +15,7 @@ from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -33,10 +33,9 @@ def alerts(deployment: Deployment) -> list[dict[str, Any]]:
 
 def attachment(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     argv = ["sdp-facade", "alerts", "attachment", *arguments]
-    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=60, check=False)
+    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=HANG, check=False)
 
 
-@pytest.mark.timeout(300)  # most of it is the start of processes
 def test_kills_in_the_middle_lose_and_double_no_packet(deploy: Deploy) -> None:
     """Three kill -9 while packets and damaged ones come: each good one is on `alerts` once and in the order of its
     source, each bad one is a dead letter with its reason, and what came along can be fetched. A giant that is small

@@ -22,17 +22,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 PROGRAM = Path(sys.executable).with_name("sdp-facade")
 PLAN = [step.command for step in OBSERVATION]
-SMALL = ("--nodes", "2", "--rate", "2000", "--no-live", "--patience", "100")
+SMALL = ("--nodes", "2", "--rate", "2000", "--no-live", "--patience", "20")
 """A demo judges its limits of time by itself; here it has no limits, only an end."""
 
 
 Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture(autouse=True)
-def _the_usual_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A demo's broker is under load for minutes, and runs as a user's does."""
-    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def wait_for(state_dir: Path, text: str, process: subprocess.Popen[str]) -> None
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=200)
+    output, _ = process.communicate(timeout=500)
     return process.returncode, output
 
 
@@ -125,7 +119,6 @@ def balanced(state_dir: Path, code: int, output: str, *, nodes: int, kills: bool
     return report
 
 
-@pytest.mark.timeout(300)
 def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
     """Each part of the deployment is killed once, and comes back in time."""
     code, output = finish(start("--seconds", "9"))
@@ -177,7 +170,6 @@ def assert_observed(report: DemoReport, *, kills: bool) -> None:
         assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("number", "moment"), [(signal.SIGINT, "all nodes show values"), (signal.SIGTERM, "devices registered")]
 )
@@ -196,7 +188,6 @@ def test_a_signal_in_the_middle_clears_everything_away(
     assert running(tmp_path) == []
 
 
-@pytest.mark.timeout(240)
 def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path: Path) -> None:
     """The exit code is 1; the message has the name, the log's last lines and its folder."""
     process = start("--seconds", "60", "--no-kills")
@@ -214,7 +205,6 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path
     assert running(tmp_path) == []
 
 
-@pytest.mark.timeout(240)
 def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
     """It finds the data of the killed one as well, has another size, and starts from zero all the same."""
     process = start("--seconds", "60", "--no-kills")

@@ -12,7 +12,7 @@ import tango
 
 from facade.icd.load import load
 from tests.conftest import Deploy
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 ROOT = Path(__file__).parents[2]
 README, FROM_TM = ROOT / "README.md", ROOT / "docs" / "how-to" / "command-from-tm.md"
@@ -76,7 +76,7 @@ def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) 
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

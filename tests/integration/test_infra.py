@@ -18,6 +18,7 @@ from facade.errors import InfraError
 from facade.infra import local
 from facade.infra.local import Options, ServiceName, TangoDb
 from facade.infra.state import load
+from tests.support.waiting import HANG
 
 REGISTER = """
 import sys, tango
@@ -47,7 +48,7 @@ def pids(state_dir: Path) -> dict[str, int | None]:
 def crash(pid: int | None) -> None:
     process = psutil.Process(pid)
     process.kill()
-    process.wait(10)
+    process.wait(HANG)
 
 
 def runs(pid: int | None) -> bool:
@@ -65,13 +66,13 @@ def infra_command(state_dir: Path, *arguments: str, **env: str) -> subprocess.Po
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=HANG)
     return process.returncode, out, err
 
 
 def run_tango(code: str, tango_host: str) -> str:
     argv = [sys.executable, "-W", "ignore", "-c", code, tango_host]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=HANG).stdout
 
 
 def produce(bootstrap: str, value: bytes) -> None:
@@ -89,7 +90,7 @@ def consume(bootstrap: str) -> bytes:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition("local.sample", 0, 0)])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:
@@ -211,7 +212,7 @@ def test_a_port_that_somebody_took_is_named_or_replaced(state_dir: Path) -> None
 @pytest.mark.tango
 def test_an_up_that_is_killed_leaves_nothing_that_down_would_not_find(state_dir: Path) -> None:
     command = infra_command(state_dir, "up")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG
     while len(running := pids(state_dir)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="the MariaDB variant unpacks Debian packages")
 def test_the_path_on_mariadb(tmp_path: Path) -> None:
     """Registration, device servers, events and totals are the same on DataBaseds and MariaDB, also over a kill -9."""

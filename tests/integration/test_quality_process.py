@@ -26,7 +26,6 @@ def simulate(deployment: Deployment, encoding: str, *options: object) -> Running
     return deployment.start(f"simulate-{encoding}", [*argv, *map(str, options)])
 
 
-@pytest.mark.timeout(300)  # most of it is the start of processes
 def test_metrics_become_events_and_what_stops_becomes_invalid(deploy: Deploy) -> None:
     """For each encoding, then without any; and a server that starts late has the newest of all."""
     deployment = deploy(nodes=1)

@@ -23,7 +23,7 @@ from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.icd.load import load
 from facade.infra import local
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka
 
@@ -98,7 +98,7 @@ def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path, faul
     connection = connect(infra, f"simulate-{'bad' if faults else 'good'}.")
     file = tmp_path / "sent.json"
     process = simulate(connection, file, ["--rate", "20000", "--seconds", "2", *faults])
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 0, stderr
     report = read_report(file)
     assert report.finished
@@ -117,7 +117,7 @@ def test_sigterm_ends_with_an_exact_report(infra: local.Endpoints, tmp_path: Pat
     process = simulate(connection, file, ["--rate", "20000"])
     wait_for(file)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 0, stderr
     report = read_report(file)
     assert (report.finished, report.stopped_by) == (True, "signal")
@@ -134,7 +134,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies(infra: local.Endpoints,
     wait_for(file)
     local.stop_service(infra.state_dir, "kafka", kill=True)
     local.start_service(infra.state_dir, "kafka")
-    _, stderr = process.communicate(timeout=90)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 0, stderr
     report = read_report(file)
     assert report.heaps == 40_000
@@ -146,7 +146,7 @@ def test_a_missing_topic_is_said_at_once(infra: local.Endpoints, tmp_path: Path)
     """The exit code is 1, and the message says how to make the topic."""
     connection = Connection(Settings(bootstrap=infra.bootstrap, prefix="simulate-absent."))
     process = simulate(connection, tmp_path / "sent.json", ["--count", "10"])
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 1
     assert "topic simulate-absent.ingest.heaps does not exist" in stderr
     assert "Traceback" not in stderr
@@ -162,7 +162,7 @@ def test_a_dead_broker_is_waited_for_until_the_signal(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 1, stderr
     report = read_report(file)
     assert (running["sent"], running["backlog"]) == (0, running["queued"])

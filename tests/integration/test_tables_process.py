@@ -14,7 +14,7 @@ from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.tables import cut
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ def assembler(deployment: Deployment, slot: str = "0") -> Running:
 
 def tables(deployment: Deployment, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
     argv = ["sdp-facade", "tables", *map(str, arguments)]
-    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=60, check=False)
+    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=HANG, check=False)
 
 
 def said(deployment: Deployment, state: str) -> list[dict[str, Any]]:
@@ -48,7 +48,6 @@ def put(deployment: Deployment, file: Path, product: str, *arguments: str) -> st
     return done.stdout.decode().strip()
 
 
-@pytest.mark.timeout(300)  # most of it is the start of processes
 def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path: Path) -> None:
     """A table of which a part has come, a bad record and a whole one behind it; kill -9; the rest; fetched again."""
     deployment = deploy(prepare=False, tango_host=NO_TANGO)
@@ -102,7 +101,6 @@ def consumed(deployment: Deployment, what: str = "consumed") -> int:
     return sum(entry[what] for entry in accounts(deployment) if entry["stream"] == "calibration")
 
 
-@pytest.mark.timeout(300)
 def test_tables_while_a_worker_is_killed_again_and_again(deploy: Deploy, tmp_path: Path) -> None:
     """Eight tables at once by eight producers, and five kills at whatever moment; each is announced once and whole."""
     deployment = deploy(prepare=False, tango_host=NO_TANGO)

@@ -15,7 +15,7 @@ from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth
 from facade.config import Settings
 from tests.support.deployment import Deployment
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 CALL = """
 import tango
@@ -81,7 +81,7 @@ def test_one_trace_from_the_call_to_the_acknowledgement(infra, tmp_path: Path, r
         subarray = deployment.proxy("mid-sdp/subarray/01")
         until(lambda: subarray.healthState == 0, "the subarray is ready")
         environment = {**deployment.environment, **telemetry, "HOME": os.environ.get("HOME", "/")}
-        subprocess.run([sys.executable, "-c", CALL], env=environment, check=True, timeout=60, capture_output=True)
+        subprocess.run([sys.executable, "-c", CALL], env=environment, check=True, timeout=HANG, capture_output=True)
         until(lambda: str(subarray.state()) == "ON", "the command has taken effect")
         until(lambda: subarray.commandsFinished == 1, "its outcome is known")
         headers = traceparents(deployment)

@@ -16,6 +16,7 @@ from facade import __version__
 from facade.cli import topics
 from facade.cli.app import run
 from facade.errors import BusError
+from tests.support.waiting import HANG
 
 
 def walk(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -79,7 +80,7 @@ def test_the_shell_completes() -> None:
         env={**os.environ, **asks},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert "config" in done.stdout.split(), done.stderr
@@ -105,7 +106,7 @@ def test_what_needs_no_tango_starts_without_it_and_is_the_same(name: str) -> Non
         env={**os.environ, "COLUMNS": "120"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -19,6 +19,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
+from tests.support.waiting import HANG
 
 ICD = load()
 NAMES = sorted(ICD.classes)
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.forked  # one Tango server per process
 
 def context(name: str) -> DeviceTestContext:
     (made,) = [c for c in device_classes(ICD) if c.__name__ == name]
-    return DeviceTestContext(made, process=False, timeout=10)
+    return DeviceTestContext(made, process=False, timeout=HANG)
 
 
 def sample(entry):
@@ -101,7 +102,7 @@ def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
             for kind in (tango.EventType.CHANGE_EVENT, tango.EventType.ARCHIVE_EVENT):
                 proxy.subscribe_event(attribute, kind, on_event)
         unknown = (None, tango.DevState.UNKNOWN, proxy.status())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         # A subscription gives a first value at once, but reaches the server's event channel a little later.
         while missing := {key for key in wanted if key not in newest or plain(newest[key].value) in unknown}:
             assert time.monotonic() < deadline, sorted(missing)
@@ -153,7 +154,7 @@ def test_an_image_is_said_to_be_ready_and_can_be_read(name, attribute):
         ready = threading.Event()
         proxy.subscribe_event(attribute, tango.EventType.DATA_READY_EVENT, lambda event: event.err or ready.set())
         reading = Reading(sample(entry), 1_700_000_000.25)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         while not ready.is_set() and time.monotonic() < deadline:
             device(proxy).show(attribute, reading)
             device(proxy).push(attribute, reading)

@@ -16,6 +16,7 @@ import typer
 from devices.tango_cli import app
 from facade.icd.load import inspect, load
 from facade.settings_explained import PROCESS_VARIABLES
+from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -118,7 +119,7 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
     pytest.importorskip("material", reason="the extra docs is not installed")
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
     for page in (tmp_path / "site").rglob("*.html"):
         fetched = re.findall(r'<(?:script|img|iframe)[^>]+src="(http[^"]+)', page.read_text())

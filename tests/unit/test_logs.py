@@ -18,6 +18,7 @@ from devices.logs import LogLevels
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.logs import SkaFormatter, start_logging
+from tests.support.waiting import HANG
 
 SKA_LINE = re.compile(
     r"1\|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\|(?P<severity>[A-Z]+)\|(?P<thread>[^|]*)\|(?P<function>[^|]*)"
@@ -133,7 +134,7 @@ def test_tango_s_option_wins_over_the_environment(root):
 def test_the_admin_device_sets_the_level_of_the_python_loggers():
     logging.root.setLevel(logging.INFO)
     (made,) = [one for one in device_classes(load()) if one.__name__ == "SdpBus"]
-    with DeviceTestContext(made, process=False, timeout=10) as proxy:
+    with DeviceTestContext(made, process=False, timeout=HANG) as proxy:
         levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
         levels.start([])
         levels.step()

@@ -12,12 +12,11 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 PACKAGES = ("facade", "devices", "clients", "proving")
 STILL = {
     "clients/conformance/values.py": {"judge_pace"},
-    "facade/controller/controller.py": {"Desk"},
-    "facade/flows/alerts/intake.py": {"Pace"},
     "facade/flows/tables/partition_state.py": {"Share"},
     "facade/flows/tables/spool.py": {"Pile", "pile"},
     "facade/flows/tables/worker.py": {"Pace"},
     "facade/flows/telemetry/worker.py": {"Pace"},
+    "facade/runtime/composition.py": {"share"},
     "facade/runtime/device_state.py": {"Told"},
     "proving/alert_faults/scenario.py": {"Story"},
     "proving/bench/load.py": {"pace_of"},

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from devices.tango_cli import app
 from facade import __version__
 from facade.resources import resource
+from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 DATA = "facade/_data"
@@ -25,7 +26,7 @@ DATA = "facade/_data"
 def build(kind: str, source: Path, folder: Path) -> Path:
     """Build a wheel or a source distribution and give its file."""
     argv = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder)]
-    done = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
     (file,) = folder.iterdir()
     return file
@@ -114,13 +115,13 @@ def test_the_installed_wheel_runs_in_any_folder(wheel: Path, tmp_path: Path) -> 
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()
     argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*argv, "--target", str(installed), str(wheel)], timeout=60, check=True)
+    subprocess.run([*argv, "--target", str(installed), str(wheel)], timeout=HANG, check=True)
     # Our own site-packages come after: what is imported is the wheel's, not the source tree's.
     environment = {**os.environ, "PYTHONPATH": str(installed)}
 
     def output_of(*argv: str | Path) -> str:
         done = subprocess.run(
-            argv, env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False
+            argv, env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=HANG, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -8,6 +8,7 @@ from devices.classes import device_classes
 from facade.exports.pogo import export
 from facade.icd.load import load
 from tests.support.pogo_check import XSI_TYPE, ElementTree, findings
+from tests.support.waiting import HANG
 
 ICD = load()
 FILES = export(ICD)
@@ -114,7 +115,7 @@ def test_a_file_is_as_the_device_that_runs(name: str) -> None:
     """Attributes with type, shape, access, unit, label, level and limits; commands with their types."""
     (made,) = (one for one in device_classes(ICD) if one.__name__ == name)
     entry = ElementTree.fromstring(FILES[f"pogo/{name}.xmi"]).find("classes")
-    with DeviceTestContext(made, process=False, timeout=10) as proxy:
+    with DeviceTestContext(made, process=False, timeout=HANG) as proxy:
         attributes = {one.get("name"): one for one in entry.findall("attributes")}
         assert {*attributes, "State", "Status"} == set(proxy.get_attribute_list())
         configs = {one.name: one for one in proxy.attribute_list_query_ex() if one.name in attributes}

@@ -11,6 +11,7 @@ import typer
 from devices.tango_cli import app
 from facade.config import ENVIRONMENT, load_settings
 from facade.settings_explained import PROCESS_VARIABLES
+from tests.support.waiting import HANG
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
@@ -75,7 +76,7 @@ def test_systemd_takes_them(tmp_path: Path) -> None:
         file.write_text(unit.read_text().replace(BIN, str(tmp_path)))
         files.append(str(file))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, timeout=HANG, check=False
     )
     ours = [line for line in done.stderr.splitlines() if "sdp-facade" in line]
     assert ours == []

@@ -18,7 +18,7 @@ from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED
 from tests.support.memory_bus import MemoryBus, MemoryReader
 from tests.support.tables import Desk, cut
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 ICD = load()
 FIRST, SECOND = "subarray/01/", "subarray/02/"
@@ -326,5 +326,5 @@ def test_the_thread_fetches_survives_mistakes_and_ends(bench):
     thread.start()
     until(lambda: isinstance(bench.find(), Held), "the table is held")
     stop.set()
-    thread.join(10.0)
+    thread.join(HANG)
     assert not thread.is_alive()
