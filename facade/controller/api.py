@@ -14,16 +14,17 @@ know them: it does what the command asks, reports the new state, and returns.
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from facade.bus.port import Headers, Receipt, Record
+from facade.bus.port import Headers
 from facade.controller.life import Life
 from facade.errors import ConfigError
 from facade.flows.commands.messages import CommandMessage
 from facade.icd.model import Command, Icd
-from facade.runtime.device_state import DeviceStates, StateMessage
+
+if TYPE_CHECKING:
+    from facade.controller.outbox import Outbox, Posted
 
 
 class Rejected(Exception):
@@ -37,24 +38,6 @@ class Cancelled(BaseException):
     """
 
 
-class Reporter(Protocol):
-    """What a call needs of the controller that it runs in."""
-
-    states: DeviceStates
-
-    def report(self, device: "Device", values: Mapping[str, str]) -> None:
-        """Have values written to the ``state`` topic."""
-
-    def confirm(self, device: "Device") -> bool:
-        """Wait until everything that was reported of a device is on the bus; False: the end came first."""
-
-    def progress(self, call: "Call", percent: float, remaining: float | None, text: str) -> None:
-        """Acknowledge that a command is being executed."""
-
-    def wait(self, event: threading.Event, seconds: float) -> None:
-        """Wait for an event, at most so long [s]."""
-
-
 class Place(NamedTuple):
     """Where the record of a command is."""
 
@@ -64,20 +47,10 @@ class Place(NamedTuple):
     """The number with which the partition was assigned; see `facade.bus.port.GroupMember`."""
 
 
-@dataclass(slots=True)
-class Posted:
-    """Records that were given to the bus together, and are perhaps not confirmed yet."""
-
-    records: Sequence[Record]
-    receipt: Receipt | None
-    """None: they must be posted again."""
-    states: Sequence[StateMessage] = ()
-
-
 class Device:
     """One device as its controller sees it: what was reported last, and a way to report."""
 
-    def __init__(self, device: str, reporter: Reporter, cause: str = "", headers: Headers = ()) -> None:
+    def __init__(self, device: str, outbox: "Outbox", cause: str = "", headers: Headers = ()) -> None:
         self.device = device
         """Name of the Tango device."""
         self.cause = cause
@@ -86,11 +59,11 @@ class Device:
         """What the records about it carry on of the command's own headers."""
         self.posted: list[Posted] = []
         """What was written about it and is not known to be on the bus, in order."""
-        self._reporter = reporter
+        self._outbox = outbox
 
     def reported(self, attribute: str, default: Any = None) -> Any:
         """Return what was last reported of an attribute: text, a number, or a tuple of texts."""
-        reported = self._reporter.states.get(self.device, attribute)
+        reported = self._outbox.states.get(self.device, attribute)
         return default if reported is None else reported.value
 
     def report(self, **values: Any) -> None:
@@ -106,7 +79,7 @@ class Device:
             The ICD knows no such reported attribute, or the value is not one that it allows.
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-        self._reporter.report(self, texts)
+        self._outbox.report(self, texts)
 
     def confirm(self) -> None:
         """Wait until all in-sync replicas have everything that was reported, for a handler that must know.
@@ -116,7 +89,7 @@ class Device:
         Cancelled
             The controller ends, and the bus takes nothing.
         """
-        if not self._reporter.confirm(self):
+        if not self._outbox.confirm(self):
             raise Cancelled("the controller ends, and the bus takes nothing")
 
     def reaches(self, values: Mapping[str, str]) -> bool:
@@ -132,10 +105,10 @@ class Call(Device):
         message: CommandMessage,
         headers: Headers,
         place: Place,
-        reporter: Reporter,
+        outbox: "Outbox",
         goal: tuple[str, tuple[str, ...]] = ("", ()),
     ) -> None:
-        super().__init__(message.device, reporter, message.id, headers)
+        super().__init__(message.device, outbox, message.id, headers)
         self.message = message
         """The command with its times."""
         self.place = place
@@ -194,7 +167,7 @@ class Call(Device):
             The command was aborted.
         """
         self.check()
-        self._reporter.progress(self, percent, remaining, text)
+        self._outbox.progress(self, percent, remaining, text)
 
     def wait(self, seconds: float) -> None:
         """Wait [s]; handlers wait here and nowhere else, so that an Abort is heard at once.
@@ -205,7 +178,7 @@ class Call(Device):
             The command was aborted.
         """
         self.check()
-        self._reporter.wait(self._cancelled, seconds)
+        self._outbox.wait(self._cancelled, seconds)
         self.check()
 
     def check(self) -> None:

@@ -19,7 +19,7 @@ from facade.controller.queues import Queues
 from facade.errors import FacadeError
 from facade.flows.commands.messages import ack_record
 from facade.flows.commands.outcomes import BY_FACADE, FINAL
-from facade.flows.commands.rules import OBS_STATE, refusal
+from facade.flows.commands.rules import OBS_STATE, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command
 from facade.outcome import USED, Suppressed
@@ -112,25 +112,23 @@ class Handling:
     def is_settled(self, call: Call) -> bool:
         """Return whether the log says that a command is not to be executed; then it is over."""
         known = self._tracker.newest(call.id)
-        if known is None or (call.message.repeatable and known.status not in FINAL):
+        if known is None:
             return False
         if known.status in FINAL:
             self.happen(call, Event.HAS_OUTCOME)
+        elif call.message.repeatable:
+            self.happen(call, Event.BEGUN_BEFORE)
         elif known.origin == self._controller.component:
             self.happen(call, Event.BEGUN_HERE, INTERRUPTED)
         else:
             self.happen(call, Event.BEGUN_ELSEWHERE)
-        return True
+        return call.life.over
 
     def execute(self, call: Call, command: Command) -> None:
         """Execute a command whose turn has come, to its outcome."""
-        if self.is_settled(call):
+        if self.is_settled(call) or self._has_expired(call):
             return
-        if self._tracker.newest(call.id) is not None:
-            self.happen(call, Event.BEGUN_BEFORE)
-        if call.life.over or self._has_expired(call):
-            return
-        if call.life.state is State.STARTING and (why := self._refusal(call, command)):
+        if call.life.state is State.STARTING and (why := self._why_not_allowed(call, command)):
             self._end_ours(call, Event.REFUSED, why)
             return
         if call.life.state is State.STARTING:
@@ -141,10 +139,10 @@ class Handling:
             if self.happen(call, *self._handle(call)) is State.LEFT:
                 _log.warning("command left to the next start %s", tags)
 
-    def _refusal(self, call: Call, command: Command) -> str:
+    def _why_not_allowed(self, call: Call, command: Command) -> str:
         """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
         obs_state = self._outbox.states.get(call.device, OBS_STATE)
-        return refusal(
+        return why_not_allowed(
             command,
             # A state that nobody has reported yet is no reason to refuse.
             state=self._outbox.states.label(call.device, STATE, command.state[0]),

@@ -8,14 +8,14 @@ state as well.
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from facade.bus.port import Headers, Record, Writer
+from facade.bus.port import Headers, Receipt, Record, Writer
 from facade.clock import Clock
-from facade.controller.api import Call, Cancelled, Device, Posted
+from facade.controller.api import Call, Cancelled, Device
 from facade.controller.life import Event
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
@@ -39,8 +39,18 @@ _LONGEST_STATES = 65_536
 Wait = Callable[[threading.Event, float], object]
 
 
+@dataclass(slots=True)
+class Posted:
+    """Records that were given to the bus together, and are perhaps not confirmed yet."""
+
+    records: Sequence[Record]
+    receipt: Receipt | None
+    """None: they must be posted again."""
+    states: Sequence[StateMessage] = ()
+
+
 class Outbox:
-    """Writes for all devices of one controller; see `facade.controller.api.Reporter`."""
+    """Writes for all devices of one controller."""
 
     def __init__(
         self, component: str, writer: Writer, states: DeviceStates, *, clock: Clock, wait: Wait = threading.Event.wait
@@ -215,7 +225,7 @@ class Outbox:
     def _after_all_before(self, device: str, attribute: str) -> int:
         """Return the time of a new value [Unix us]: after that of the one before, also when the clock was set back.
 
-        By these times it is told whether a state that came with an outcome is newer than another one.
+        These times decide whether a state that came with an outcome is newer than another one.
         """
         before = self.states.get(device, attribute)
         return max(self.now_us(), 0 if before is None else round(before.time * 1e6) + 1)

@@ -10,6 +10,8 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from facade import __version__, instances, tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
@@ -32,7 +34,7 @@ INTERVAL = 1.0
 _WAIT = 0.02
 """Longest wait for a command before looking at what else there is to do [s]."""
 _GRACE = 3.0
-"""Time that running commands have to end when the process is told to end [s]; supervisors kill after about ten."""
+"""Time that running commands have to end when the process is asked to end [s]; supervisors kill after about ten."""
 _CANCELLED = 1.0
 """The same for those that were cancelled then [s]."""
 
@@ -76,8 +78,20 @@ def run(
     )
     execution = Execution(controller, icd, devices, member, changed, clock=clock)
     serve_metrics({COMMANDS: execution.account})
-    heartbeats = Heartbeats(controller.component, list(devices), bus.writer(), clock=clock)
-    Threads(execution, list(devices), heartbeats, stop, clock=clock).run()
+    alive = HeartbeatMessage(
+        component=controller.component,
+        incarnation=f"{round(clock.now() * 1e6):x}-{os.getpid():x}",
+        devices=tuple(devices),
+        time=0,
+        interval=INTERVAL,
+        version=__version__,
+    )
+
+    def beat(stopping: bool) -> None:
+        now_us = round(clock.now() * 1e6)
+        bus.writer().send(heartbeat_record(msgspec.structs.replace(alive, time=now_us, stopping=stopping)))
+
+    Threads(execution, list(devices), beat, stop, clock=clock).run()
     bus.writer().close(1.0)
 
 
@@ -108,30 +122,6 @@ class _Bus:
         return self._writer
 
 
-class Heartbeats:
-    """The signs of life of one controller."""
-
-    def __init__(self, component: str, devices: Sequence[str], writer: Writer, *, clock: Clock) -> None:
-        self._component = component
-        self._devices = tuple(devices)
-        self._writer = writer
-        self._clock = clock
-        self._incarnation = f"{round(clock.now() * 1e6):x}-{os.getpid():x}"
-
-    def beat(self, *, stopping: bool = False) -> None:
-        """Return a sign of life."""
-        heartbeat = HeartbeatMessage(
-            component=self._component,
-            incarnation=self._incarnation,
-            devices=self._devices,
-            time=round(self._clock.now() * 1e6),
-            interval=INTERVAL,
-            stopping=stopping,
-            version=__version__,
-        )
-        self._writer.send(heartbeat_record(heartbeat))
-
-
 class Threads:
     """One thread takes commands, one for each device executes them, one gives signs of life."""
 
@@ -139,14 +129,14 @@ class Threads:
         self,
         execution: Execution,
         devices: Sequence[str],
-        heartbeats: Heartbeats,
+        beat: Callable[[bool], None],
         stop: threading.Event,
         *,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._execution = execution
-        self._heartbeats = heartbeats
+        self._beat = beat
         self._stop = stop
         self._failure: BaseException | None = None
         self._workers = [
@@ -155,8 +145,8 @@ class Threads:
         ]
 
     def run(self) -> None:
-        """Go on until told to stop; this thread takes the commands."""
-        beating = threading.Thread(target=self._guard, args=(self._beat,), name="heartbeats", daemon=True)
+        """Go on until the stop is set; this thread takes the commands."""
+        beating = threading.Thread(target=self._guard, args=(self._live,), name="heartbeats", daemon=True)
         for thread in (beating, *self._workers):
             thread.start()
         try:
@@ -174,16 +164,16 @@ class Threads:
         self._join(_CANCELLED)
         self._execution.close()
         self._stop.set()
-        self._heartbeats.beat(stopping=True)
+        self._beat(True)
 
     def _work(self, device: str) -> None:
         while self._execution.await_command(device):
             self._execution.execute_next(device)
 
-    def _beat(self) -> None:
-        self._heartbeats.beat()
+    def _live(self) -> None:
+        self._beat(False)
         while not self._stop.wait(INTERVAL):
-            self._heartbeats.beat()
+            self._beat(False)
 
     def _guard(self, work: Callable[..., None], *arguments: str) -> None:
         """End the process when a thread fails: half a controller is worse than none."""

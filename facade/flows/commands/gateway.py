@@ -18,7 +18,7 @@ from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import CommandMessage, command_id, command_record
 from facade.flows.commands.outcomes import NEW, UNDELIVERED, Tracked, digest
-from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, refusal, shown, unsettled
+from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, shown, unsettled, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
@@ -58,7 +58,7 @@ class Gateway:
     arguments: Arguments
     states: DeviceStates
     device_state: Callable[[str], str]
-    """Gives the Tango State that a device shows."""
+    """Returns the Tango State that a device shows."""
     tracker: Tracker
     lease: Lease
     sender: Sender
@@ -68,7 +68,7 @@ class Gateway:
     clock: Clock
 
     def give(self, device: str, name: str, text: str | None, headers: Headers = ()) -> str:
-        """Give a command to a device; returns its id.
+        """Put a command of a device on the bus, and return its id.
 
         Parameters
         ----------
@@ -111,15 +111,15 @@ class Gateway:
         if entry is None:
             return self.device_state(device), None
         commands = {command.name: command for command in device_class.commands}
-        told = self.states.get(device, OBS_STATE)
-        label = shown(OBS_STATE, told, entry.initial or "", self.tracker.pending(device), commands)
+        reported = self.states.get(device, OBS_STATE)
+        label = shown(OBS_STATE, reported, entry.initial or "", self.tracker.pending(device), commands)
         return self.device_state(device), label
 
     def _require_readiness(self, name: str, where: str) -> None:
         now, monotonic = self.clock.now(), self.clock.monotonic()
         if not self.ready():
             what = "was not sent: the bus was not read yet, so the present state is not known; try again later"
-        elif why := self.lease.refusal(monotonic, now):
+        elif why := self.lease.why_not_held(monotonic, now):
             what = f"was not sent: {why}"
         else:
             return
@@ -137,15 +137,15 @@ class Gateway:
         reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
         under_way = unsettled(reports, pending, commands)
         origin = f"{self.classes[device].name}.is_{command.name}_allowed()"
-        if why := refusal(command, state=state, obs_state=obs_state, under_way=under_way):
+        if why := why_not_allowed(command, state=state, obs_state=obs_state, under_way=under_way):
             raise CommandRefused(NOT_ALLOWED, why, origin)
         if len(pending) >= MOST_PENDING:
             what = f"{command.name}: {len(pending)} commands are without an outcome; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, origin)
 
     def _require_sense(self, device: str, command: Command, document: dict[str, Any] | None, where: str) -> None:
-        told = {name: found.value for name in REPORTED if (found := self.states.get(device, name)) is not None}
-        if document is not None and (why := contradiction(command.argument or "", document, told)):
+        reported = {name: found.value for name in REPORTED if (found := self.states.get(device, name)) is not None}
+        if document is not None and (why := contradiction(command.argument or "", document, reported)):
             raise CommandRefused(FAILED, f"{command.name}: {why}", where)
 
     def _repeated(self, before: Tracked, argument: bytes, where: str) -> str | None:

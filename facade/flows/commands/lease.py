@@ -77,7 +77,7 @@ class Lease:
             )
         return f"another device server of the name {self._component} is alive (incarnation {self.holder})"
 
-    def refusal(self, monotonic: float, now: float) -> str:
+    def why_not_held(self, monotonic: float, now: float) -> str:
         """Say why this incarnation may not command, and what to do; an empty text when it may.
 
         Parameters

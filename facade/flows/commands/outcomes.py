@@ -153,5 +153,5 @@ class Tracked:
 
 
 def digest(argument: Mapping[str, Any] | None) -> bytes:
-    """Return a digest by which two arguments can be told to be the same document."""
+    """Return a digest that two arguments share if they are the same document."""
     return hashlib.sha256(msgspec.json.encode(argument, order="deterministic")).digest()

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.flows.commands.lease import INTERVAL, TERM, Lease
@@ -45,10 +47,15 @@ class PeriodicTask:
         caught_up: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        self._component = component
-        self._incarnation = incarnation
-        self._devices = tuple(devices)
-        self._version = version
+        self._heartbeat = HeartbeatMessage(
+            component=component,
+            incarnation=incarnation,
+            devices=tuple(devices),
+            time=0,
+            interval=INTERVAL,
+            role="server",
+            version=version,
+        )
         self._post = post
         self._lease = lease
         self._tracker = tracker
@@ -64,25 +71,17 @@ class PeriodicTask:
             self._beat(stopping=False)
         # Who has not heard its own heartbeats come back for a while has not heard either what controllers say.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
-            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._component):
+            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._heartbeat.component):
                 self._post.post(ack_record(ack))
 
     def end(self) -> None:
-        """Return the lease back, so that the next start need not wait for it to lapse."""
+        """Give the lease back, so that the next start need not wait for it to lapse."""
         self._lease.release()
         self._beat(stopping=True)
         self._post.close(_GOODBYE)
 
     def _beat(self, *, stopping: bool) -> None:
-        heartbeat = HeartbeatMessage(
-            component=self._component,
-            incarnation=self._incarnation,
-            devices=self._devices,
-            time=round(self._clock.now() * 1e6),
-            interval=INTERVAL,
-            role="server",
-            stopping=stopping,
-            version=self._version,
-        )
+        now_us = round(self._clock.now() * 1e6)
+        heartbeat = msgspec.structs.replace(self._heartbeat, time=now_us, stopping=stopping)
         self._lease.sent(heartbeat, self._clock.monotonic())
         self._post.post(heartbeat_record(heartbeat))

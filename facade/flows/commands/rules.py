@@ -68,7 +68,7 @@ def unsettled(
     return None
 
 
-def refusal(command: Command, *, state: str, obs_state: str | None, under_way: Tracked | None) -> str:
+def why_not_allowed(command: Command, *, state: str, obs_state: str | None, under_way: Tracked | None) -> str:
     """Say why a command is not allowed; an empty text when it is.
 
     Parameters
@@ -92,25 +92,25 @@ def refusal(command: Command, *, state: str, obs_state: str | None, under_way: T
     return ""
 
 
-def contradiction(family: str, document: Mapping[str, Any], told: Mapping[str, Value]) -> str:
+def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[str, Value]) -> str:
     """Say what is wrong with an argument by what controllers have reported; an empty text when nothing is.
 
     Only what is surely wrong is refused here; the controller looks closer.
 
     Parameters
     ----------
-    told
+    reported
         Reported attributes of the device.
     """
     if family == "configure":
-        known = told.get("scanTypes") or ()
+        known = reported.get("scanTypes") or ()
         added = [entry.get("scan_type_id") for entry in document.get("new_scan_types", ())]
         wanted = document["scan_type"]
         if isinstance(known, tuple) and known and wanted not in (*known, *added):
             return f"$.scan_type: expected one of {', '.join(map(str, (*known, *added)))}, got {wanted!r}"
     if family == "assignres":
         block = document.get("execution_block") or {}
-        if block and block.get("eb_id") == told.get("ebID"):
+        if block and block.get("eb_id") == reported.get("ebID"):
             return f"$.execution_block.eb_id: expected a new id, got {block['eb_id']!r}, which is the active one's"
     return ""
 

@@ -197,7 +197,7 @@ class Tracker:
         return self._devices[device].finished_total
 
     def version(self, device: str) -> int:
-        """Give a number that changes with everything that happens to a device's commands."""
+        """Return a number that changes with everything that happens to a device's commands."""
         return self._devices[device].version
 
     def next_issue(self, device: str, now_us: int) -> int:

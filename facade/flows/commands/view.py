@@ -57,7 +57,7 @@ class CommandView:
         self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Give the attributes when something has happened to a command."""
+        """Return the attributes when something has happened to a command."""
         version = self._tracker.version(self._device)
         # Of half of the log the outcomes of old commands are missing.
         if version == self._version or not self._known():
@@ -117,9 +117,9 @@ class SubarrayView:
         return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return what SdpSubarray provides itself, when something was told of it, or a while has passed."""
-        told = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
-        marker = (*told, self._sources.known(), now // VIEW_PERIOD)
+        """Return what SdpSubarray provides itself, when something was reported of it, or a while has passed."""
+        versions = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
+        marker = (*versions, self._sources.known(), now // VIEW_PERIOD)
         if marker == self._marker:
             return
         for name, value in self._values(now).items():
@@ -127,8 +127,8 @@ class SubarrayView:
         self._marker = marker
 
     def _label(self, attribute: str, initial: str) -> str:
-        told = self._sources.states.get(self._device, attribute)
-        return shown(attribute, told, initial, self._sources.tracker.pending(self._device), self._commands)
+        reported = self._sources.states.get(self._device, attribute)
+        return shown(attribute, reported, initial, self._sources.tracker.pending(self._device), self._commands)
 
     def _values(self, now: float) -> dict[str, Value]:
         state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
