@@ -8,7 +8,8 @@ from devices.base import FacadeDevice
 from devices.mapping import Encoded
 from devices.queries import refusal, tango_query
 from facade.flows.tables.contents import Contents
-from facade.flows.tables.flow import TablesFlow, describe, location, products_of
+from facade.flows.tables.flow import TablesFlow, describe, products_of
+from facade.flows.tables.messages import place
 from facade.icd.model import DeviceClass
 
 
@@ -31,7 +32,7 @@ class SdpCalibration(FacadeDevice):
         table = tables.find(prefix, name)
         if table is None:
             raise refusal(tables.unknown(prefix, name), "SdpCalibration.GetTable")
-        return _text(describe(table, summary=True) | location(table))
+        return _text(describe(table, summary=True) | place(table))
 
     def query_GetTableContent(self, name: str) -> Encoded:  # noqa: N802 - Tango's name
         """Return the bytes of a small table, by its id or its product; never waits for the bus."""

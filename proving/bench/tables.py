@@ -15,13 +15,13 @@ from facade.bus.kafka.raw import bare_values
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.config import Settings
-from facade.flows.tables.assembly import Limits
-from facade.flows.tables.claims import Claims
+from facade.flows.tables.assembly import AssemblyLimits
+from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.fetch import newest_tables
 from facade.flows.tables.messages import CALIBRATION, COMPLETE
 from facade.flows.tables.producer import TableProducer
-from facade.flows.tables.spool import Spool
-from facade.flows.tables.worker import Assembler, Pace
+from facade.flows.tables.references import References
+from facade.flows.tables.worker import TableWorker, WorkerTiming
 from proving.bench import gauges
 from proving.bench.report import MEGA, Outcome, Ratios, Verdict
 from proving.testbed import BenchError, Stage
@@ -143,7 +143,7 @@ def _partition(stage: Stage, settings: Settings, product: str) -> int:
 def _bare(settings: Settings, partition: int, clock: Clock) -> float:
     """Consume and hash, and nothing else; gives the time from the first record on [s]."""
     size, digest, begin = 0, hashlib.sha256(), 0.0
-    for values in bare_values(Connection(settings), CALIBRATION, partition, batch=Pace().batch):
+    for values in bare_values(Connection(settings), CALIBRATION, partition, batch=WorkerTiming().batch):
         begin = begin or (clock.monotonic() if values else 0.0)
         for value in values:
             digest.update(value)
@@ -192,16 +192,16 @@ def _worker(stage: Stage, settings: Settings, name: str, segments: int) -> float
     member = _Timed(
         KafkaGroupMember(connection, CALIBRATION, group=f"bench-{name}", member=name, health=bus.health), clock
     )
-    worker = Assembler(
+    worker = TableWorker(
         member,
         _NothingBefore(bus),
         stage.icd,
         slot=name,
         clock=clock,
         summarise=_nothing,
-        claims=Claims([]),
-        spool=Spool(_MEMORY),
-        limits=Limits(),
+        references=References([]),
+        pool=BufferPool(_MEMORY),
+        limits=AssemblyLimits(),
     )
     until = clock.monotonic() + 120.0
     while worker.account.used < segments:

@@ -12,6 +12,7 @@ from facade.errors import FacadeError
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import COMPLETE, decode_table
 from facade.flows.tables.messages import TABLES as TABLES_TOPIC
+from facade.messages import Table
 from facade.reading import Quality
 from proving.demo.account import Line
 from proving.demo.options import FLOWS_WITHIN
@@ -103,16 +104,15 @@ class CalibrationStory:
     def _read_announcements(self) -> None:
         """Collect what was announced: more than once in a demo, as the topic forgets what is superseded."""
         for record in self._bus().read_all(TABLES_TOPIC):
-            if record.value is not None:
-                table = decode_table(record.value)
-                if table.state == COMPLETE and table.product == _PRODUCT:
-                    self._announced[record.offset] = table.sha256
+            table = decode_table(record.value)
+            if isinstance(table, Table) and table.state == COMPLETE and table.product == _PRODUCT:
+                self._announced[record.offset] = table.sha256
 
     def _fetched(self, newest: list[str]) -> bool:
         copy = self._stage.processes.folder / "fetched"
         bus = self._bus()
         try:
-            fetch(bus, find(bus, _PRODUCT), copy, self._stage.icd, self._clock)
+            fetch(bus, find(bus, _PRODUCT), copy, self._clock)
         except FacadeError as error:
             self._show.step(f"the newest table could not be fetched: {error}")
             return False

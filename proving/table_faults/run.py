@@ -15,8 +15,9 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.errors import BusError
 from facade.flows.tables.fetch import fetch
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, Table, decode_table
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, decode_table
 from facade.infra import local
+from facade.messages import Table
 from proving.table_faults.producer import digest, product, read_journal
 from proving.testbed import Running, Stage
 
@@ -108,7 +109,7 @@ class TableFaultRun:
         reader.close()
 
     def _listen(self, values: list[bytes | None]) -> None:
-        self._said += [decode_table(value) for value in values if value is not None]
+        self._said += [table for value in values if isinstance(table := decode_table(value), Table)]
 
     def _ended(self) -> set[int]:
         return {_number(table) for table in self._said if table.state in (COMPLETE, FAILED)}
@@ -193,7 +194,7 @@ class TableFaultRun:
                 continue
             copy = Path(self._stage.folder / "fetched")
             try:
-                fetch(bus, table, copy, self._stage.icd, self._stage.clock)
+                fetch(bus, table, copy, self._stage.clock)
             except BusError as error:
                 self._stage.say(f"  table {number}: {error}")
                 continue

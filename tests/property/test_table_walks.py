@@ -50,7 +50,7 @@ def check(bench: Desk, tables: dict[str, bytes], sent: int) -> None:
             assert newest[product.encode()] == max(mine, key=lambda one: one["last_offset"])
     for partition in range(4):
         assert bench.committed(partition) == len(bench.broker.logs.get(("calibration", partition), ()))
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
 
 
 class Died(Exception):

@@ -11,13 +11,14 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.flows.tables.assembly import Limits
-from facade.flows.tables.claims import Claims
-from facade.flows.tables.messages import SegmentHeader, segment_record
+from facade.flows.tables.assembly import AssemblyLimits
+from facade.flows.tables.buffers import BufferPool, Content, unnamed_file
+from facade.flows.tables.messages import Rejected, segment_record
+from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.roots import Root
-from facade.flows.tables.spool import Content, Spool, unnamed_file
-from facade.flows.tables.worker import Assembler, Pace
+from facade.flows.tables.worker import TableWorker, WorkerTiming
 from facade.icd.load import load
+from facade.messages import TableSegment
 from facade.runtime.accounts import AccountEntry
 from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember
 
@@ -39,7 +40,21 @@ def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **
         "sent_at": 10**15,
         **fields,
     }
-    return [segment_record(SegmentHeader(**{"index": index, **said}), part) for index, part in enumerate(parts)]
+    return [segment_record(TableSegment(**{"index": index, **said}), part) for index, part in enumerate(parts)]
+
+
+def read(references: References, url: str, size: int, sha256: str, *, keep: bool = True) -> bytes | Rejected:
+    """Read what a reference refers to; return its bytes, if they are kept."""
+    reader = ReferenceReader(references, url, size, sha256, BufferPool(10**9), keep=keep)
+    while not reader.step():
+        pass
+    try:
+        if reader.rejected is not None or not keep:
+            return reader.rejected or b""
+        content = reader.buffer.content()
+        return content.read_bytes() if isinstance(content, Path) else bytes(content)
+    finally:
+        reader.close()
 
 
 class Desk:
@@ -63,23 +78,23 @@ class Desk:
     def __exit__(self, *_: object) -> None:
         self.worker.finish()
 
-    def start(self) -> Assembler:
+    def start(self) -> TableWorker:
         """Begin anew, as after kill -9: nothing in memory survives, and nothing more is written."""
         if self.worker is not None:
             self.worker.finish()  # frees its files, as the end of a process does
         self.member = MemoryGroupMember(self.broker, "calibration", group="tables-assemble")
-        self.spool = Spool(self._memory, lambda: self.open_file())
-        self.worker = Assembler(
+        self.pool = BufferPool(self._memory, lambda: self.open_file())
+        self.worker = TableWorker(
             self.member,
             self.bus,
             ICD,
             slot="0",
             clock=self.broker.clock,
             summarise=self._summarise,
-            claims=Claims(self.roots, clock=self.broker.clock, limit=10_000),
-            spool=self.spool,
-            limits=Limits(**self._limits),
-            pace=Pace(batch=self._batch),
+            references=References(self.roots, clock=self.broker.clock, limit=10_000),
+            pool=self.pool,
+            limits=AssemblyLimits(**self._limits),
+            timing=WorkerTiming(batch=self._batch),
         )
         return self.worker
 
@@ -93,7 +108,9 @@ class Desk:
             self.broker.append(record)
 
     def work(self, steps: int = 20) -> None:
-        for _ in range(steps):
+        """Take so many steps, and on to the end of a reference that is being read."""
+        while steps > 0 or (self.worker.is_reading and not self.bus.away):
+            steps -= 1
             self.worker.step()
             self.broker.clock.sleep(0.01)
             assert self.worker.account.balance == 0

@@ -10,7 +10,8 @@ from devices.mapping import to_tango
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.tables.flow import TablesFlow, describe, location
+from facade.flows.tables.flow import TablesFlow, describe
+from facade.flows.tables.messages import place
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble
@@ -226,7 +227,7 @@ def test_a_kind_that_is_not_known_is_listed_and_disturbs_nothing(bench):
     flow = bench.service.find(TablesFlow)
     (one,) = flow.of("subarray/01/")
     assert describe(one)["kind"] == "sky-model"
-    assert location(one)["partition"] == 2
+    assert place(one)["partition"] == 2
     assert bench.shown("tablesComplete").value == 1
     assert (FIRST, "solutionId") not in bench.sink.shown
 

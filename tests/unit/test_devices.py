@@ -211,7 +211,7 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
                 return "expected é"
             return Held(SimpleNamespace(content_type="text/plain; charset=é"), content if name == "t1" else b"")
 
-    parts = {TablesFlow: TablesFlow(ICD), HeldContents: Contents()}
+    parts = {TablesFlow: TablesFlow(), HeldContents: Contents()}
     service = SimpleNamespace(find=parts.get, has_read=lambda topic: True)
 
     with context("SdpCalibration") as proxy:

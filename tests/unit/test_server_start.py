@@ -12,7 +12,7 @@ SELDOM = (
     "facade.flows.overview.views",
     "facade.flows.telemetry.flow",
     "facade.flows.quality.flow",
-    "facade.flows.tables.claims",
+    "facade.flows.tables.references",
 )
 """What only some device servers need."""
 

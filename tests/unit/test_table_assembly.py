@@ -71,7 +71,7 @@ def test_any_size_in_memory_and_on_disk(desk, size, memory):
     bench.run(cut("t", CONTENT[:size]))
     assert bench.delivered == [("gains", CONTENT[:size])]
     assert len(bench.said("COMPLETE")) == 1
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
 
 
 @pytest.mark.parametrize("memory", [0, 500, 10_000])
@@ -81,7 +81,7 @@ def test_disorder_and_interleaving(desk, memory):
     bench.run([record for pair in zip(reversed(one), two, strict=True) for record in pair])
     assert sorted(content for _, content in bench.delivered) == sorted([CONTENT, CONTENT[::-1]])
     assert bench.totals() == {"consumed": 22, "used": 22}
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
 
 
 def test_memory_stays_below_its_limit_whatever_is_under_way(desk):
@@ -90,7 +90,7 @@ def test_memory_stays_below_its_limit_whatever_is_under_way(desk):
     for records in zip(*tables, strict=True):
         bench.send(*records)
         bench.work(2)
-        assert bench.spool.in_memory <= 500
+        assert bench.pool.in_memory <= 500
     assert len(bench.said("COMPLETE")) == 5
 
 
@@ -157,7 +157,7 @@ def test_a_table_that_is_not_what_it_says_is_given_up_with_one_letter(desk, reco
     assert bench.delivered == []
     assert bench.said("COMPLETE") == []
     assert bench.totals() == {"consumed": 11, "dead_lettered": 11, reason: 11}
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
 
 
 def test_a_table_that_was_given_up_leaves_nothing_behind_and_its_rest_is_counted(desk):
@@ -165,7 +165,7 @@ def test_a_table_that_was_given_up_leaves_nothing_behind_and_its_rest_is_counted
     bench.run([*cut("t", CONTENT, 100, size=500), *cut("u", CONTENT, 100)])
     assert bench.reasons() == ["overlong"]
     assert bench.delivered == [("gains", CONTENT)]
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
     assert bench.totals() == {"consumed": 22, "used": 11, "dead_lettered": 11, "overlong": 11}
     assert bench.committed(PARTITION) == 22
 
@@ -234,7 +234,7 @@ def test_too_many_bytes_on_disk_drive_out_the_oldest(desk):
     bench.run([record for n in range(2) for record in cut(f"t{n}", CONTENT, 100)[:9]])
     assert bench.reasons() == ["evicted"]
     assert "t0" in bench.letters()[0]["detail"]
-    assert bench.spool.on_disk == 900
+    assert bench.pool.on_disk == 900
     bench.run(cut("t1", CONTENT, 100)[9:])
     assert bench.delivered == [("gains", CONTENT)]
 
@@ -290,7 +290,7 @@ def test_a_full_disk_fails_the_table_and_not_the_worker(desk, room):
     bench.run(cut("t", CONTENT, 100))
     assert bench.reasons() == ["no-space"]
     assert [file.closed for file in files] == [True]
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
     bench.run(cut("small", b"xyz"))
     assert bench.delivered == [("gains", b"xyz")]
     assert bench.totals() == {"consumed": 12, "used": 1, "dead_lettered": 11, "no-space": 11}
@@ -306,7 +306,7 @@ def test_a_disk_that_does_not_even_open_a_file(desk):
     bench.run([*cut("t", CONTENT, 100), *cut("u", b"x")])
     assert bench.reasons() == ["storage"]
     assert bench.delivered == [("gains", b"x")]
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
 
 
 def test_content_that_contradicts_itself_is_a_dead_letter(desk):
@@ -419,7 +419,7 @@ def test_partitions_move_to_another_worker_and_back(desk):
     assert (bench.worker.account.consumed, bench.worker.account.uncommitted) == (0, 5)  # or it would go down now
     bench.member.assign([])
     bench.work(2)
-    assert (bench.worker.account.uncommitted, bench.spool.in_memory, bench.spool.on_disk) == (0, 0, 0)
+    assert (bench.worker.account.uncommitted, bench.pool.in_memory, bench.pool.on_disk) == (0, 0, 0)
     bench.member.assign(range(4))
     bench.run(records[5:])
     assert len(bench.said("COMPLETE")) == 1

@@ -5,18 +5,19 @@ import os
 
 import pytest
 
-from facade.flows.tables.claims import Claims
-from facade.flows.tables.messages import Refused, SegmentHeader, segment_record
-from tests.support.tables import Desk
+from facade.flows.tables.messages import Rejected, segment_record
+from facade.flows.tables.references import References
+from facade.messages import TableSegment
+from tests.support.tables import Desk, read
 
 CONTENT = b"table" * 500
 SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
 
 
-def check(claims: Claims, url: str, size=SIZE, sha256=DIGEST) -> str:
-    """Return the reason of a refusal, or the content."""
-    found = claims.look(url, size, sha256)
-    return found.reason if isinstance(found, Refused) else bytes(found).decode()
+def check(references: References, url: str, size=SIZE, sha256=DIGEST) -> str:
+    """Return the reason of a rejection, or the content."""
+    found = read(references, url, size, sha256)
+    return found.reason if isinstance(found, Rejected) else found.decode()
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def root(tmp_path):
 
 
 def test_a_file_below_the_root_is_taken(root):
-    claims = Claims([root])
+    claims = References([root])
     for url in (f"file://{root}/table", f"file://localhost{root}/table", f"file://{root}/sub/a%20b"):
         assert check(claims, url) == CONTENT.decode()
     (root / "link").symlink_to("table")
@@ -40,7 +41,7 @@ def test_a_file_below_the_root_is_taken(root):
 
 def test_the_root_may_be_a_link(root, tmp_path):
     (tmp_path / "alias").symlink_to(root)
-    assert check(Claims([tmp_path / "alias"]), f"file://{tmp_path}/alias/table") == CONTENT.decode()
+    assert check(References([tmp_path / "alias"]), f"file://{tmp_path}/alias/table") == CONTENT.decode()
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,11 @@ def test_all_else_is_refused(root, path, reason):
     (root / "outside").symlink_to(root.parent / "root2")
     (root / "loop").symlink_to("loop")
     os.mkfifo(root / "pipe")
-    assert check(Claims([root]), path.format(root=root)) == reason
+    assert check(References([root]), path.format(root=root)) == reason
 
 
 def test_size_and_digest_must_hold(root):
-    claims, url = Claims([root], limit=3000), f"file://{root}/table"
+    claims, url = References([root], limit=3000), f"file://{root}/table"
     assert check(claims, url, size=SIZE + 1) == "size"
     assert check(claims, url, sha256="0" * 64) == "digest"
     (root / "large").write_bytes(bytes(3001))
@@ -95,12 +96,12 @@ def test_size_and_digest_must_hold(root):
 
 
 def test_without_a_root_every_reference_is_refused(root):
-    assert check(Claims([]), f"file://{root}/table") == "not-configured"
+    assert check(References([]), f"file://{root}/table") == "not-configured"
 
 
 def refer(url: str, table: str = "t", **fields):
     said = {"size": SIZE, "sha256": DIGEST, **fields}
-    header = SegmentHeader(
+    header = TableSegment(
         table=table, product="p", kind="gains", content_type="x/y", index=0, count=0, sent_at=1, url=url, **said
     )
     return segment_record(header, b"")

@@ -9,12 +9,12 @@ from threading import Event
 import fsspec
 import pytest
 
-import facade.flows.tables.claims
 from facade.clock import ManualClock
-from facade.flows.tables.claims import Claims
-from facade.flows.tables.messages import Refused
+from facade.flows.tables.messages import Rejected
+from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
+from tests.support.tables import read
 
 CONTENT = b"table" * 500
 SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
@@ -28,17 +28,17 @@ def faulty():
     fsspec.register_implementation(SCHEME, Faulty, clobber=True)
 
 
-def claims(*roots: str, **settings) -> Claims:
-    return Claims(parse_roots(":".join(roots or (f"{SCHEME}://bucket/tables",))), clock=ManualClock(), **settings)
+def claims(*roots: str, **settings) -> References:
+    return References(parse_roots(":".join(roots or (f"{SCHEME}://bucket/tables",))), clock=ManualClock(), **settings)
 
 
-def check(checker: Claims, url: str = URL, size: int = SIZE, sha256: str = DIGEST) -> str:
+def check(checker: References, url: str = URL, size: int = SIZE, sha256: str = DIGEST) -> str:
     """Return the reason of a refusal, or the content."""
-    found = checker.look(url, size, sha256)
-    if isinstance(found, Refused):
+    found = read(checker, url, size, sha256)
+    if isinstance(found, Rejected):
         assert "HUSHHUSH" not in found.detail
         return found.reason
-    return bytes(found).decode()
+    return found.decode()
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,13 @@ def test_no_more_is_read_than_one_byte_beyond_the_announced_size():
     assert Faulty.given <= SIZE + 1
 
 
-def test_memory_does_not_grow_with_the_table(monkeypatch):
-    monkeypatch.setattr(facade.flows.tables.claims, "_MOST_LOOKED_INTO", 1_000_000)
+def test_memory_does_not_grow_with_the_table():
     size = 25_000_000
     digest = hashlib.sha256(bytes(size)).hexdigest()
     Faulty.follow((size, [lambda: bytes(1_000_000)] * 25))
     tracemalloc.start()
     try:
-        assert claims().look(URL, size, digest) is None
+        assert read(claims(), URL, size, digest, keep=False) == b""
         assert tracemalloc.get_traced_memory()[1] < 12_000_000
     finally:
         tracemalloc.stop()
@@ -188,7 +187,7 @@ def test_a_place_that_says_nothing_is_not_waited_for():
 
 def test_one_that_trickles_is_given_up():
     clock = ManualClock()
-    checker = Claims(parse_roots(f"{SCHEME}://bucket/tables"), clock=clock, patience=10.0)
+    checker = References(parse_roots(f"{SCHEME}://bucket/tables"), clock=clock, patience=10.0)
     Faulty.follow((SIZE, [lambda: (clock.sleep(1), CONTENT[:1])[1]] * SIZE))
     assert check(checker) == "unavailable"
     assert len(Faulty.opened) == 1
@@ -201,9 +200,9 @@ def test_what_is_to_be_installed_is_said(monkeypatch, missing, package):
     else:
         what = "Install absent_fs to access Absent"
         fsspec.register_implementation("absent", "absent_fs.core.Absent", clobber=True, errtxt=what)
-    refused = claims("absent://bucket").look("absent://bucket/x", SIZE, DIGEST)
-    assert isinstance(refused, Refused)
-    assert (refused.reason, package in refused.detail) == ("not-configured", True)
+    rejected = read(claims("absent://bucket"), "absent://bucket/x", SIZE, DIGEST)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.reason, package in rejected.detail) == ("not-configured", True)
 
 
 def test_a_web_server_is_read_and_not_followed_elsewhere():
@@ -256,6 +255,6 @@ def test_passing_troubles_of_this_host_are_tried_again(tmp_path, monkeypatch, ca
             raise troubles.pop()
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(f"facade.flows.tables.files.os.{call}", fail)
+    monkeypatch.setattr(f"facade.flows.tables.places.os.{call}", fail)
     assert check(claims(str(tmp_path)), f"file://{tmp_path}/t") == (expected or CONTENT.decode())
     monkeypatch.undo()

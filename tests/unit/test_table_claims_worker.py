@@ -6,8 +6,9 @@ import logging
 import fsspec
 import pytest
 
-from facade.flows.tables.messages import SegmentHeader, segment_record
+from facade.flows.tables.messages import segment_record
 from facade.flows.tables.roots import parse_roots
+from facade.messages import TableSegment
 from tests.support.memory_bus import MemoryGroupMember
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import Desk, cut
@@ -30,7 +31,7 @@ def desk():
 def refer(url: str = URL, table: str = "t", **fields):
     said = {"size": SIZE, "sha256": DIGEST, "product": "p", **fields}
     return segment_record(
-        SegmentHeader(table=table, kind="gains", content_type="x/y", index=0, count=0, sent_at=1, url=url, **said), b""
+        TableSegment(table=table, kind="gains", content_type="x/y", index=0, count=0, sent_at=1, url=url, **said), b""
     )
 
 
@@ -103,6 +104,7 @@ def test_the_group_hears_of_a_worker_between_references_that_take_long(desk, mon
 
     taken = MemoryGroupMember.take
     monkeypatch.setattr(MemoryGroupMember, "take", take)
+    desk.start()
     Faulty.follow((SIZE, [slow]))
     records = [refer(table=f"t{number}", product=f"p{number}") for number in range(20)]
     desk.run(records)
@@ -121,7 +123,8 @@ def test_what_waits_is_forgotten_with_its_partition(desk):
 
     Faulty.follow((SIZE, [slow]))
     desk.send(*[refer(table=f"t{number}", product=f"p{number}") for number in range(12)])
-    desk.worker.step()
+    while not desk.said("COMPLETE"):
+        desk.worker.step()
     assert len(desk.said("COMPLETE")) == 1
     partitions = set(desk.member.assignment)
     desk.member.assign([])

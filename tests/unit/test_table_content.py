@@ -13,10 +13,9 @@ import facade.flows.tables.arrow
 from facade.errors import ConfigError
 from facade.flows.tables.arrow import HEADER
 from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, summarise
-from facade.flows.tables.npy import decode_npy
 from facade.flows.tables.picture import picture
 from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
-from facade.flows.tables.solution import Solution
+from facade.flows.tables.solution import Solution, decode_npy
 
 NOW_US = 1_800_000_000_000_000
 

@@ -7,16 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from facade.bus.port import Record
-from facade.flows.tables.claims import Claims
 from facade.flows.tables.contents import Contents, Held
+from facade.flows.tables.fetch import TableFetch
 from facade.flows.tables.flow import TablesFlow
-from facade.flows.tables.messages import Refused, SegmentHeader, segment_record
+from facade.flows.tables.messages import segment_record
+from facade.flows.tables.references import References
+from facade.flows.tables.roots import parse_roots
 from facade.icd.load import load
+from facade.messages import TableSegment
 from facade.outcome import TOMBSTONE, USED
 from tests.support.memory_bus import MemoryBus, MemoryReader
+from tests.support.stores import SCHEME, Faulty
 from tests.support.tables import Desk, cut
 from tests.support.waiting import HANG, until
 
@@ -39,14 +44,13 @@ class Bench:
 
     def start(self) -> None:
         """Start the device server, as after a kill."""
-        self.flow, self.bus, self._read = TablesFlow(ICD), MemoryBus(self.broker), 0
+        self.flow, self.bus, self._read = TablesFlow(), MemoryBus(self.broker), 0
         self.contents = Contents(
             self.flow,
             [FIRST, SECOND],
             self.bus,
-            ICD,
             most=MOST,
-            claims=Claims([self.tmp]),
+            references=References([self.tmp]),
             known=lambda: self.known,
             clock=self.clock,
         )
@@ -68,11 +72,19 @@ class Bench:
         self.send(*cut(name, content, product=product, kind="sky", **more))
 
     def fetch(self, most: int = 20) -> int:
-        """Fetch all that is wanted; gives in how many steps."""
-        for steps in range(most):
-            if not self.contents.step():
-                return steps
+        """Fetch all that is wanted; return how many times a table was tried."""
+        for tried in range(most):
+            if not self.fetch_one():
+                return tried
         raise AssertionError("it goes on and on")
+
+    def fetch_one(self) -> bool:
+        """Try the next table that is wanted, until it is there or fails; False: there is none."""
+        if not self.contents.step():
+            return False
+        while self.contents._fetching is not None:
+            assert self.contents.step()
+        return True
 
     def find(self, name: str = GAINS, prefix: str = FIRST) -> Held | str:
         return self.contents.find(prefix, name)
@@ -203,10 +215,11 @@ def test_a_broker_that_says_nothing_does_not_hold_up_the_next_table_for_ever(ben
     monkeypatch.setattr(MemoryReader, "caught_up", lambda self, topic: False)
     assert bench.fetch() == 1
     assert "nothing came from the bus for 10 s" in bench.find()
-    asked = iter([False, False, True])
     bench.clock.sleep(2.0)
-    assert bench.contents.step(lambda: next(asked))  # told to end meanwhile: nothing is known to be wrong
-    assert next(asked, None) is None
+    bench.contents.step()
+    assert bench.contents.step()
+    bench.contents.close()  # told to end meanwhile: nothing more is known to be wrong
+    assert "nothing came from the bus for 10 s" in bench.find()
 
 
 def test_the_newest_ones_are_held_up_to_a_total_for_each_subarray(bench):
@@ -238,7 +251,7 @@ def test_a_product_that_is_removed_is_dropped(bench):
 def test_a_reference_is_read_where_it_is(bench, tmp_path):
     file = tmp_path / "gains.arrow"
     file.write_bytes(CONTENT)
-    header = SegmentHeader(
+    header = TableSegment(
         table="t1",
         product=GAINS,
         kind="sky",
@@ -259,43 +272,42 @@ def test_a_reference_is_read_where_it_is(bench, tmp_path):
     assert "could not be fetched: digest: " in bench.find()
 
 
-class _Away:
-    """A store that is away: each look takes its time, and finds nothing."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-
-    def look(self, url: str, size: int, sha256: str) -> Refused:
-        self._bench.clock.sleep(7.5)
-        return Refused("unavailable", "", f"{url} cannot be read")
-
-
 def test_references_to_a_store_that_is_away_do_not_keep_others_from_being_fetched(bench):
     bench.table("t1")
     said = bench.desk.said("COMPLETE")[0]
     for number, product in enumerate(("subarray/01/a", "subarray/01/b")):
-        newer = {**said, "product": product, "table": product, "url": "s3://x/y", "time": said["time"] + 1 + number}
+        newer = {
+            **said,
+            "product": product,
+            "table": product,
+            "url": f"{SCHEME}://bucket/y",
+            "time": said["time"] + 1 + number,
+        }
         bench.broker.append(Record(topic="tables", key=product.encode(), value=json.dumps(newer).encode()))
-    bench.contents._claims = _Away(bench)
+    fsspec.register_implementation(SCHEME, Faulty, clobber=True)
+    Faulty.follow(TimeoutError())
+    roots = parse_roots(f"{SCHEME}://bucket")
+    bench.contents._references = References(roots, clock=bench.clock, patience=10.0)
     bench.hear()
     for _ in range(5):
-        bench.contents.step()
+        bench.fetch_one()
+    assert "could not be fetched: unavailable" in bench.find("subarray/01/a")
     assert bench.content() == CONTENT
 
 
 def test_a_mistake_about_one_table_does_not_hold_up_the_others(bench, monkeypatch, caplog):
     bench.table("t1")
     bench.table("t2", product="subarray/01/other")
-    assemble = Contents._assemble
+    step = TableFetch.step
 
-    def mistaken(self: Contents, table: Any, stopped: Any) -> Any:
-        if table.table == "t2":
+    def mistaken(self: TableFetch) -> Any:
+        if self._table.table == "t2":
             raise RuntimeError("no more threads")
-        return assemble(self, table, stopped)
+        return step(self)
 
-    monkeypatch.setattr(Contents, "_assemble", mistaken)
+    monkeypatch.setattr(TableFetch, "step", mistaken)
     for _ in range(3):
-        bench.contents.step()
+        bench.fetch_one()
     assert bench.content() == CONTENT
     assert "could not be fetched: internal error: RuntimeError" in bench.find("subarray/01/other")
     assert sum("fetching failed" in record.message for record in caplog.records) == 1

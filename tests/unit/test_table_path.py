@@ -25,7 +25,7 @@ def test_devices_get_the_summary_of_what_was_sent(memory):
         tables.send("subarray/01/sky", "sky-model", b"anything", "text/plain", table="sky")
         tables.send("subarray/01/bad", "gains", content[:-100], ARROW, table="bad", segment=1000)
         bench.work(60)
-        flow = TablesFlow(ICD)
+        flow = TablesFlow()
         fates = {flow.fold(record, count=True) for record in bench.broker.read("tables")}
     assert fates <= {USED, TOMBSTONE}
     assert flow.assembling == {}
@@ -37,4 +37,4 @@ def test_devices_get_the_summary_of_what_was_sent(memory):
     assert "note" in flow.complete["subarray/01/sky"].summary
     assert flow.failed["subarray/01/bad"].reason.startswith("content: ")
     assert bench.reasons() == ["content"]
-    assert (bench.spool.in_memory, bench.spool.on_disk) == (0, 0)
+    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)

@@ -1,14 +1,16 @@
 """The producer's SDK, and reading a table back: what arrives is byte for byte what was sent."""
 
+import errno
 import hashlib
 
 import pytest
 
+import facade.flows.tables.buffers
 from facade.errors import BusError, ConfigError
-from facade.flows.tables.claims import Claims
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import SEGMENT
 from facade.flows.tables.producer import TableProducer
+from facade.flows.tables.references import References
 from tests.support.tables import ICD, Desk, cut
 
 CONTENT = bytes(range(256)) * 50
@@ -38,7 +40,7 @@ def test_what_is_sent_is_assembled_and_can_be_fetched(desk, tmp_path, size, form
     assert desk.delivered == [("gains", content)]
     for name in ("subarray/01/gains", sent.table):
         output = tmp_path / "out"
-        fetch(desk.bus, find(desk.bus, name), output, ICD, desk.broker.clock)
+        fetch(desk.bus, find(desk.bus, name), output, desk.broker.clock)
         assert output.read_bytes() == content
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
@@ -98,10 +100,10 @@ def test_a_reference_is_announced_and_copied(desk, tmp_path):
     producer(desk).refer(url, "p", "gains", MEDIA, size=len(content), sha256=digest)
     desk.work()
     table, output = find(desk.bus, "p"), tmp_path / "out"
-    fetch(desk.bus, table, output, ICD, desk.broker.clock, claims=Claims([tmp_path]))
+    fetch(desk.bus, table, output, desk.broker.clock, references=References([tmp_path]))
     assert output.read_bytes() == content
     with pytest.raises(BusError, match="not-configured"):
-        fetch(desk.bus, table, output, ICD, desk.broker.clock)
+        fetch(desk.bus, table, output, desk.broker.clock)
     with pytest.raises(ValueError, match="sha256"):
         producer(desk).refer(url, "p", "gains", MEDIA, size=1, sha256="short")
 
@@ -109,9 +111,28 @@ def test_a_reference_is_announced_and_copied(desk, tmp_path):
 def test_disordered_and_interleaved_segments_are_fetched_in_order(desk, tmp_path):
     one, two = cut("one", CONTENT, 1000), cut("two", CONTENT[::-1], 1000, product="t")
     desk.run([record for pair in zip(reversed(one), two, strict=True) for record in pair])
-    fetch(desk.bus, find(desk.bus, "one"), tmp_path / "out", ICD, desk.broker.clock)
+    fetch(desk.bus, find(desk.bus, "one"), tmp_path / "out", desk.broker.clock)
     assert (tmp_path / "out").read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_disk_that_fills_up_while_segments_are_put_in_order_leaves_no_file(desk, tmp_path, monkeypatch):
+    """The table was found right before, and only a part of it would stand under its name."""
+    desk.run(list(reversed(cut("t", CONTENT, 1000))))
+    output, written = tmp_path / "out", 0
+    write = facade.flows.tables.buffers.write_all
+
+    def fill_up(file, content):
+        nonlocal written
+        written += len(content)
+        if written > len(CONTENT) + 2000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, content)
+
+    monkeypatch.setattr(facade.flows.tables.buffers, "write_all", fill_up)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        fetch(desk.bus, find(desk.bus, "t"), output, desk.broker.clock)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_there_is_said(desk, tmp_path):
@@ -122,9 +143,9 @@ def test_what_is_not_there_is_said(desk, tmp_path):
         find(desk.bus, "q")
     table = find(desk.bus, "p")
     with pytest.raises(ConfigError, match="cannot be written"):
-        fetch(desk.bus, table, tmp_path / "no" / "out", ICD, desk.broker.clock)
+        fetch(desk.bus, table, tmp_path / "no" / "out", desk.broker.clock)
     log = desk.broker.logs["calibration", 0]
     log[2] = log[3]
     with pytest.raises(BusError, match="expected 12800 bytes"):
-        fetch(desk.bus, table, tmp_path / "out", ICD, desk.broker.clock)
+        fetch(desk.bus, table, tmp_path / "out", desk.broker.clock)
     assert list(tmp_path.iterdir()) == []

@@ -2,17 +2,17 @@
 
 import errno
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
-import facade.flows.tables.claims
+import facade.flows.tables.worker
 from facade.errors import BusError
-from facade.flows.tables.assembly import Limits
-from facade.flows.tables.claims import Claims
+from facade.flows.tables.assembly import AssemblyLimits
+from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.flow import TablesFlow
-from facade.flows.tables.messages import Refused
-from facade.flows.tables.spool import Spool
-from facade.flows.tables.worker import Assembler, Pace
+from facade.flows.tables.references import ReferenceReader, References
+from facade.flows.tables.worker import TableWorker, WorkerTiming
 from facade.outcome import USED, Suppressed
 from tests.support.memory_bus import MemoryBus, MemoryGroupMember
 from tests.support.tables import ICD, Desk, cut
@@ -35,17 +35,17 @@ def test_who_has_lost_its_partition_announces_nothing(bench):
     bench.send(*cut("v1", b"1" * 30))
     bench.worker.step()
     member = MemoryGroupMember(bench.broker, "calibration", group="tables-assemble")
-    successor = Assembler(
+    successor = TableWorker(
         member,
         MemoryBus(bench.broker),
         ICD,
         slot="1",
         clock=bench.broker.clock,
         summarise=lambda kind, content_type, content: {"note": ""},
-        claims=Claims([]),
-        spool=Spool(1000),
-        limits=Limits(),
-        pace=Pace(batch=100),
+        references=References([]),
+        pool=BufferPool(1000),
+        limits=AssemblyLimits(),
+        timing=WorkerTiming(batch=100),
     )
     bench.member.assign([])  # it will hear of it with its next take
     bench.broker.clock.sleep(8.0)
@@ -66,7 +66,7 @@ def test_an_older_announcement_does_not_become_the_newest(bench):
     bench.verdict = lambda content: {"note": ""}
     bench.run([*cut("v1", b"1" * 30), *cut("v2", b"2" * 30)])
     records = [record for record in bench.broker.read("tables") if record.value and b'"COMPLETE"' in record.value]
-    flow = TablesFlow(ICD)
+    flow = TablesFlow()
     assert [flow.fold(record, count=True) for record in (*records, records[0])] == [USED, USED, Suppressed("older")]
     assert flow.complete["p"].table.table == "v2"
 
@@ -98,21 +98,34 @@ def test_many_tables_under_one_id_are_remembered_by_few(bench):
     for number in range(40):
         bench.run(cut("t", bytes([number]) * 30))
     (past,) = bench.worker._assembly._past.values()
-    assert len(past.told) <= 16
+    assert len(past.reported) <= 16
 
 
-def test_what_a_file_holds_is_a_copy(tmp_path, monkeypatch):
+def test_what_a_file_holds_is_a_copy(tmp_path):
     """A mapped file that somebody cuts short would end the process."""
     file = tmp_path / "t"
     file.write_bytes(b"x" * 1000)
-    claims = Claims([tmp_path])
-    digest = "44f8354494a5ba03ba1792a64d3fb5bdd4f20b46ee6d3ac4e9b4fa9b8ed0a4c9"
-    refused = claims.look(f"file://{file}", 1000, digest)
-    assert isinstance(refused, Refused)
-    digest = refused.detail.split("got ")[1].split()[0]
-    content = claims.look(f"file://{file}", 1000, digest)
+    reader = ReferenceReader(
+        References([tmp_path]), file.as_uri(), 1000, sha256(file.read_bytes()).hexdigest(), BufferPool(1000)
+    )
+    while not reader.step():
+        pass
+    content = reader.buffer.content()
     file.write_bytes(b"")
-    assert content == b"x" * 1000
-    file.write_bytes(b"x" * 1000)
-    monkeypatch.setattr(facade.flows.tables.claims, "_MOST_LOOKED_INTO", 999)
-    assert claims.look(f"file://{file}", 1000, digest) is None
+    assert bytes(content) == b"x" * 1000
+    reader.close()
+
+
+def test_a_large_reference_is_verified_and_not_looked_into(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(facade.flows.tables.worker, "MOST_LOOKED_INTO", 999)
+    (tmp_path / "t").write_bytes(b"x" * 1000)
+    bench.roots = [tmp_path]
+    bench.start()
+    digest = sha256(b"x" * 1000).hexdigest()
+    for name, checksum in (("good", digest), ("bad", digest[::-1])):
+        fields = {"count": 0, "size": 1000, "sha256": checksum, "url": (tmp_path / "t").as_uri()}
+        bench.run(cut(name, b"", **fields))
+    (said,) = bench.said("COMPLETE")
+    assert (said["table"], said["summary"]) == ("good", {"note": "too large to be looked into where it is"})
+    assert bench.reasons() == ["digest"]
+    assert bench.delivered == []

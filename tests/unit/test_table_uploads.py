@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from facade.errors import BusError, ConfigError
 from facade.flows.tables import cli as cli
-from facade.flows.tables.claims import Claims
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.producer import TableProducer
+from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import ICD, Desk
@@ -72,14 +72,13 @@ def test_what_is_placed_is_announced_and_can_be_fetched(desk, tmp_path, root, fo
     assert desk.delivered == [("gains", content)]
     told.clear()
     output = tmp_path / "out"
-    claims = Claims(desk.roots, clock=desk.broker.clock, patience=float("inf"))
+    references = References(desk.roots, clock=desk.broker.clock, patience=float("inf"))
     fetch(
         desk.bus,
         find(desk.bus, "p"),
         output,
-        ICD,
         desk.broker.clock,
-        claims=claims,
+        references=references,
         progress=told.append,
     )
     assert (output.read_bytes(), told) == (content, [size][: size and 1])
@@ -140,11 +139,11 @@ def test_a_store_that_fails_in_between_changes_nothing_of_what_is_fetched(desk, 
     producer(desk).refer(url, "p", "gains", MEDIA, size=size, sha256=digest)
     desk.work()
     table, output = find(desk.bus, "p"), tmp_path / "out"
-    claims = Claims(desk.roots, clock=desk.broker.clock)
-    fetch(desk.bus, table, output, ICD, desk.broker.clock, claims=claims)
+    references = References(desk.roots, clock=desk.broker.clock)
+    fetch(desk.bus, table, output, desk.broker.clock, references=references)
     assert output.read_bytes() == CONTENT
     with pytest.raises(BusError, match="missing"):
-        fetch(desk.bus, table, tmp_path / "other", ICD, desk.broker.clock, claims=claims)
+        fetch(desk.bus, table, tmp_path / "other", desk.broker.clock, references=references)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

@@ -14,16 +14,15 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from facade.codec.arrays import has_compressed_batch, pa
+from facade.codec.arrays import Array, has_compressed_batch, pa
+from facade.codec.decode import printable
 from facade.errors import ConfigError
 from facade.flows.tables.solution import (
     MOST_ANTENNAS,
     MOST_CHANNELS,
     MOST_POLARISATIONS,
-    Array,
     Kind,
     Solution,
-    printable,
 )
 from facade.numbers import Natural
 

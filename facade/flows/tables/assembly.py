@@ -7,19 +7,20 @@ nobody can destroy a table by naming it. A table that cannot become complete any
 
 import errno
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from facade.bus.port import Record
-from facade.flows.tables.messages import Refused, Said, SegmentHeader
-from facade.flows.tables.spool import Content, Pile, Spool
+from facade.clock import Clock
+from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
+from facade.flows.tables.messages import Identity, identity, read_header
+from facade.messages import TableSegment
+from facade.outcome import TOMBSTONE, Rejected, Suppressed
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
 """Reasons that lie in the disk of this machine, and not in the table."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_MOST_TOLD = 16
+_MOST_REPORTED = 16
 """Other tables under one id of which a dead letter is written each."""
 _REMEMBERED = 10_000
 """Tables whose end is remembered, so that what still comes of them is known."""
@@ -29,7 +30,7 @@ Key = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class AssemblyLimits:
     """What tables under way may take."""
 
     tables: int = 1000
@@ -43,16 +44,16 @@ class Limits:
 
 
 @dataclass(slots=True, kw_only=True)
-class UnderWay:
+class PartialTable:
     """A table of which segments are missing."""
 
-    header: SegmentHeader
+    header: TableSegment
     """Of the segment that came first."""
     partition: int
     first_offset: int
     newest: Record
     """The record that came last, without its value."""
-    pile: Pile
+    buffer: SegmentBuffer
     touched: float
     """When that was, by the monotonic clock [s]."""
     records: int = 0
@@ -63,74 +64,82 @@ class UnderWay:
         return self.partition, self.header.table
 
 
+DUPLICATE = Suppressed("duplicate")
+
+
 @dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The record says what has been said before."""
+class Repeated(Rejected):
+    """A record that belongs to what has a dead letter already, and gets none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The record says where a table is."""
+
+    header: TableSegment
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A table is complete, or is given up; `close` it when it has been looked at."""
 
-    table: UnderWay
-    refused: Refused | None = None
+    table: PartialTable
+    rejected: Rejected | None = None
     content: Content | None = None
     unseen: str = ""
     """Why the content of a complete table cannot be looked into."""
 
     def close(self) -> None:
         """Free what its bytes take."""
-        self.table.pile.close()
+        self.table.buffer.close()
 
 
-Event = Refused | Duplicate | Ended
+SegmentOutcome = Rejected | Suppressed | Reference | Ended
 
 
 @dataclass(slots=True)
-class Past:
+class EndedTable:
     """A table that has ended."""
 
-    said: Said
-    refused: Refused | None
-    told: set[str] = field(default_factory=set)
-    """Digests of other tables under its id of which one record was set aside."""
+    identity: Identity
+    rejected: Rejected | None
+    reported: set[str] = field(default_factory=set)
+    """Checksums of other tables under its id of which one record was set aside."""
 
 
 class Assembly:
     """Takes segments; what becomes of them is what `add` and `expire` give."""
 
-    def __init__(self, spool: Spool, limits: Limits) -> None:
-        self._spool = spool
+    def __init__(self, pool: BufferPool, limits: AssemblyLimits) -> None:
+        self._pool = pool
         self._limits = limits
-        self._tables: dict[Key, UnderWay] = {}
+        self._tables: dict[Key, PartialTable] = {}
         """The oldest one first."""
-        self._past: OrderedDict[Key, Past] = OrderedDict()
+        self._past: OrderedDict[Key, EndedTable] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tables)
 
-    def __iter__(self) -> Iterator[UnderWay]:
+    def __iter__(self) -> Iterator[PartialTable]:
         return iter(self._tables.values())
 
-    def add(self, header: SegmentHeader, record: Record, now: float) -> list[Event]:
-        """Take a segment; no events: it belongs to a table that is under way."""
-        if (known := self.judge(header, record.partition)) is not None:
-            return [known]
+    def add(self, header: TableSegment, record: Record, now: float) -> list[Ended]:
+        """Take a segment that `judge` had nothing against; return which tables that ends."""
         table = self._tables.get((record.partition, header.table))
-        events: list[Event] = []
+        ended: list[Ended] = []
         if table is None:
             if len(self._tables) >= self._limits.tables:
-                events.append(self._evict(next(iter(self)), f"expected at most {self._limits.tables} tables under way"))
+                ended.append(self._evict(next(iter(self)), f"expected at most {self._limits.tables} tables under way"))
             table = self._open(header, record)
         table.newest, table.touched = replace(record, value=None), now
         table.records += 1
         if (end := self._take(table, header, record.value or b"")) is not None:
-            events.append(end)
-        while self._spool.on_disk > self._limits.disk and (large := [one for one in self if one.pile.is_on_disk]):
-            events.append(self._evict(large[0], f"expected at most {self._limits.disk} bytes on disk"))
-        return events
+            ended.append(end)
+        while self._pool.on_disk > self._limits.disk and (large := [one for one in self if one.buffer.is_on_disk]):
+            ended.append(self._evict(large[0], f"expected at most {self._limits.disk} bytes on disk"))
+        return ended
 
-    def judge(self, header: SegmentHeader, partition: int) -> Refused | Duplicate | None:
+    def judge(self, header: TableSegment, partition: int) -> Rejected | Suppressed | None:
         """Say what is the matter with a record because of what came before it; None: nothing."""
         key = (partition, header.table)
         if key in self._past:
@@ -138,10 +147,10 @@ class Assembly:
         if key not in self._tables:
             return None
         table = self._tables[key]
-        if header.whole != table.header.whole:
+        if (identity(header), header.count) != (identity(table.header), table.header.count):
             what = f"expected what the first segment of {header.table} says, at {table.first_offset}: "
-            return Refused("contradiction", "headers.segment", what + _difference(table.header, header))
-        return Duplicate() if header.index in table.pile else None
+            return Rejected("contradiction", "headers.segment", what + _difference(table.header, header))
+        return DUPLICATE if header.index in table.buffer else None
 
     def wait(self, seconds: float) -> None:
         """Take note that for so long nobody listened: what came meanwhile waits on the bus."""
@@ -152,11 +161,11 @@ class Assembly:
         """Give up the tables of which nothing has come for too long."""
         late = [table for table in self if now - table.touched >= self._limits.expiry]
         what = f"expected all segments, with at most {self._limits.expiry:g} s between two"
-        return [self._end(table, Refused("expired", "$", what)) for table in late]
+        return [self._give_up(table, Rejected("expired", "$", what)) for table in late]
 
-    def end(self, key: Key, said: Said, refused: Refused | None = None) -> None:
+    def end(self, key: Key, what: Identity, rejected: Rejected | None = None) -> None:
         """Remember that a table has ended; here, or before this process began."""
-        self._past[key] = Past(said, refused)
+        self._past[key] = EndedTable(what, rejected)
         self._past.move_to_end(key)
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)
@@ -164,93 +173,156 @@ class Assembly:
     def drop(self, partition: int) -> None:
         """Forget a partition: it is another's now."""
         for key in [key for key in self._tables if key[0] == partition]:
-            self._tables.pop(key).pile.close()
+            self._tables.pop(key).buffer.close()
         for key in [key for key in self._past if key[0] == partition]:
             del self._past[key]
 
-    def _open(self, header: SegmentHeader, record: Record) -> UnderWay:
-        table = self._tables[record.partition, header.table] = UnderWay(
+    def _open(self, header: TableSegment, record: Record) -> PartialTable:
+        table = self._tables[record.partition, header.table] = PartialTable(
             header=header,
             partition=record.partition,
             first_offset=record.offset,
             newest=record,
-            pile=self._spool.pile(),
+            buffer=self._pool.buffer(),
             touched=0.0,
         )
         return table
 
-    def _take(self, table: UnderWay, header: SegmentHeader, content: bytes) -> Ended | None:
+    def _take(self, table: PartialTable, header: TableSegment, content: bytes) -> Ended | None:
         """Take a segment's bytes; give the end of the table if this is it."""
-        refused = self._judge(table, header, content)
-        if refused is not None:
-            return self._end(table, refused)
+        rejected = self._judge(table, header, content)
+        if rejected is not None:
+            return self._give_up(table, rejected)
         try:
-            table.pile.add(header.index, content)
-            if table.pile.next < header.count:
+            table.buffer.add(header.index, content)
+            if table.buffer.next < header.count:
                 return None
-            if (refused := _whole(table)) is not None:
-                return self._end(table, refused)
+            if (rejected := _whole(table)) is not None:
+                return self._give_up(table, rejected)
         except OSError as error:
             reason = NO_SPACE if error.errno in _FULL else STORAGE
-            return self._end(table, Refused(reason, "", f"a temporary file failed: {error.strerror or error}"))
-        try:
-            return self._end(table, None, table.pile.content())
-        except OSError as error:  # it is whole all the same, and on the bus
-            return self._end(table, None, memoryview(b""), f"a temporary file failed: {error.strerror or error}")
+            return self._give_up(table, Rejected(reason, "$", f"a temporary file failed: {error.strerror or error}"))
+        self._forget(table, None)
+        return complete(table)
 
-    def _judge(self, table: UnderWay, header: SegmentHeader, content: bytes) -> Refused | None:
-        limits, pile, at = self._limits, table.pile, "headers.segment"
+    def _judge(self, table: PartialTable, header: TableSegment, content: bytes) -> Rejected | None:
+        limits, buffer, at = self._limits, table.buffer, "headers.segment"
         if header.count > limits.segments:
             what = f"expected at most {limits.segments} segments, got {header.count}"
-            return Refused("too-many-segments", f"{at}.count", what)
+            return Rejected("too-many-segments", f"{at}.count", what)
         if header.size > limits.disk:
-            return Refused("size", f"{at}.size", f"expected at most {limits.disk} bytes, got {header.size}")
-        if pile.size + len(content) > header.size:
-            what = f"expected {header.size} bytes in all, got {pile.size + len(content)} up to now"
-            return Refused("overlong", "$", what)
+            return Rejected("size", f"{at}.size", f"expected at most {limits.disk} bytes, got {header.size}")
+        if buffer.size + len(content) > header.size:
+            what = f"expected {header.size} bytes in all, got {buffer.size + len(content)} up to now"
+            return Rejected("overlong", "$", what)
         if not content and header.count > 1:
-            return Refused("size", "$", f"expected a segment with bytes, got an empty one of {header.count}")
-        if header.index == pile.next and header.start not in (msgspec.UNSET, pile.hashed):
-            what = f"expected segment {header.index} to begin at {pile.hashed}, got {header.start}"
-            return Refused("contradiction", f"{at}.start", what)
+            return Rejected("size", "$", f"expected a segment with bytes, got an empty one of {header.count}")
+        if header.index == buffer.next and header.start not in (None, buffer.hashed):
+            what = f"expected segment {header.index} to begin at {buffer.hashed}, got {header.start}"
+            return Rejected("contradiction", f"{at}.start", what)
         return None
 
-    def _evict(self, table: UnderWay, why: str) -> Ended:
-        return self._end(table, Refused("evicted", "$", f"{why}, and this is the oldest"))
+    def _evict(self, table: PartialTable, why: str) -> Ended:
+        return self._give_up(table, Rejected("evicted", "$", f"{why}, and this is the oldest"))
 
-    def _end(self, table: UnderWay, refused: Refused | None, content: Content | None = None, unseen: str = "") -> Ended:
+    def _give_up(self, table: PartialTable, rejected: Rejected) -> Ended:
+        self._forget(table, rejected)
+        table.buffer.close()
+        return Ended(table, rejected)
+
+    def _forget(self, table: PartialTable, rejected: Rejected | None) -> None:
         del self._tables[table.key]
-        self.end(table.key, table.header.said, refused)
-        ended = Ended(table, refused, content, unseen)
-        if refused is not None:
-            ended.close()
-        return ended
+        self.end(table.key, identity(table.header), rejected)
 
 
-def _whole(table: UnderWay) -> Refused | None:
+def complete(table: PartialTable) -> Ended:
+    """Return the end of a table of which all bytes have come and are right."""
+    if not table.buffer.is_kept:
+        return Ended(table, unseen="too large to be looked into where it is")
+    try:
+        return Ended(table, content=table.buffer.content())
+    except OSError as error:  # it is whole all the same, and on the bus
+        return Ended(table, unseen=f"a temporary file failed: {error.strerror or error}")
+
+
+class SegmentReader:
+    """Takes records, and says of one after the other what becomes of it.
+
+    Parameters
+    ----------
+    take
+        Returns at most so many records, and waits at most so long for the first one [s].
+    is_wanted
+        Whether a record is to be looked at, by its header; None: it has no value.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[int, float], Sequence[Record]],
+        assembly: Assembly,
+        clock: Clock,
+        *,
+        batch: int,
+        is_wanted: Callable[[Record, TableSegment | Rejected | None], bool],
+    ) -> None:
+        self._take, self._assembly, self._clock = take, assembly, clock
+        self._batch, self._is_wanted = batch, is_wanted
+        self.waiting: list[Record] = []
+        """Records that were taken and not looked at yet."""
+
+    def take(self, wait: float) -> None:
+        """Take as many records as there is room for."""
+        if (room := self._batch - len(self.waiting)) > 0:
+            self.waiting += self._take(room, 0.0 if self.waiting else wait)
+
+    def outcomes(self, until: float = float("inf")) -> Iterator[tuple[Record, SegmentOutcome]]:
+        """Return what becomes of the records that were taken; of one that belongs to a table under way, nothing.
+
+        It ends behind a reference, which is to be read before all that waits, and at a time by the monotonic clock [s].
+        """
+        while self.waiting and self._clock.monotonic() < until:
+            record = self.waiting.pop(0)
+            header = None if record.value is None else read_header(record)
+            if not self._is_wanted(record, header):
+                continue
+            if header is None:
+                yield record, TOMBSTONE
+            elif isinstance(header, Rejected):
+                yield record, header
+            elif (known := self._assembly.judge(header, record.partition)) is not None:
+                yield record, known
+            elif header.count == 0:
+                yield record, Reference(header)
+                return
+            else:
+                for ended in self._assembly.add(header, record, self._clock.monotonic()):
+                    yield record, ended
+
+
+def _whole(table: PartialTable) -> Rejected | None:
     """Say what is wrong with a table of which every segment has come."""
-    if table.pile.size != table.header.size:
-        return Refused("size", "$", f"expected {table.header.size} bytes in all, got {table.pile.size}")
-    if (found := table.pile.sha256()) != table.header.sha256:
-        return Refused("digest", "$", f"expected the digest {table.header.sha256}, got {found}")
+    if table.buffer.size != table.header.size:
+        return Rejected("size", "$", f"expected {table.header.size} bytes in all, got {table.buffer.size}")
+    if (found := table.buffer.sha256()) != table.header.sha256:
+        return Rejected("digest", "$", f"expected the digest {table.header.sha256}, got {found}")
     return None
 
 
-def _after_the_end(header: SegmentHeader, past: Past) -> Refused | Duplicate:
+def _after_the_end(header: TableSegment, past: EndedTable) -> Rejected | Suppressed:
     """Judge a record of a table that is complete already, or was given up."""
-    if past.refused is not None:
-        what = f"the table was given up before: {past.refused.detail}"
-        return Refused(past.refused.reason, past.refused.path, what, letter=False)
-    if header.said == past.said:
-        return Duplicate()
-    first = header.sha256 not in past.told and len(past.told) < _MOST_TOLD
+    if past.rejected is not None:
+        what = f"the table was given up before: {past.rejected.detail}"
+        return Repeated(past.rejected.reason, past.rejected.path, what)
+    if identity(header) == past.identity:
+        return DUPLICATE
+    first = header.sha256 not in past.reported and len(past.reported) < _MOST_REPORTED
     if first:
-        past.told.add(header.sha256)
+        past.reported.add(header.sha256)
     what = f"expected a new id for another table, got {header.table}, which has been complete before"
-    return Refused("reused-id", "headers.segment.table", what, letter=first)
+    return (Rejected if first else Repeated)("reused-id", "headers.segment.table", what)
 
 
-def _difference(first: SegmentHeader, other: SegmentHeader) -> str:
+def _difference(first: TableSegment, other: TableSegment) -> str:
     names = ("product", "kind", "content_type", "count", "size", "sha256")
     pairs = ((name, getattr(first, name), getattr(other, name)) for name in names)
     return ", ".join(f"{name} {ours!r:.80}, got {theirs!r:.80}" for name, ours, theirs in pairs if ours != theirs)

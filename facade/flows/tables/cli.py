@@ -21,17 +21,18 @@ from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import ConfigError
-from facade.flows.tables.assembly import Limits
-from facade.flows.tables.claims import Claims
+from facade.flows.tables.assembly import AssemblyLimits
+from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.fetch import fetch, find, newest_tables
-from facade.flows.tables.messages import CALIBRATION, Table
+from facade.flows.tables.messages import CALIBRATION
 from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
+from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
-from facade.flows.tables.spool import Spool
-from facade.flows.tables.worker import Assembler
+from facade.flows.tables.worker import TableWorker
 from facade.icd.load import load
 from facade.logs import start_logging
+from facade.messages import Table
 from facade.runtime.metrics import serve_metrics
 
 tables_app = typer.Typer(no_args_is_help=True, help="Assemble calibration tables, send, list and fetch them.")
@@ -60,16 +61,16 @@ def assemble(
     connection = Connection(settings, clock=clock)
     bus = KafkaBus(connection, client=name)
     member = KafkaGroupMember(connection, CALIBRATION, group="tables-assemble", member=name, health=bus.health)
-    worker = Assembler(
+    worker = TableWorker(
         member,
         bus,
         icd,
         slot=slot,
         clock=clock,
         summarise=summarise,
-        claims=Claims(parse_roots(settings.table_roots), clock=clock),
-        spool=Spool(settings.table_memory),
-        limits=Limits(disk=settings.table_disk, expiry=settings.table_expiry),
+        references=References(parse_roots(settings.table_roots), clock=clock),
+        pool=BufferPool(settings.table_memory),
+        limits=AssemblyLimits(disk=settings.table_disk, expiry=settings.table_expiry),
     )
     serve_metrics({CALIBRATION: worker.account})
     with stopping() as stopped:
@@ -148,12 +149,12 @@ def get(
     name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File for it.")],
 ) -> None:
-    """Fetch a complete table; the file is there only once its digest was found right.
+    """Fetch a complete table; the file is there only once its checksum was found right.
 
     Example: sdp-facade tables get subarray/01/gains -o gains.arrow
     """
     settings, clock = load_settings(), SystemClock()
-    claims = Claims(parse_roots(settings.table_roots), clock=clock, patience=float("inf"))
+    references = References(parse_roots(settings.table_roots), clock=clock, patience=float("inf"))
     bus = KafkaBus(Connection(settings, clock=clock), client="tables-get")
     table = find(bus, name)
     with _progress() as progress:
@@ -162,9 +163,8 @@ def get(
             bus,
             table,
             output,
-            load(),
             clock,
-            claims=claims,
+            references=references,
             progress=lambda done: progress.update(task, completed=done),
         )
     _console.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)

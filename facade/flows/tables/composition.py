@@ -1,10 +1,10 @@
 """What a device server needs for SdpCalibration: the tables, what is shown of them, their bytes, and their alerts."""
 
 from facade.errors import IcdError
-from facade.flows.tables.claims import Claims
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow, products_of
 from facade.flows.tables.losses import Losses
+from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
 from facade.flows.tables.view import CalibrationView
 from facade.icd.model import Icd
@@ -19,7 +19,7 @@ def compose(server: Server) -> None:
     """Add the tables to a device server."""
     devices, icd, clock = server.devices[CLASS], server.icd, server.clock
     prefixes = [products_of(device) for device in devices]
-    flow = server.share(TablesFlow, lambda: TablesFlow(icd))
+    flow = server.share(TablesFlow, lambda: TablesFlow())
     server.flows.append(flow)
     losses: Losses  # and what it finds is reported by an object that knows what has been reported
     reporter = server.report(lambda now: losses.find(now), lambda key: losses.is_loss(key), flow.topic)
@@ -38,9 +38,8 @@ def compose(server: Server) -> None:
             flow,
             prefixes,
             server.bus,
-            icd,
             most=largest(icd),
-            claims=Claims(parse_roots(server.settings.table_roots), clock=clock, patience=_PATIENCE),
+            references=References(parse_roots(server.settings.table_roots), clock=clock, patience=_PATIENCE),
             known=known,
             clock=clock,
         ),

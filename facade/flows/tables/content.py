@@ -20,12 +20,14 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from facade.codec.arrays import Array
+from facade.codec.decode import printable
 from facade.flows.tables.arrow import Name, decode, encode
-from facade.flows.tables.npy import decode_npy
-from facade.flows.tables.solution import KINDS, Array, Solution, printable
+from facade.flows.tables.solution import KINDS, Solution, decode_npy
+from facade.flows.tables.summaries import SolutionSummary
 from facade.numbers import Natural
 
-__all__ = ["ARROW", "JSON", "NPY", "Pointing", "Solution", "decode", "encode", "encode_pointing", "summarise"]
+__all__ = ["ARROW", "JSON", "NPY", "PointingOffset", "Solution", "decode", "encode", "encode_pointing", "summarise"]
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
@@ -39,7 +41,7 @@ _MOST_POINTING = 1_000_000
 Summary = dict[str, Any]
 
 
-class Pointing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a dish really looked, next to where it was told to [deg]."""
 
     dish: Name
@@ -108,7 +110,7 @@ def _pointing(_: str, content: memoryview) -> Summary | str:
     if len(content) > _MOST_POINTING:
         return f"expected at most {_MOST_POINTING} bytes of pointing offsets, got {len(content)}"
     try:
-        offsets = msgspec.json.decode(content, type=list[Pointing])
+        offsets = msgspec.json.decode(content, type=list[PointingOffset])
     except (msgspec.MsgspecError, ValueError) as error:
         return printable(f"expected a list of dish, scan_id, cross_elevation, elevation: {error!s:.200}")
     found = {one.dish: [one.scan_id, one.cross_elevation, one.elevation] for one in offsets}
@@ -119,7 +121,7 @@ def _pointing(_: str, content: memoryview) -> Summary | str:
     return {"pointing": found}
 
 
-def encode_pointing(offsets: Sequence[Pointing]) -> bytes:
+def encode_pointing(offsets: Sequence[PointingOffset]) -> bytes:
     """Write a table of pointing offsets as JSON."""
     return msgspec.json.encode(offsets)
 
@@ -176,26 +178,28 @@ def _summary(solution: Solution) -> Summary | str:
     if counted.not_finite == gains.size:
         return f"gains: expected finite ones, got {gains.size} that are infinite or no numbers"
     rows = MOST_IMAGE[0]
-    return {
-        "solution_id": solution.solution_id,
-        "kind": solution.kind,
-        "source_model": solution.source_model,
-        "valid_from": solution.valid_from,
-        "valid_until": solution.valid_until,
-        "antennas": list(solution.antennas[:_MOST_NAMES]),
-        "antenna_count": len(solution.antennas),
-        "channels": gains.shape[1],
-        "polarisations": list(solution.polarisations),
-        "flagged_fraction": _numbers(counted.flagged.mean(keepdims=True))[0],
-        "not_finite": counted.not_finite,
-        "snr": _numbers(np.array([median]))[0],
-        "amplitude": [_numbers(row) for row in counted.amplitude[:rows]],
-        "phase": [_numbers(row.round(4)) for row in counted.phase[:rows]],
-        "channel_frequencies": _block_means(solution.frequencies, counted.begins),
-        "antenna_amplitude": _numbers(counted.mean[:_MOST_NAMES]),
-        "antenna_phase_rms": _numbers(counted.rms[:_MOST_NAMES].round(4)),
-        "antenna_flagged": _numbers(counted.flagged[:_MOST_NAMES]),
-    }
+    summary = SolutionSummary(
+        solution_id=solution.solution_id,
+        kind=solution.kind,
+        source_model=solution.source_model,
+        valid_from=solution.valid_from,
+        valid_until=solution.valid_until,
+        antennas=list(solution.antennas[:_MOST_NAMES]),
+        antenna_count=len(solution.antennas),
+        channels=gains.shape[1],
+        polarisations=list(solution.polarisations),
+        flagged_fraction=_digits(counted.flagged.mean()),
+        not_finite=counted.not_finite,
+        snr=_number(median),
+        amplitude=[_numbers(row) for row in counted.amplitude[:rows]],
+        phase=[_numbers(row.round(4)) for row in counted.phase[:rows]],
+        channel_frequencies=_block_means(solution.frequencies, counted.begins),
+        antenna_amplitude=_numbers(counted.mean[:_MOST_NAMES]),
+        antenna_phase_rms=_numbers(counted.rms[:_MOST_NAMES].round(4)),
+        antenna_flagged=[_digits(value) for value in counted.flagged[:_MOST_NAMES].tolist()],
+    )
+    found: Summary = msgspec.to_builtins(summary)
+    return found
 
 
 def _parallel(polarisations: tuple[str, ...]) -> Array:
@@ -225,5 +229,13 @@ def _block_means(frequencies: Array, begins: Array) -> list[float]:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    """Return five digits of numbers, and None for what is none."""
-    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> float | None:
+    """Return five digits of a number, and None for what is none."""
+    return _digits(value) if math.isfinite(value) else None
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.5g}")

@@ -1,53 +1,161 @@
-"""Reads a complete table back from where ``tables`` says that it is, and checks its digest."""
+"""Reads a complete table back from where ``tables`` says that it is: its segments, or where its reference leads."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
-
-import msgspec
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
-from facade.flows.tables.assembly import OUR_DISK, Assembly, Ended, Limits
-from facade.flows.tables.claims import Claims, Sink
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, HeaderReader, Refused, Table, decode_table
-from facade.flows.tables.spool import Spool, write_all
-from facade.icd.model import Icd
+from facade.flows.tables.assembly import (
+    OUR_DISK,
+    STORAGE,
+    Assembly,
+    AssemblyLimits,
+    Ended,
+    SegmentReader,
+)
+from facade.flows.tables.buffers import BufferPool, Content
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table, identity
+from facade.flows.tables.references import ReferenceReader, References
+from facade.messages import Table, TableSegment
+from facade.outcome import Rejected
 
 _BATCH = 16
+_WAIT = 0.2
+"""Longest wait of a step [s]."""
 _SILENCE = 10.0
-"""For so long nothing may come [s]."""
+"""For so long nothing may come from the bus [s]."""
 
 
-class Bus(Protocol):
+class OpensReaders(Protocol):
     """As much of a bus as is needed to fetch a table."""
 
     def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
         """Read some partitions of topics from given offsets on."""
 
+
+class ReadsTopics(OpensReaders, Protocol):
+    """As much of a bus as is needed to find a table and fetch it."""
+
     def read_all(self, topic: str) -> list[Record]:
         """Return everything that is on a topic."""
 
 
-def newest_tables(bus: Bus) -> dict[str, Table]:
+class TableFetch:
+    """Reads one table back; call `step` until it returns something, and `close` at the end.
+
+    Parameters
+    ----------
+    pool
+        Where its bytes are put.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        bus: OpensReaders,
+        references: References,
+        pool: BufferPool,
+        clock: Clock,
+    ) -> None:
+        self.received = 0
+        """Bytes that have come."""
+        self._table, self._clock = table, clock
+        self._heard = clock.monotonic()
+        self._reader: Reader | None = None
+        self._ended: Ended | None = None
+        self._is_past_end = False
+        self._reference: ReferenceReader | None = None
+        if table.url is not None:
+            self._reference = ReferenceReader(references, table.url, table.size, table.sha256, pool)
+            return
+        limits = AssemblyLimits(disk=table.size, expiry=float("inf"), segments=sys.maxsize)
+        self._partition, self._last = table.partition or 0, -1 if table.last_offset is None else table.last_offset
+        self._assembly = Assembly(pool, limits)
+        self._segments = SegmentReader(self._take, self._assembly, clock, batch=_BATCH, is_wanted=self._is_wanted)
+        if None not in (table.partition, table.first_offset, table.last_offset):
+            start = {self._partition: table.first_offset or 0}
+            self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
+
+    def step(self) -> Content | Rejected | None:
+        """Take what has come, waiting a moment for it; None: not all has come yet.
+
+        The content holds until `close`.
+
+        Raises
+        ------
+        BusError
+            The bus says nothing.
+        OSError
+            The bytes cannot be kept.
+        """
+        if self._reference is None:
+            return self._step_on_bus()
+        is_done = self._reference.step()
+        self.received = self._reference.buffer.size
+        return (self._reference.rejected or self._reference.buffer.content()) if is_done else None
+
+    def close(self) -> None:
+        """Free what it takes."""
+        if self._reference is not None:
+            self._reference.close()
+            return
+        self._assembly.drop(self._partition)
+        if self._ended is not None:
+            self._ended.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _step_on_bus(self) -> Content | Rejected | None:
+        if self._reader is None:
+            return Rejected("gone", "$", "it is not known where it is")
+        self._segments.take(_WAIT)
+        for _, outcome in self._segments.outcomes():
+            if isinstance(outcome, Ended):
+                self._ended = outcome
+                if outcome.rejected is None and outcome.content is None:
+                    return Rejected(STORAGE, "$", outcome.unseen)
+                return outcome.rejected or outcome.content
+        if self._is_past_end or self._reader.caught_up(CALIBRATION):
+            table, where = self._table, f"partition {self._partition} up to offset {self._last}"
+            what = f"its records are not on {CALIBRATION} any more, {where}"
+            return Rejected("gone", "$", f"{what}: expected {table.size} bytes, got {self.received}")
+        if self._clock.monotonic() - self._heard >= _SILENCE:
+            raise BusError(f"nothing came from the bus for {_SILENCE:g} s")
+        return None
+
+    def _take(self, limit: int, timeout: float) -> Sequence[Record]:
+        records = self._reader.take(limit, timeout) if self._reader is not None else ()
+        if records:
+            self._heard = self._clock.monotonic()
+        return records
+
+    def _is_wanted(self, record: Record, header: TableSegment | Rejected | None) -> bool:
+        """Return whether a record is a segment of the table."""
+        self._is_past_end = record.offset >= self._last
+        if not isinstance(header, TableSegment) or header.count == 0:
+            return False
+        is_wanted = (header.table, identity(header)) == (self._table.table, identity(self._table))
+        if is_wanted:
+            self.received = min(self.received + len(record.value or b""), self._table.size)
+        return is_wanted
+
+
+def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
     """Return what ``tables`` says, by key; what is no such message is left out."""
     found: dict[str, Table] = {}
     for record in bus.read_all(TABLES):
         key = (record.key or b"").decode("utf-8", "replace")
         found.pop(key, None)
-        if record.value is not None:
-            try:
-                found[key] = decode_table(record.value)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
+        if isinstance(table := decode_table(record.value), Table):
+            found[key] = table
     return found
 
 
-def find(bus: Bus, name: str) -> Table:
+def find(bus: ReadsTopics, name: str) -> Table:
     """Return the complete table of an id, or the newest one of a product.
 
     Raises
@@ -68,20 +176,19 @@ def find(bus: Bus, name: str) -> Table:
 
 
 def fetch(
-    bus: Bus,
+    bus: OpensReaders,
     table: Table,
     output: Path,
-    icd: Icd,
     clock: Clock,
     *,
-    claims: Claims | None = None,
+    references: References | None = None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Write the content of a complete table to a file, which is there only once its digest was found right.
+    """Write the content of a complete table to a file, which is there only once its checksum was found right.
 
     Parameters
     ----------
-    claims
+    references
         To fetch tables that came as references.
     progress
         Is told how many bytes have come.
@@ -93,16 +200,25 @@ def fetch(
     ConfigError
         The file cannot be written.
     """
-    parts = _Parts(output)
+    parts, reported = _Parts(output), 0
+    pool = BufferPool(-1, parts.open)
+    made = TableFetch(table, bus, references or References([]), pool, clock)
     try:
-        if table.url is msgspec.UNSET:
-            _assemble(bus, table, parts, icd, clock, progress)
-        else:
-            _copy(claims or Claims([]), table, parts, progress)
+        while (found := made.step()) is None:
+            if made.received > reported:
+                reported = made.received
+                progress(reported)
+        if isinstance(found, Rejected):
+            if found.reason in OUR_DISK:
+                raise ConfigError(f"{output}: cannot be written: {found.detail}")
+            raise BusError(f"table {table.table}: {found.reason}: {found.detail}")
+        if made.received > reported:
+            progress(made.received)
         parts.publish()
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
     finally:
+        made.close()
         parts.remove()
 
 
@@ -121,75 +237,12 @@ class _Parts:
         return cast(BinaryIO, file)
 
     def publish(self) -> None:
-        """Return the newest one the output's name."""
+        """Give the newest one the output's name; a table without bytes has none yet."""
+        if not self._paths:
+            self.open().close()
         self._paths.pop().replace(self.output)
 
     def remove(self) -> None:
         """Remove what was not published."""
         for path in self._paths:
             path.unlink(missing_ok=True)
-
-
-def _assemble(bus: Bus, table: Table, parts: _Parts, icd: Icd, clock: Clock, progress: Callable[[int], None]) -> None:
-    """Put its segments together once more, in the order in which they are, straight into a file."""
-    place = (table.partition, table.first_offset, table.last_offset)
-    if msgspec.UNSET in place:
-        raise BusError(f"table {table.table}: expected partition, first and last offset, got {place}")
-    partition, first, last = (int(number) for number in place if number is not msgspec.UNSET)
-    limits = Limits(disk=table.size + 1, expiry=float("inf"), segments=sys.maxsize)
-    assembly = Assembly(Spool(-1, parts.open), limits)
-    headers = HeaderReader(icd)
-    got = 0
-    for record in _records(bus, partition, first, last, clock):
-        header = headers.read(record)
-        if isinstance(header, Refused) or (header.table, header.said) != (table.table, table.said):
-            continue
-        got += len(record.value or b"")
-        progress(min(got, table.size))
-        for event in assembly.add(header, record, 0.0):
-            if isinstance(event, Ended):
-                event.close()
-                if event.refused is None:
-                    return
-                if event.refused.reason in OUR_DISK:
-                    raise ConfigError(f"{parts.output}: cannot be written: {event.refused.detail}")
-                raise BusError(f"table {table.table}: {event.refused.reason}: {event.refused.detail}")
-    assembly.drop(partition)
-    raise BusError(f"table {table.table}: expected {table.size} bytes from {partition}/{first} to {last}, got {got}")
-
-
-def _records(bus: Bus, partition: int, first: int, last: int, clock: Clock) -> Iterator[Record]:
-    """Read a range of offsets; what is not there any more is left out."""
-    reader = bus.open_reader({CALIBRATION: [partition]}, {CALIBRATION: {partition: first}})
-    try:
-        heard = clock.monotonic()
-        while clock.monotonic() - heard < _SILENCE:
-            for record in reader.take(_BATCH, 0.2):
-                heard = clock.monotonic()
-                if record.offset > last:
-                    return
-                yield record
-                if record.offset == last:
-                    return
-            if reader.caught_up(CALIBRATION):
-                return
-    finally:
-        reader.close()
-
-
-def _copy(claims: Claims, table: Table, parts: _Parts, progress: Callable[[int], None]) -> None:
-    """Copy what a reference refers to; the copy has the digest, whatever becomes of the original meanwhile."""
-    with ExitStack() as files:
-
-        def begin() -> Sink:
-            copy = files.enter_context(parts.open())
-
-            def take(part: bytes) -> None:
-                write_all(copy, part)
-                progress(copy.tell())
-
-            return take
-
-        refused = claims.copy(str(table.url), table.size, table.sha256, begin)
-    if refused is not None:
-        raise BusError(f"table {table.table}: {refused.reason}: {refused.detail}")

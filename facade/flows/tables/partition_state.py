@@ -11,34 +11,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
-from facade.flows.tables.assembly import UnderWay
+from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
     ASSEMBLING,
     CALIBRATION,
     COMPLETE,
     FAILED,
-    Refused,
-    SegmentHeader,
-    State,
-    Table,
     decode_table,
+    encode,
     table_record,
     tombstone,
     under_way_key,
 )
-from facade.outcome import Suppressed
-from facade.runtime.accounts import StreamAccount
+from facade.flows.tables.roots import without_secrets
+from facade.messages import Table, TableSegment
+from facade.outcome import Rejected, Suppressed
+from facade.runtime.accounts import ACCOUNTS, StreamAccount
 
-ACCOUNTS = "accounts"
 _EACH = 1.0
 """Least time between two words about one table under way [s]."""
-
-encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -59,14 +54,11 @@ def recall(records: Iterable[Record], partitions: Iterable[int]) -> dict[int, Re
     newest = {record.key: record.offset for record in records}
     found = {partition: Recalled() for partition in partitions}
     for record in records:
-        try:
-            table = decode_table(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # a tombstone, or nothing that a worker has written
-        if table.partition is msgspec.UNSET or table.partition not in found:
-            continue
+        table = decode_table(record.value)
+        if not isinstance(table, Table) or table.partition is None or table.partition not in found:
+            continue  # a tombstone, nothing that a worker has written, or of another partition
         mine = found[table.partition]
-        if table.last_offset is not msgspec.UNSET:
+        if table.last_offset is not None:
             mine.frontier = max(mine.frontier, table.last_offset + 1)
         if table.state != ASSEMBLING:
             mine.ended[table.table] = table
@@ -82,33 +74,35 @@ def recall(records: Iterable[Record], partitions: Iterable[int]) -> dict[int, Re
 
 
 @dataclass(slots=True)
-class _Told:
+class _Reported:
     """What was last said of a table under way."""
 
     at: float
     received: int
 
 
-class Share:
+class PartitionState:
     """What one worker has to say of one partition; nothing of it is forgotten before it is `written`."""
 
     def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
         self.partition = partition
         self.assigned = assigned
         self.position = -1
-        """After the newest record taken; -1: none."""
+        """After the newest record that was looked at; -1: none."""
+        self.pending = 0
+        """Records taken whose fate is not written yet."""
         self.committed = -1
         self.begun = -1
         """Where the partition went on when it came; -1: not known yet."""
         self.frontier = recalled.frontier
         self._before = recalled.under_way
-        self._told = {name: _Told(0.0, table.received) for name, table in recalled.under_way.items()}
+        self._reported = {name: _Reported(0.0, table.received) for name, table in recalled.under_way.items()}
         self._by, self._most = by, most
         self._counted_from = -1
         self.account = StreamAccount()
         """What has been decided and is not written yet."""
-        self._telling: dict[str, _Told] = {}
-        """What the words say of which nobody knows yet whether they are written."""
+        self._reporting: dict[str, _Reported] = {}
+        """What the reports say of which nobody knows yet whether they are written."""
         self._letters: list[Record] = []
         self._firsts: list[Record] = []
         self._ends = [tombstone(under_way_key(table)) for table in recalled.leftover]
@@ -125,121 +119,113 @@ class Share:
             del self._before[table.table]
         return lost
 
-    def is_done(self, record: Record, header: SegmentHeader | Refused | None) -> bool:
+    def is_done(self, record: Record, header: TableSegment | Rejected | None) -> bool:
         """Return whether a record was dealt with before a restart."""
         if record.offset >= self.frontier:
             return False
-        before = self._before.get(header.table) if isinstance(header, SegmentHeader) else None
+        before = self._before.get(header.table) if isinstance(header, TableSegment) else None
         return before is None or record.offset < _first(before)
 
-    def decided_before(self, record: Record) -> bool:
-        """Return whether what is decided of a single record is known already."""
-        return record.offset < self.frontier
-
-    def decide(self, record: Record, fate: Refused | Suppressed) -> None:
-        """Count a single record that is no part of a table, and set it aside if it is refused."""
+    def decide(self, record: Record, fate: Rejected | Suppressed) -> None:
+        """Count a single record that is no part of a table."""
+        if record.offset < self.frontier:  # it was counted before a restart
+            self.pending -= 1
+            return
         self.account.consumed += 1
-        self._beyond = True
         self.account.settle(fate)
-        if isinstance(fate, Refused) and fate.letter:
+        self._beyond = True
+        if isinstance(fate, Rejected) and not isinstance(fate, Repeated):
             self._set_aside(record, fate)
 
-    def refer(self, record: Record, header: SegmentHeader, now_us: int, refused: Refused | None, summary: Any) -> None:
-        """Say what became of a reference."""
-        said = describe(header, COMPLETE, now_us, record.partition, record.offset, header.size)
-        said = replace(said, url=header.url, last_offset=record.offset, summary=summary)
-        if refused is None:
-            self.account.consumed += 1
-            self.account.used += 1
-        else:
-            self.decide(record, refused)
-            said = replace(said, state=FAILED, received=0, summary=msgspec.UNSET, reason=_why(refused))
-        self._say_end(said)
-
-    def end(self, table: UnderWay, now_us: int, refused: Refused | None, summary: Any) -> None:
-        """Say that a table has ended, and count its records."""
+    def end(self, table: PartialTable, now_us: int, rejected: Rejected | None, summary: Any) -> None:
+        """Report that a table has ended, and count its records."""
         name, last = table.header.table, table.newest.offset
-        if name not in self._told and last > table.first_offset:
+        if name not in self._reported and last > table.first_offset:
             # Another may have ended in between: from its entry nobody could know that this one had not.
             self._firsts.append(table_record(under_way(table, now_us)))
-            self._told[name] = _Told(0.0, 0)
+            self._reported[name] = _Reported(0.0, 0)
+        report = replace(under_way(table, now_us), url=table.header.url)
         self.account.consumed += table.records
-        if refused is None:
+        if rejected is None:
             self.account.used += table.records
-            said = replace(under_way(table, now_us), state=COMPLETE, last_offset=last, summary=summary)
+            report = replace(report, state=COMPLETE, last_offset=last, summary=summary)
         else:
-            self._give_up(table, refused)
-            said = replace(under_way(table, now_us), state=FAILED, last_offset=self._dealt_with(), reason=_why(refused))
-        self._say_end(said)
+            self._give_up(table, rejected)
+            url = report.url and without_secrets(report.url)
+            report = replace(report, state=FAILED, last_offset=self._dealt_with(), reason=_why(rejected), url=url)
+        self._report_end(report)
 
-    def _give_up(self, table: UnderWay, refused: Refused) -> None:
+    def _give_up(self, table: PartialTable, rejected: Rejected) -> None:
         """Count the records of a table as dead letters, and write one for all of them."""
         header = table.header
-        where = (
-            f"table {header.table} of {header.product}, {table.records} of {header.count} segments and"
-            f" {table.pile.size} of {header.size} bytes, from offset {table.first_offset} to {table.newest.offset}"
-        )
+        if header.count > 0:
+            where = (
+                f"table {header.table} of {header.product}, {table.records} of {header.count} segments and"
+                f" {table.buffer.size} of {header.size} bytes,"
+                f" from offset {table.first_offset} to {table.newest.offset}"
+            )
+            rejected = dataclasses.replace(rejected, detail=f"{where}: {rejected.detail}")
         self.account.dead_lettered += table.records
-        self.account.reasons[refused.reason] += table.records
-        self.account.last_error = f"{refused.reason}: {where}: {refused.detail}"[:500]
-        letter = dataclasses.replace(table.newest, value=None)
-        self._set_aside(letter, Refused(refused.reason, refused.path, f"{where}: {refused.detail}"))
+        self.account.reasons[rejected.reason] += table.records
+        self.account.last_error = str(rejected)[:500]
+        self._set_aside(table.newest, rejected)
 
-    def lose(self, table: Table, now_us: int) -> Refused:
+    def lose(self, table: Table, now_us: int) -> Rejected:
         """Say that a table was under way whose first records are not on the log any more."""
-        refused = Refused("lost", "$", f"expected its records from offset {table.first_offset} on, got none any more")
+        rejected = Rejected("lost", "$", f"expected its records from offset {table.first_offset} on, got none any more")
         reached = self._dealt_with()
-        self._say_end(replace(table, state=FAILED, time=now_us, last_offset=reached, reason=_why(refused)))
-        return refused
+        self._report_end(replace(table, state=FAILED, time=now_us, last_offset=reached, reason=_why(rejected)))
+        return rejected
 
     def _dealt_with(self) -> int:
         """Return the newest record that was dealt with: while records come again it is still ahead."""
         return max(self.position, self.frontier) - 1
 
-    def _say_end(self, table: Table) -> None:
+    def _report_end(self, table: Table) -> None:
         self._ends.append(table_record(table))
         self._before.pop(table.table, None)
-        told = [names.pop(table.table, None) for names in (self._told, self._telling)]
-        if any(told):
+        reported = [names.pop(table.table, None) for names in (self._reported, self._reporting)]
+        if any(reported):
             # Right behind its end: a newer version's end would let compaction remove that one, and not this.
             self._ends.append(tombstone(under_way_key(table)))
 
-    def _set_aside(self, record: Record, refused: Refused) -> None:
+    def _set_aside(self, record: Record, rejected: Rejected) -> None:
         if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = dataclasses.replace(record, key=None, value=None, headers=())
-            refused = dataclasses.replace(refused, detail=f"{refused.detail}; left where it is")
-        self._letters.append(dead_letter(record, refused, by=self._by))
+            rejected = dataclasses.replace(rejected, detail=f"{rejected.detail}; left where it is")
+        self._letters.append(dead_letter(record, rejected, by=self._by))
 
     def letters(self) -> list[Record]:
         """Return the dead letters that are to be written before all else."""
         return list(self._letters)
 
-    def words(self, tables: Sequence[UnderWay], now: float, now_us: int) -> list[Record]:
+    def reports(self, tables: Sequence[PartialTable], now: float, now_us: int) -> list[Record]:
         """Return what is to be written then, in this order."""
-        new = [table for table in tables if table.header.table not in self._told]
+        new = [table for table in tables if table.header.table not in self._reported]
         records = [*self._firsts, *(table_record(under_way(table, now_us)) for table in new)]
         records += self._ends
-        self._telling = {table.header.table: _Told(now, table.pile.size) for table in new}
+        self._reporting = {table.header.table: _Reported(now, table.buffer.size) for table in new}
         for number, table in enumerate(tables):
-            told = self._told.get(table.header.table)
-            moved = told is not None and now - told.at >= _EACH and table.pile.size != told.received
+            reported = self._reported.get(table.header.table)
+            moved = reported is not None and now - reported.at >= _EACH and table.buffer.size != reported.received
             if moved or (number == 0 and self._beyond):
-                said = under_way(table, now_us)
+                report = under_way(table, now_us)
                 if number == 0:  # the oldest one: its entry stays as long as records can come again
-                    said = replace(said, last_offset=self._dealt_with())
-                records.append(table_record(said))
-                self._telling[table.header.table] = _Told(now, table.pile.size)
+                    report = replace(report, last_offset=self._dealt_with())
+                records.append(table_record(report))
+                self._reporting[table.header.table] = _Reported(now, table.buffer.size)
         if self.account.consumed:
             records.append(self._entry(now_us))
         return records
 
     def written(self) -> None:
         """Forget what has been written."""
-        self._told |= self._telling
-        self._telling = {}
+        self._reported |= self._reporting
+        self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
         if self.account.consumed:
+            self.pending -= self.account.consumed
             self.account = StreamAccount()
             self._counted_from = self.position
 
@@ -248,7 +234,7 @@ class Share:
         there = {record.value for record in known} - {None}
         self._ends = [record for record in self._ends if record.value not in there]
 
-    def offset(self, tables: Sequence[UnderWay]) -> int:
+    def offset(self, tables: Sequence[PartialTable]) -> int:
         """Return the offset before which nothing will be needed again; -1: not known yet."""
         return min([self.position, *(table.first_offset for table in tables)])
 
@@ -258,40 +244,36 @@ class Share:
         return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{self.partition}".encode(), value=encode(entry))
 
 
-def under_way(table: UnderWay, now_us: int) -> Table:
+def under_way(table: PartialTable, now_us: int) -> Table:
     """Return what is to be said of a table under way."""
-    return describe(table.header, ASSEMBLING, now_us, table.partition, table.first_offset, table.pile.size)
-
-
-def describe(header: SegmentHeader, state: State, now_us: int, partition: int, first: int, received: int) -> Table:
-    """Return what is to be said of a table."""
+    header = table.header
     return Table(
         table=header.table,
         product=header.product,
         kind=header.kind,
         content_type=header.content_type,
-        state=state,
+        state=ASSEMBLING,
         size=header.size,
-        received=received,
+        received=table.buffer.size,
         sha256=header.sha256,
         sent_at=header.sent_at,
         time=now_us,
-        partition=partition,
-        first_offset=first,
+        partition=table.partition,
+        first_offset=table.first_offset,
     )
 
 
-def refusal(table: Table) -> Refused | None:
+def failure_of(table: Table) -> Rejected | None:
     """Return why a table was given up, by what was said of it; None: it was not."""
     if table.state == COMPLETE:
         return None
-    reason, _, detail = ("" if table.reason is msgspec.UNSET else table.reason).partition(": ")
-    return Refused(reason or "failed", "$", detail)
+    reason, _, detail = ("" if table.reason is None else table.reason).partition(": ")
+    return Rejected(reason or "failed", "$", detail)
 
 
-def _why(refused: Refused) -> str:
-    return f"{refused.reason}: {refused.detail}"[:1000]
+def _why(rejected: Rejected) -> str:
+    return f"{rejected.reason}: {rejected.detail}"[:1000]
 
 
 def _first(table: Table) -> int:
-    return -1 if table.first_offset is msgspec.UNSET else table.first_offset
+    return -1 if table.first_offset is None else table.first_offset

@@ -20,12 +20,11 @@ import msgspec
 
 from facade.bus.port import Record, Writer
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
-from facade.flows.tables.messages import CALIBRATION, SegmentHeader, encode, segment_record
-from facade.flows.tables.uploads import upload
+from facade.flows.tables.messages import CALIBRATION, decode_header, encode, segment_record
+from facade.flows.tables.places import upload
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.messages import TableSegment
 from facade.outcome import Rejected
 
 SEGMENT_BYTES = 1_000_000
@@ -58,7 +57,6 @@ class TableProducer:
     ) -> None:
         icd = icd or load()
         self._writer, self._clock, self._timeout = writer, clock, timeout
-        self._check = BatchDecoder(compile_message("table-segment", icd.messages["table-segment"])).decode_one
         self._most = icd.topics[CALIBRATION].max_bytes - _HEADER_ROOM
 
     def send(
@@ -71,7 +69,7 @@ class TableProducer:
         table: str | None = None,
         segment: int = SEGMENT_BYTES,
         progress: Progress = lambda what, size: None,
-    ) -> SegmentHeader:
+    ) -> TableSegment:
         """Send a table in segments; gives the header of its last one.
 
         Parameters
@@ -104,7 +102,7 @@ class TableProducer:
 
     def refer(
         self, url: str, product: str, kind: str, content_type: str, *, size: int, sha256: str, table: str | None = None
-    ) -> SegmentHeader:
+    ) -> TableSegment:
         """Say where a table is instead of sending it; who assembles tables must be able to read it there.
 
         Raises
@@ -114,8 +112,7 @@ class TableProducer:
         BusError
             It is not known to be on the bus.
         """
-        header = self._header(product, kind, content_type, table, size, sha256, 0)
-        header = msgspec.structs.replace(header, url=url)
+        header = self._header(product, kind, content_type, table, size, sha256, 0, url)
         self._check_header(header)
         self._writer.send_durably(segment_record(header, b""), self._timeout)
         return header
@@ -130,7 +127,7 @@ class TableProducer:
         *,
         table: str | None = None,
         progress: Progress = lambda what, size: None,
-    ) -> SegmentHeader:
+    ) -> TableSegment:
         """Put a table into a file or an object store, and say where it is; see `refer`.
 
         Parameters
@@ -147,8 +144,8 @@ class TableProducer:
         BusError
             It is there, and not known to be on the bus: `refer` to it.
         """
-        header = self._header(product, kind, content_type, table, 0, hashlib.sha256().hexdigest(), 0)
-        self._check_header(msgspec.structs.replace(header, url=url))
+        header = self._header(product, kind, content_type, table, 0, hashlib.sha256().hexdigest(), 0, url)
+        self._check_header(header)
         size, digest = 0, hashlib.sha256()
 
         def parts() -> Iterator[bytes]:
@@ -164,9 +161,17 @@ class TableProducer:
         return self.refer(url, product, kind, content_type, size=size, sha256=digest.hexdigest(), table=header.table)
 
     def _header(
-        self, product: str, kind: str, content_type: str, table: str | None, size: int, sha256: str, count: int
-    ) -> SegmentHeader:
-        return SegmentHeader(
+        self,
+        product: str,
+        kind: str,
+        content_type: str,
+        table: str | None,
+        size: int,
+        sha256: str,
+        count: int,
+        url: str | None = None,
+    ) -> TableSegment:
+        return TableSegment(
             table=table or uuid.uuid4().hex,
             product=product,
             kind=kind,
@@ -176,15 +181,16 @@ class TableProducer:
             size=size,
             sha256=sha256,
             sent_at=round(self._clock.now() * 1e6),
+            url=url,
         )
 
-    def _check_header(self, header: SegmentHeader) -> None:
-        if isinstance(rejected := self._check(encode(header)), Rejected):
+    def _check_header(self, header: TableSegment) -> None:
+        if isinstance(rejected := decode_header(encode(header)), Rejected):
             raise ValueError(f"table of {header.product!r:.110}: {rejected.path}: {rejected.detail}")
 
     def _send_all(
-        self, header: SegmentHeader, parts: Iterator[bytes], digest: "hashlib._Hash", report: Progress
-    ) -> SegmentHeader:
+        self, header: TableSegment, parts: Iterator[bytes], digest: "hashlib._Hash", report: Progress
+    ) -> TableSegment:
         """Send so much at a time that the bus is busy and memory is not."""
         batch: list[Record] = []
         sent, waiting = 0, 0

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from facade.codec.decode import printable
 from facade.errors import ConfigError
-from facade.flows.tables.messages import Refused, printable
+from facade.outcome import Rejected
 
 AT = "headers.segment.url"
 """Where a record says where a table is."""
@@ -72,28 +73,28 @@ def _root(text: str) -> Root:
             raise ConfigError(f"{_SETTING}: expected file:/// and a directory, got {shown(text)}")
         return Path(unquote(text.removeprefix("file://")))
     address = split(text)
-    if isinstance(address, Refused):
+    if isinstance(address, Rejected):
         raise ConfigError(f"{_SETTING}: {address.detail}")
     if address.scheme == "local":
         raise ConfigError(f"{_SETTING}: expected a directory by its path, got {shown(text)}")
     return address
 
 
-def split(url: str) -> Address | Refused:
+def split(url: str) -> Address | Rejected:
     """Take a URL in a store to pieces; it is read as it stands, and judged also as a server may decode it."""
     try:
         parts = urlsplit(url)
         path = _decoded(parts.path)
         _ = parts.port
     except ValueError as error:  # of urlsplit, a port, or text that is not UTF-8; its words repeat the URL
-        return Refused(FORBIDDEN, AT, f"expected a URL, got {shown(url)} ({type(error).__name__})")
+        return Rejected(FORBIDDEN, AT, f"expected a URL, got {shown(url)} ({type(error).__name__})")
     if "@" in parts.netloc or "?" in url or "#" in url:
-        return Refused(FORBIDDEN, AT, f"expected a URL without user, query and fragment, got {shown(url)}")
+        return Rejected(FORBIDDEN, AT, f"expected a URL without user, query and fragment, got {shown(url)}")
     if not parts.scheme or not (parts.netloc or parts.scheme == _WITHOUT_HOST) or not path.isprintable():
-        return Refused(FORBIDDEN, AT, f"expected scheme://host or bucket, and a printable path, got {shown(url)}")
+        return Rejected(FORBIDDEN, AT, f"expected scheme://host or bucket, and a printable path, got {shown(url)}")
     # Some servers take \ for /, and cut a segment off at ;
     if any(one.partition(";")[0] in (".", "..") for one in path.replace("\\", "/").split("/")):
-        return Refused(FORBIDDEN, AT, f"expected a path without . and .., got {shown(url)}")
+        return Rejected(FORBIDDEN, AT, f"expected a path without . and .., got {shown(url)}")
     return Address(parts.scheme, parts.netloc, parts.path)
 
 
@@ -104,10 +105,10 @@ def _decoded(path: str) -> str:
     return path
 
 
-def forbidden(url: str, roots: Sequence[Root]) -> Refused:
+def forbidden(url: str, roots: Sequence[Root]) -> Rejected:
     """Refuse what is below none of these."""
     where = ", ".join(map(str, roots))
-    return Refused(FORBIDDEN, AT, f"expected a table below {where} (SDP_TABLE_ROOTS), got {shown(url)}")
+    return Rejected(FORBIDDEN, AT, f"expected a table below {where} (SDP_TABLE_ROOTS), got {shown(url)}")
 
 
 def without_secrets(url: str) -> str:
@@ -118,4 +119,4 @@ def without_secrets(url: str) -> str:
 
 def shown(url: str) -> str:
     """Return it for a message."""
-    return printable(without_secrets(url))
+    return printable(without_secrets(url)[:200])

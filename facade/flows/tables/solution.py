@@ -1,11 +1,17 @@
-"""Calibration solutions: complex gains by antenna, channel and polarisation."""
+"""Calibration solutions: complex gains by antenna, channel and polarisation; also read from `.npy`.
+
+A `.npy` says nothing but its shape. Its header is read by itself, without pickle, and must agree with the length of the
+file before anything is made from it; the gains are then a view of the bytes that were given.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-import numpy.typing as npt
+import numpy as np
 
-Array = npt.NDArray[Any]
+from facade.codec.arrays import Array, read_npy_header, view_npy
+from facade.codec.decode import printable
+
 Kind = Literal["gains", "bandpass"]
 KINDS: Final = get_args(Kind)
 MOST_ANTENNAS: Final = 4096
@@ -37,6 +43,43 @@ class Solution:
     """Signal-to-noise ratio, shape (antennas, channels); NaN where unknown."""
 
 
-def printable(text: str) -> str:
-    """Return a text without what would upset a terminal or a log."""
-    return "".join(one if one.isprintable() else "?" for one in text)
+def decode_npy(content: bytes | memoryview, kind: str) -> Solution | str:
+    """Read gains from `.npy`; a text is the reason why there are none.
+
+    The array is antenna x channel, or antenna x channel x polarisation; antennas and polarisations have no names
+    but their numbers.
+    """
+    header = read_npy_header(content)
+    if isinstance(header, str):
+        return printable(header)
+    if wrong := _wrong(header.shape, header.dtype):
+        return printable(wrong)
+    gains = view_npy(content, header)
+    if isinstance(gains, str):
+        return printable(gains)
+    gains = gains if gains.ndim == 3 else gains[:, :, np.newaxis]
+    return Solution(
+        solution_id="",
+        kind=kind,
+        source_model="",
+        valid_from=None,
+        valid_until=None,
+        antennas=tuple(map(str, range(gains.shape[0]))),
+        frequencies=np.empty(0),
+        polarisations=tuple(map(str, range(gains.shape[2]))),
+        gains=gains,
+        flags=np.broadcast_to(np.False_, gains.shape),
+        snr=None,
+    )
+
+
+def _wrong(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    """Say what is wrong with what a header says; empty: nothing."""
+    if dtype.kind != "c" or dtype.itemsize not in (8, 16):
+        return f"expected complex64 or complex128, got {dtype!s:.80}"
+    if len(shape) not in (2, 3) or not all(length > 0 for length in shape):
+        return f"expected antenna x channel, or with polarisation, and something in it, got shape {shape!s:.80}"
+    most = (MOST_ANTENNAS, MOST_CHANNELS, MOST_POLARISATIONS)
+    if any(length > limit for length, limit in zip(shape, most, strict=False)):
+        return f"expected at most the shape {most}, got {shape!s:.80}"
+    return ""

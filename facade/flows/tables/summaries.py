@@ -1,17 +1,76 @@
-"""Looks into complete tables; whatever is in them, this does not raise."""
+"""What is in tables, in short: the forms of the summaries, and how one is made of whatever bytes there are."""
 
 import logging
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from facade.errors import ConfigError
-from facade.flows.tables.messages import SegmentHeader, encode
-from facade.flows.tables.spool import Content
+from facade.flows.tables.buffers import Content
+from facade.flows.tables.messages import encode
+from facade.messages import Table, TableSegment
+from facade.outcome import Rejected
 
 _log = logging.getLogger(__name__)
 
 Summarise = Callable[[str, str, Content], dict[str, Any] | str]
 """Makes the summary of a table from kind, content type and content; a text is the reason why it cannot be used."""
+
+
+class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a table with gains or a bandpass; `facade.flows.tables.content` says how each figure is made."""
+
+    solution_id: str
+    kind: str = ""
+    source_model: str = ""
+    valid_from: int | None = None
+    """[Unix us]; None: the table does not say."""
+    valid_until: int | None = None
+    antennas: list[str]
+    antenna_count: int = 0
+    channels: int
+    polarisations: list[str] = []
+    flagged_fraction: float = 0.0
+    not_finite: int = 0
+    snr: float | None = None
+    amplitude: list[list[float | None]] = []
+    """Antenna by channel; None where everything is flagged."""
+    phase: list[list[float | None]] = []
+    """[rad]"""
+    channel_frequencies: list[float] = []
+    """[Hz]"""
+    antenna_amplitude: list[float | None] = []
+    antenna_phase_rms: list[float | None] = []
+    antenna_flagged: list[float] = []
+
+    def __post_init__(self) -> None:
+        if any(len({len(row) for row in rows}) > 1 for rows in (self.amplitude, self.phase)):
+            raise ValueError("expected rows of one length in amplitude and phase")
+
+
+class PointingSummary(msgspec.Struct, frozen=True):
+    """Of a table with pointing offsets."""
+
+    pointing: dict[str, tuple[float, float, float]] = {}
+    """Scan id, cross-elevation and elevation offset by dish."""
+
+
+Summary = SolutionSummary | PointingSummary | Any
+"""What is none of these is of a table that nobody could look into, and has any form."""
+_FORMS: dict[str, Any] = {"gains": SolutionSummary, "bandpass": SolutionSummary, "pointing": PointingSummary}
+
+
+def typed_summary(table: Table) -> Summary:
+    """Return the summary of a complete table in the form for its kind.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        It has another form.
+    """
+    is_looked_into = isinstance(table.summary, dict) and "note" not in table.summary
+    return msgspec.convert(table.summary, _FORMS.get(table.kind, Any) if is_looked_into else Any)
 
 
 class Summaries:
@@ -26,8 +85,8 @@ class Summaries:
     def __init__(self, summarise: Summarise, most: int) -> None:
         self._summarise, self._most = summarise, most
 
-    def of(self, header: SegmentHeader, content: Content) -> dict[str, Any] | str:
-        """Return the summary of a table; a text: why the table cannot be used."""
+    def of(self, header: TableSegment, content: Content) -> dict[str, Any] | Rejected:
+        """Return the summary of a table, or why the table cannot be used."""
         try:
             summary = self._summarise(header.kind, header.content_type, content)
         except (ConfigError, OSError) as error:  # a library or a disk is missing here, and nothing with the table
@@ -35,7 +94,9 @@ class Summaries:
             return {"note": f"no summary could be made: {error!s:.500}"}
         except Exception as error:  # the bytes may be anything, and so is what a library raises
             _log.exception("summary failed table=%s kind=%s", header.table, header.kind)
-            return f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
-        if not isinstance(summary, str) and (size := len(encode(summary))) > self._most:
+            summary = f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
+        if isinstance(summary, str):
+            return Rejected("content", "$", summary)
+        if (size := len(encode(summary))) > self._most:
             return {"note": f"the summary is too large: expected at most {self._most} bytes, got {size}"}
         return summary

@@ -7,26 +7,23 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import BusHealth
-from facade.flows.tables.flow import Complete, Pointing, Solution, TablesFlow, describe, location, products_of
+from facade.flows.tables.flow import TablesFlow, describe, products_of
+from facade.flows.tables.messages import place
+from facade.flows.tables.summaries import PointingSummary, SolutionSummary
 from facade.icd.model import DeviceClass
-from facade.reading import Changes, Image, Quality, Value, judge
-from facade.runtime.flow import DeviceReading
+from facade.messages import Table
+from facade.reading import Changes, Image, Quality, Reading, Value, judge
+from facade.runtime.view import NewestView
 
 _POINTING = "pointing_cal_"
 _ALWAYS = frozenset({"age", "assembling", "tablesComplete", "lastFailure", "connected", "versionId", "State", "Status"})
 """What is no part of a solution, and does not get old with it."""
-_GAP = 0.2
-"""Least time between two looks [s]."""
 
 
-class CalibrationView:
-    """A view: the tables of the products ``subarray/NN/...``; see `facade.runtime.flow.View`.
+class CalibrationView(NewestView):
+    """A view: the tables of the products ``subarray/NN/...``."""
 
-    Parameters
-    ----------
-    known
-        Whether the topic has been read as far as it went at the start.
-    """
+    what = "tables"
 
     def __init__(
         self,
@@ -38,57 +35,42 @@ class CalibrationView:
         known: Callable[[], bool],
         version: str,
     ) -> None:
-        self._device = device
-        self._limits = {one.name: one.limits for one in device_class.attributes}
-        self._flow = flow
-        self._health = health
-        self._known = known
-        self._version = version
-        self.prefix = products_of(device)
-        """How the names of its products begin."""
+        super().__init__(device, device_class, health, known=known, version=version)
+        self._flow, self.prefix = flow, products_of(device)
         self._values: dict[str, Value] = {}
         self._changes = Changes()
-        self._looked_at = 0.0
         self._seen = -1
         """As many changes of the flow."""
-        self._solution: Complete | None = None
+        self._solution: tuple[Table, SolutionSummary] | None = None
         self._strange: list[str] = []
         """Dishes whose offsets have come and cannot be shown."""
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return all that is to be shown; what has not changed is filtered out later."""
-        if 0.0 <= now - self._looked_at < _GAP:
-            return
-        self._looked_at = now
-        values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._version}
-        if self._known():
-            values |= self._tables()
-            if self._solution is not None:
-                values["age"] = round(max(0.0, now - self._solution.table.time / 1e6), 1)
-        self._values |= values | self._state(now)
+    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+        self._values |= values
         expired = self._is_expired(now)
         for name, value in self._values.items():
-            yield (
-                self._device,
-                name,
-                self._changes.reading(name, value, now, self._quality(name, value, expired=expired)),
-            )
+            quality = self._quality(name, value, expired=expired)
+            yield name, self._changes.reading(name, value, now, quality)
 
     def _quality(self, name: str, value: Value, *, expired: bool) -> Quality:
-        quality = judge(value, self._limits.get(name))
+        attribute = self._attributes.get(name)
+        quality = judge(value, None if attribute is None else attribute.limits)
         ages = name not in _ALWAYS and not name.startswith(_POINTING)
         if value is math.nan or (ages and self._solution is None):
             return Quality.INVALID  # the table does not say, or is not there any more
         return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
 
     def _is_expired(self, now: float) -> bool:
-        until = None if self._solution is None else self._solution.summary.valid_until
+        until = None if self._solution is None else self._solution[1].valid_until
         return until is not None and until < now * 1e6
 
+    def _look(self, now: float) -> dict[str, Value]:
+        values = {} if self._seen == self._flow.changes else self._tables()
+        if self._solution is not None:
+            values["age"] = round(max(0.0, now - self._solution[0].time / 1e6), 1)
+        return values
+
     def _tables(self) -> dict[str, Value]:
-        """Look at the tables, if any has changed."""
-        if self._seen == self._flow.changes:
-            return {}
         self._seen, self._solution = self._flow.changes, None
         mine = [one for one in self._flow.complete.values() if one.table.product.startswith(self.prefix)]
         mine.sort(key=lambda one: one.table.time)
@@ -98,38 +80,30 @@ class CalibrationView:
         failed = [one for one in self._flow.failed.values() if one.product.startswith(self.prefix)]
         values["lastFailure"] = _text(describe(max(failed, key=lambda one: one.time))) if failed else ""
         for one in mine:
-            if isinstance(one.summary, Solution):
-                self._solution = one
-            elif isinstance(one.summary, Pointing):
+            if isinstance(one.summary, SolutionSummary):
+                self._solution = one.table, one.summary
+            elif isinstance(one.summary, PointingSummary):
                 values |= self._pointing(one.summary)
-        if self._solution is not None:
-            values |= _solution(self._solution.table, self._solution.summary)
-        return values
+        return values if self._solution is None else values | _solution(*self._solution)
 
-    def _pointing(self, summary: Pointing) -> dict[str, Value]:
+    def _pointing(self, summary: PointingSummary) -> dict[str, Value]:
         offsets = {f"{_POINTING}{dish}": three for dish, three in summary.pointing.items()}
-        self._strange = sorted(name.removeprefix(_POINTING) for name in offsets.keys() - self._limits.keys())
-        return {name: three for name, three in offsets.items() if name in self._limits}
+        self._strange = sorted(name.removeprefix(_POINTING) for name in offsets.keys() - self._attributes.keys())
+        return {name: three for name, three in offsets.items() if name in self._attributes}
 
-    def _state(self, now: float) -> dict[str, Value]:
-        if not self._known():
-            error = self._health.last_error or "none yet"
-            return {"State": "UNKNOWN", "Status": f"The tables were not read from the bus yet; last error: {error}."}
+    def _judge(self, now: float) -> tuple[str, list[str]]:
+        lines = []
         expired = self._is_expired(now)
-        state = "ALARM" if expired else "ON"
-        lines = [f"The device is in {state} state."]
         if self._solution is None:
             lines.append("No solution has come yet.")
         elif expired:
-            lines.append(f"The solution {self._solution.table.table} is no longer valid, and no newer one has come.")
+            lines.append(f"The solution {self._solution[0].table} is no longer valid, and no newer one has come.")
         if self._strange:
             lines.append(f"Pointing offsets of dishes that the ICD does not have: {', '.join(self._strange[:8])}.")
-        if not self._health.connected:
-            lines.append(f"No Kafka broker reachable; last error: {self._health.last_error or 'none yet'}.")
-        return {"State": state, "Status": "\n".join(lines)}
+        return "ALARM" if expired else "ON", lines
 
 
-def _solution(table: Any, summary: Solution) -> dict[str, Value]:
+def _solution(table: Table, summary: SolutionSummary) -> dict[str, Value]:
     return {
         "solutionId": summary.solution_id or table.table,
         "product": table.product,
@@ -149,7 +123,7 @@ def _solution(table: Any, summary: Solution) -> dict[str, Value]:
         "antennaPhaseRms": _numbers(summary.antenna_phase_rms),
         "antennaFlagged": tuple(summary.antenna_flagged),
         "digest": table.sha256,
-        "location": _text(location(table)),
+        "location": _text(place(table)),
         "size": table.size,
         "transferTime": (table.time - table.sent_at) / 1e6,
     }

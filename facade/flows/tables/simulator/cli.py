@@ -14,7 +14,6 @@ from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import BusError
 from facade.flows.tables.content import ARROW, JSON, encode, encode_pointing
-from facade.flows.tables.messages import SegmentHeader
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.simulator.solutions import (
     PointingSeries,
@@ -23,6 +22,7 @@ from facade.flows.tables.simulator.solutions import (
     antenna_names,
     channels_for,
 )
+from facade.messages import TableSegment
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 _out = Console(highlight=False, soft_wrap=True)
@@ -86,7 +86,7 @@ def calibration(
                 pause.wait(0.1)
 
 
-def _tell(sent: SegmentHeader, took: float) -> None:
+def _tell(sent: TableSegment, took: float) -> None:
     _out.print(sent.table, markup=False)
     _console.print(
         f"{sent.table} of {sent.product}: {sent.size:,} B in {sent.count} segments, solved and sent in {took:.2f} s",

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from facade.codec.arrays import Array
 from facade.errors import ConfigError
-from facade.flows.tables.content import Pointing
-from facade.flows.tables.solution import KINDS, MOST_ANTENNAS, MOST_CHANNELS, Array, Solution
+from facade.flows.tables.content import PointingOffset
+from facade.flows.tables.solution import KINDS, MOST_ANTENNAS, MOST_CHANNELS, Solution
 
 BAND = (950e6, 1760e6)
 """SKA-Mid's band 2 [Hz]."""
@@ -165,10 +166,11 @@ class PointingSeries:
         self._dice = np.random.default_rng(seed)
         self._offsets = _POINTING * self._dice.standard_normal((len(self._dishes), 2))
 
-    def next(self) -> list[Pointing]:
+    def next(self) -> list[PointingOffset]:
         """Solve for one more scan."""
         offsets = [
-            Pointing(dish, self._scan, *pair) for dish, pair in zip(self._dishes, self._offsets.tolist(), strict=True)
+            PointingOffset(dish, self._scan, *pair)
+            for dish, pair in zip(self._dishes, self._offsets.tolist(), strict=True)
         ]
         self._scan += 1
         self._offsets += _POINTING_WALK * self._dice.standard_normal(self._offsets.shape)

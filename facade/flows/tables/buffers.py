@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 Content = memoryview | Path
-"""A whole table: in memory, or in a file that goes away with its pile."""
+"""A whole table: in memory, or in a file that goes away with its buffer."""
 
-_CHUNK = 1_000_000
+CHUNK = 1_000_000
 
 
 def unnamed_file() -> BinaryIO:
@@ -23,15 +23,15 @@ def unnamed_file() -> BinaryIO:
     return tempfile.TemporaryFile(buffering=0)
 
 
-class Spool:
-    """Knows how much all piles have in memory and on disk.
+class BufferPool:
+    """Knows how much all buffers have in memory and on disk.
 
     Parameters
     ----------
     memory
-        Bytes of all piles that may be in memory; a pile that would exceed it goes to a file.
+        Bytes of all buffers that may be in memory; a buffer that would exceed it goes to a file.
     open_file
-        Opens the file of a pile.
+        Opens the file of a buffer.
     """
 
     def __init__(self, memory: int, open_file: Callable[[], BinaryIO] = unnamed_file) -> None:
@@ -40,16 +40,23 @@ class Spool:
         self.in_memory = 0
         self.on_disk = 0
 
-    def pile(self) -> "Pile":
-        """Begin the bytes of one table."""
-        return Pile(self)
+    def buffer(self, *, keep: bool = True) -> "SegmentBuffer":
+        """Begin the bytes of one table.
+
+        Parameters
+        ----------
+        keep
+            False: they are counted and hashed, and not kept.
+        """
+        return SegmentBuffer(self, keep=keep)
 
 
-class Pile:
+class SegmentBuffer:
     """The bytes of one table, in segments; those in a file may raise OSError, after which only `close` is of use."""
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
+    def __init__(self, pool: BufferPool, *, keep: bool) -> None:
+        self._pool = pool
+        self.is_kept = keep
         self._memory: dict[int, bytes] | None = {}
         """Segments as they came, by position, so that nothing is copied; None: they are in the file."""
         self._file: BinaryIO | None = None
@@ -84,7 +91,7 @@ class Pile:
             self._hash(*place, None)
 
     def sha256(self) -> str:
-        """Return the digest of the segments before `next`."""
+        """Return the checksum of the segments before `next`."""
         return self._digest.hexdigest()
 
     def content(self) -> Content:
@@ -98,31 +105,34 @@ class Pile:
     def close(self) -> None:
         """Free what it takes."""
         if self._memory is not None:
-            self._spool.in_memory -= self.size
+            self._pool.in_memory -= sum(map(len, self._memory.values()))
             self._memory = None
         if self._file is not None:
-            self._spool.on_disk -= self.size
+            self._pool.on_disk -= self.size
             self._file.close()
             self._file = None
 
     def _keep(self, content: bytes) -> int:
         position = self.size
-        if self._memory is not None and self._spool.in_memory + len(content) > self._spool.memory:
+        if not self.is_kept:
+            self.size += len(content)
+            return position
+        if self._memory is not None and self._pool.in_memory + len(content) > self._pool.memory:
             self._spill(self._memory)
         self.size += len(content)
         if self._memory is None:
             # Counted before it is written: a disk that fills up takes a part of it.
-            self._spool.on_disk += len(content)
+            self._pool.on_disk += len(content)
             write_all(self._open_file(), content)
         elif content:
-            self._spool.in_memory += len(content)
+            self._pool.in_memory += len(content)
             self._memory[position] = content
         return position
 
     def _spill(self, memory: dict[int, bytes]) -> None:
-        self._file = self._spool.open_file()
-        self._spool.on_disk += self.size
-        self._spool.in_memory -= self.size
+        self._file = self._pool.open_file()
+        self._pool.on_disk += self.size
+        self._pool.in_memory -= self.size
         self._memory = None
         for part in memory.values():
             write_all(self._file, part)
@@ -143,7 +153,7 @@ class Pile:
             if self._memory is not None:
                 part = self._memory[position]
             else:
-                part = os.pread(self._open_file().fileno(), min(_CHUNK, length), position)
+                part = os.pread(self._open_file().fileno(), min(CHUNK, length), position)
             if not part:
                 raise OSError(f"expected {length} bytes more in a temporary file, got its end")
             yield part
@@ -152,7 +162,7 @@ class Pile:
 
     def _line_up(self) -> None:
         """Put the segments in order into a file: memory would have to hold them twice."""
-        file = self._spool.open_file()
+        file = self._pool.open_file()
         try:
             for run in self._runs:
                 for part in self._read(*run):
@@ -162,12 +172,12 @@ class Pile:
             raise
         self.close()
         self._file = file
-        self._spool.on_disk += self.size
+        self._pool.on_disk += self.size
         self._runs = [(0, self.size)]
 
     def _open_file(self) -> BinaryIO:
         if self._file is None:
-            raise ValueError("the pile is closed")
+            raise ValueError("the buffer is closed")
         return self._file
 
 

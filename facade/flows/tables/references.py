@@ -1,0 +1,270 @@
+"""The claim check: a record says where a table is, and this says whether it is there, whole and unchanged.
+
+Only places that the configuration allows are looked at, whatever a record says: it may come from anybody who can
+write to the bus. What may pass in a moment (the network, a store that is busy, too many open files) is tried again.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Event, Thread
+from typing import Protocol
+
+from facade.clock import Clock, SystemClock
+from facade.flows.tables.buffers import CHUNK, BufferPool
+from facade.flows.tables.places import UNAVAILABLE, Files, Opened, Stores, Unreadable, unreadable
+from facade.flows.tables.roots import AT, NOT_CONFIGURED, Address, Root, shown
+from facade.outcome import Rejected
+
+MAY_BE_SENT_AGAIN = (UNAVAILABLE, NOT_CONFIGURED)
+"""Reasons that do not lie in the table: the same reference may come again under its id."""
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Before it is tried again [s]."""
+_WAIT = 0.2
+"""Longest wait of a step [s]."""
+_UNKNOWN = -1
+"""Size of a table whose place does not say it."""
+
+
+class Place(Protocol):
+    """Where tables are."""
+
+    def open(self, url: str, most: int) -> AbstractContextManager[Opened]:
+        """Open one of them, of which at most so many bytes will be read."""
+
+
+class References:
+    """Knows the places of tables.
+
+    Parameters
+    ----------
+    roots
+        Directories and URLs with tables; with none every reference is rejected.
+    limit
+        Largest table [bytes].
+    patience
+        Longest time for one [s].
+    silence
+        For so long nothing may come from its place [s].
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Root],
+        *,
+        clock: Clock | None = None,
+        limit: int = 20_000_000_000,
+        patience: float = 150.0,
+        silence: float = 30.0,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.limit, self.patience, self.silence = limit, patience, min(silence, patience)
+        files = [root for root in roots if isinstance(root, Path)]
+        stores = [root for root in roots if isinstance(root, Address)]
+        objects = Stores(stores)
+        self._places: dict[str, Place] = {root.scheme: objects for root in stores}
+        if files:
+            self._places["file"] = Files(files)
+
+    def place(self, url: str) -> Place | Rejected:
+        """Return what opens a URL."""
+        found = self._places.get(url.partition(":")[0].lower())
+        if found is not None:
+            return found
+        if not self._places:
+            what = "expected segments: references are not configured here (SDP_TABLE_ROOTS names no place)"
+        else:
+            kinds = ", ".join(f"{scheme}://" for scheme in self._places)
+            what = f"expected {kinds} (SDP_TABLE_ROOTS), got {shown(url)}"
+        return Rejected(NOT_CONFIGURED, AT, what)
+
+
+class ReferenceReader:
+    """Reads what one reference refers to; call `step` until it returns True, and `close` at the end.
+
+    What it keeps are bytes of our own: a file that is mapped ends the process when somebody cuts it short meanwhile.
+
+    Parameters
+    ----------
+    size, sha256
+        What the reference says of the table.
+    pool
+        Where its bytes are put.
+    keep
+        Whether they are kept, and not only verified.
+    """
+
+    def __init__(
+        self, references: References, url: str, size: int, sha256: str, pool: BufferPool, *, keep: bool = True
+    ) -> None:
+        self._references, self._url, self._size, self._sha256 = references, url, size, sha256
+        self._pool, self._keep = pool, keep
+        self._clock = references.clock
+        self.buffer = pool.buffer(keep=keep)
+        """What has come."""
+        self.rejected: Rejected | None = None
+        """After the last step: why the table cannot be used; None: it is all there, and what it should be."""
+        self._source: _ReadAhead | None = None
+        self._place_size = _UNKNOWN
+        self._began = self._clock.monotonic()
+        self._next_attempt, self._pauses = self._began, iter(_PAUSES)
+
+    def step(self) -> bool:
+        """Take what has come, waiting a moment for it; return whether this was the last step.
+
+        Raises
+        ------
+        OSError
+            The bytes cannot be kept here.
+        """
+        early = self._next_attempt - self._clock.monotonic()
+        if early > 0:
+            self._clock.sleep(min(early, _WAIT))
+            return False
+        try:
+            if self._take():
+                self._verify()
+                self._end_attempt()
+                return True
+        except Unreadable as trouble:
+            self._end_attempt()
+            if trouble.passing:
+                return not self._may_try_again(trouble.rejected)
+            self.rejected = trouble.rejected
+            return True
+        return False
+
+    def close(self) -> None:
+        """Free what the bytes take, and stop reading."""
+        self._end_attempt()
+        self.buffer.close()
+
+    def _take(self) -> bool:
+        """Take the next part; return whether all have come."""
+        if self._source is None:
+            self._source = self._open()
+        part = self._source.next()
+        if isinstance(part, bytes):
+            if part:
+                self._add(part)
+            return not part
+        if part is not None:
+            self._place_size = part
+            if part not in (_UNKNOWN, self._size):
+                raise Unreadable(_wrong_size(self._size, f"{part} at its place"))
+        return False
+
+    def _open(self) -> "_ReadAhead":
+        place, most = self._references.place(self._url), self._references.limit
+        if isinstance(place, Rejected):
+            raise Unreadable(place)
+        if self._size > most:
+            what = f"expected at most {most} bytes, got {self._size}"
+            raise Unreadable(Rejected("too-large", "headers.segment.size", what))
+        self.buffer.close()
+        self.buffer = self._pool.buffer(keep=self._keep)
+        url, size = self._url, self._size + 1
+        return _ReadAhead(lambda: place.open(url, size), size, shown(url), self._references.silence)
+
+    def _add(self, part: bytes) -> None:
+        buffer, patience = self.buffer, self._references.patience
+        if buffer.size + len(part) > self._size:
+            raise Unreadable(_wrong_size(self._size, "more"))
+        buffer.add(buffer.next, part)
+        if buffer.size < self._size and self._clock.monotonic() - self._began >= patience:
+            raise _cut_short(f"expected {self._size} bytes within {patience:g} s, got {buffer.size}")
+
+    def _verify(self) -> None:
+        got, checksum = self.buffer.size, self.buffer.sha256()
+        if got < self._size == self._place_size:
+            raise _cut_short(f"expected {self._size} bytes, as the place says, got its end after {got}")
+        if got < self._size:
+            raise Unreadable(_wrong_size(self._size, str(got)))
+        if checksum != self._sha256:
+            what = f"expected {self._sha256}, got {checksum} of it"
+            raise Unreadable(Rejected("digest", "headers.segment.sha256", what))
+
+    def _may_try_again(self, trouble: Rejected) -> bool:
+        now, patience = self._clock.monotonic(), self._references.patience
+        tried, pause = now - self._began, next(self._pauses, patience)
+        if tried + pause < patience:
+            self._next_attempt = now + pause
+            return True
+        self.rejected = Rejected(trouble.reason, trouble.path, f"{trouble.detail}; tried for {tried:.1f} s")
+        return False
+
+    def _end_attempt(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+class _ReadAhead:
+    """A table at its place that another thread reads ahead of us, since no library promises to come back.
+
+    The thread ends when it has nothing more to give, or with the first thing that it has to give to nobody.
+    """
+
+    def __init__(
+        self, open_table: Callable[[], AbstractContextManager[Opened]], most: int, where: str, silence: float
+    ) -> None:
+        self._open, self._most, self._where, self._silence = open_table, most, where, silence
+        self._silent = 0.0
+        self._parts: Queue[int | bytes | Exception] = Queue(2)
+        self._is_closed = Event()
+        Thread(target=self._run, name="table-reader", daemon=True).start()
+
+    def next(self) -> int | bytes | None:
+        """Return the size as the place says, and then the parts, the last one empty; None: nothing has come yet.
+
+        Raises
+        ------
+        Unreadable
+            The rest cannot be read.
+        """
+        wait = min(_WAIT, self._silence)
+        try:
+            part = self._parts.get(timeout=wait)
+        except Empty:
+            self._silent += wait
+            if self._silent < self._silence:
+                return None
+            raise _cut_short(f"{self._where} cannot be read: nothing came for {self._silence:g} s") from None
+        self._silent = 0.0
+        if isinstance(part, Exception):
+            raise unreadable(part, self._where) from part
+        return part
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._is_closed.set()
+        while True:  # there is room for the one thing that it may be giving right now
+            try:
+                self._parts.get_nowait()
+            except Empty:
+                return
+
+    def _run(self) -> None:
+        try:
+            with self._open() as (size, read):
+                self._give(_UNKNOWN if size is None else size)
+                left = self._most
+                while left > 0 and not self._is_closed.is_set() and (part := read(min(CHUNK, left))):
+                    left -= len(part)
+                    self._give(bytes(part))
+            self._give(b"")
+        except Exception as error:  # whatever a library raises is judged where it is taken
+            self._give(error)
+
+    def _give(self, part: int | bytes | Exception) -> None:
+        if not self._is_closed.is_set():
+            self._parts.put(part)
+
+
+def _wrong_size(expected: int, got: str) -> Rejected:
+    return Rejected("size", "headers.segment.size", f"expected {expected} bytes, got {got}")
+
+
+def _cut_short(what: str) -> Unreadable:
+    return Unreadable(Rejected(UNAVAILABLE, AT, what), passing=True)

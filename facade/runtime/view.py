@@ -1,0 +1,63 @@
+"""What the views of devices have in common that show the newest of a topic which is read whole at the start."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+from facade.bus.port import BusHealth
+from facade.icd.model import DeviceClass
+from facade.reading import Reading, Value
+from facade.runtime.flow import DeviceReading
+
+_GAP = 0.2
+"""Least time between two looks [s]."""
+
+
+class NewestView(ABC):
+    """Shows connection, version, State and Status, and what its subclass adds; see `facade.runtime.flow.View`.
+
+    Parameters
+    ----------
+    known
+        Whether the topic has been read as far as it went at the start.
+    """
+
+    what: str
+    """What the topic has, for Status."""
+
+    def __init__(
+        self, device: str, device_class: DeviceClass, health: BusHealth, *, known: Callable[[], bool], version: str
+    ) -> None:
+        self._device, self._health, self._known, self._version = device, health, known, version
+        self._attributes = {one.name: one for one in device_class.attributes}
+        self._looked_at = 0.0
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return all that is to be shown; what has not changed is filtered out later."""
+        if 0.0 <= now - self._looked_at < _GAP:
+            return
+        self._looked_at = now
+        values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._version}
+        error = self._health.last_error or "none yet"
+        if is_known := self._known():
+            values |= self._look(now)
+            state, lines = self._judge(now)
+            lines = [f"The device is in {state} state.", *lines]
+            if not self._health.connected:
+                lines.append(f"No Kafka broker reachable; last error: {error}.")
+        else:
+            state, lines = "UNKNOWN", [f"The {self.what} were not read from the bus yet; last error: {error}."]
+        values |= {"State": state, "Status": "\n".join(lines)}
+        for name, reading in self._show(values, now, is_known=is_known):
+            yield self._device, name, reading
+
+    @abstractmethod
+    def _look(self, now: float) -> dict[str, Value]:
+        """Look at what the topic has; return what has changed."""
+
+    @abstractmethod
+    def _judge(self, now: float) -> tuple[str, list[str]]:
+        """Return State, and what Status says beside it."""
+
+    @abstractmethod
+    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+        """Return the readings of all attributes: of the values given, and of what else there is."""
