@@ -21,11 +21,11 @@ from collections.abc import Mapping
 import msgspec
 
 from facade import tracing
-from facade.bus.port import GroupMember, Record
+from facade.bus.port import GroupMember, Record, Writer
 from facade.clock import Clock
 from facade.controller.api import Call, Controller, Place
 from facade.controller.handling import INTERRUPTED, Handling
-from facade.controller.inbox import Bus, CommandReader, History, Offsets
+from facade.controller.inbox import CommandReader, History, Offsets, OpenReader
 from facade.controller.life import Event
 from facade.controller.outbox import Outbox, Wait
 from facade.controller.queues import Queues
@@ -64,7 +64,8 @@ class Execution:
         icd: Icd,
         devices: Mapping[str, str],
         member: GroupMember,
-        bus: Bus,
+        open_reader: OpenReader,
+        writer: Writer,
         *,
         clock: Clock,
         wait: Wait = threading.Event.wait,
@@ -77,15 +78,21 @@ class Execution:
         self._clock = clock
         self._states = DeviceStates(icd, devices)
         self._tracker = Tracker(devices, keep=_REMEMBERED // max(len(devices), 1), acks=0, with_commands=False)
-        self._history = History(bus, self._tracker, self._states, component=self._name)
-        self._outbox = Outbox(self._name, bus.writer(), self._states, clock=clock, wait=wait)
+        self._history = History(open_reader, self._tracker, self._states, component=self._name)
+        self._outbox = Outbox(self._name, writer, self._states, clock=clock, wait=wait)
         self._offsets = Offsets(member, clock=clock)
         self._queues = Queues(devices)
         self._handling = Handling(
-            controller, self._tracker, self._queues, self._offsets, self._outbox, member, clock=clock
+            controller=controller,
+            tracker=self._tracker,
+            queues=self._queues,
+            offsets=self._offsets,
+            outbox=self._outbox,
+            member=member,
+            clock=clock,
         )
         self.account = self._handling.account
-        self._reader = CommandReader(icd, list(devices), bus.writer(), self.account, by=self._name)
+        self._reader = CommandReader(icd, list(devices), writer, self.account, by=self._name)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
         """Records taken before the history was known."""

@@ -5,6 +5,7 @@ The duties around a handler are those of `facade.controller.execution`.
 
 import logging
 import threading
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -34,31 +35,21 @@ group gives away what a member has."""
 INTERRUPTED = "interrupted: its controller was killed after accepting it; how much was done is not known"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
     """Moves commands through their lives; may be used from several threads."""
 
-    def __init__(
-        self,
-        controller: Controller,
-        tracker: Tracker,
-        queues: Queues,
-        offsets: Offsets,
-        outbox: Outbox,
-        member: GroupMember,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._controller = controller
-        self._tracker = tracker
-        self._queues = queues
-        self._offsets = offsets
-        self._outbox = outbox
-        self._member = member
-        self._clock = clock
-        self.account = StreamAccount()
-        """What became of the records on ``commands``."""
-        self.counting = threading.Lock()
-        """To be held while the account is changed."""
+    controller: Controller
+    tracker: Tracker
+    queues: Queues
+    offsets: Offsets
+    outbox: Outbox
+    member: GroupMember
+    clock: Clock
+    account: StreamAccount = field(default_factory=StreamAccount)
+    """What became of the records on ``commands``."""
+    counting: threading.Lock = field(default_factory=threading.Lock)
+    """To be held while the account is changed."""
 
     def happen(self, call: Call, event: Event, text: str = "", result: object = None) -> State:
         """Do what the table says of an event; return the state in which the command is then."""
@@ -74,51 +65,51 @@ class Handling:
                 case Effect.HOOK:
                     self.call_hook(call.device, call.command)
                 case Effect.COMMIT:
-                    self._offsets.finish(call.place)
+                    self.offsets.finish(call.place)
         if step.outcome is not None:
             _log.info("command ends id=%s device=%s status=%s text=%s", call.id, call.device, step.outcome, text)
-            ack = self._outbox.ack(call.message, step.outcome, text, result)
-            confirmed = self._outbox.conclude(call, ack)
+            ack = self.outbox.ack(call.message, step.outcome, text, result)
+            confirmed = self.outbox.conclude(call, ack)
             if confirmed:
-                self._tracker.note(ack)
+                self.tracker.note(ack)
             self.happen(call, Event.CONFIRM if confirmed else Event.STOP)
         elif step.reason or step.state is State.ENDED:
-            self._queues.leave(call)
+            self.queues.leave(call)
             with self.counting:
                 self.account.in_flight -= 1
                 self.account.settle(Suppressed(step.reason) if step.reason else USED)
 
     def _repeat(self, call: Call) -> None:
         """Write the outcome that a controller has given again, for who asks in time; its states may be history."""
-        known = self._tracker.newest(call.id)
+        known = self.tracker.newest(call.id)
         if known is not None and known.status not in BY_FACADE and not self.is_late(call):
-            self._outbox.send(msgspec.structs.replace(known, states={}), call.headers)
+            self.outbox.send(msgspec.structs.replace(known, states={}), call.headers)
 
     def call_hook(self, device: str, command: str) -> None:
         """Have the controller see to a device whose command was cut short and will not be gone on with."""
         _log.warning("command interrupted device=%s command=%s", device, command)
-        known = Device(device, self._outbox)
+        known = Device(device, self.outbox)
         try:
-            self._controller.on_interrupted(known, command)
+            self.controller.on_interrupted(known, command)
         except Exception:
             # The command must get its outcome all the same, also after the next start.
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
-        self._outbox.confirm(known)
+        self.outbox.confirm(known)
 
     def is_late(self, call: Call) -> bool:
         """Return whether it is too late for a command to begin."""
-        return self._outbox.now_us() > call.message.not_after
+        return self.outbox.now_us() > call.message.not_after
 
     def is_settled(self, call: Call) -> bool:
         """Return whether the log says that a command is not to be executed; then it is over."""
-        known = self._tracker.newest(call.id)
+        known = self.tracker.newest(call.id)
         if known is None:
             return False
         if known.status in FINAL:
             self.happen(call, Event.HAS_OUTCOME)
         elif call.message.repeatable:
             self.happen(call, Event.BEGUN_BEFORE)
-        elif known.origin == self._controller.component:
+        elif known.origin == self.controller.component:
             self.happen(call, Event.BEGUN_HERE, INTERRUPTED)
         else:
             self.happen(call, Event.BEGUN_ELSEWHERE)
@@ -141,11 +132,11 @@ class Handling:
 
     def _why_not_allowed(self, call: Call, command: Command) -> str:
         """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
-        obs_state = self._outbox.states.get(call.device, OBS_STATE)
+        obs_state = self.outbox.states.get(call.device, OBS_STATE)
         return why_not_allowed(
             command,
             # A state that nobody has reported yet is no reason to refuse.
-            state=self._outbox.states.label(call.device, STATE, command.state[0]),
+            state=self.outbox.states.label(call.device, STATE, command.state[0]),
             obs_state=None if obs_state is None else str(obs_state.value),
             under_way=None,
         )
@@ -154,7 +145,7 @@ class Handling:
         """End a command for which it is too late; return whether it is."""
         if not self.is_late(call):
             return False
-        late = (self._outbox.now_us() - call.message.not_after) / 1e6
+        late = (self.outbox.now_us() - call.message.not_after) / 1e6
         text = f"{INTERRUPTED}, and now it is too late to begin it again"
         self._end_ours(call, Event.LATE, text if call.again else f"expired: it had to begin {late:.3f} s ago")
         return True
@@ -164,7 +155,7 @@ class Handling:
 
         Not for the thread that reads the topics, which would wait here for what only itself can learn.
         """
-        if call.life.state is State.OWNED or self._outbox.insist(lambda: self._offsets.prove(call)):
+        if call.life.state is State.OWNED or self.outbox.insist(lambda: self.offsets.prove(call)):
             self.happen(call, event, text)
         else:
             self.happen(call, Event.STOP)
@@ -175,13 +166,13 @@ class Handling:
             if not self._has_expired(call):
                 self.happen(call, Event.STOP)
             return False
-        if not call.life.over and not self._member.holds(call.place.partition, call.place.assigned):
+        if not call.life.over and not self.member.holds(call.place.partition, call.place.assigned):
             self.happen(call, Event.PARTITION_LOST)
         if not (call.life.over or call.again):
             self.happen(call, Event.ACCEPT if call.message.repeatable else Event.PROVE)
         if call.life.over:
             return False
-        known = self._tracker.newest(call.id)
+        known = self.tracker.newest(call.id)
         if known is not None and known.status in FINAL:
             self.happen(call, Event.HAS_OUTCOME)
         elif call.cancelled:
@@ -200,28 +191,28 @@ class Handling:
         not_after = call.message.not_after
 
         def prove() -> bool:
-            return call.message.repeatable or self._outbox.insist(lambda: self._offsets.prove(call), not_after)
+            return call.message.repeatable or self.outbox.insist(lambda: self.offsets.prove(call), not_after)
 
-        ack = self._outbox.ack(call.message, "ACCEPTED")
-        asked = self._clock.monotonic()
-        if not (self._outbox.post(call, ack_record(ack, call.headers)) and prove()):
+        ack = self.outbox.ack(call.message, "ACCEPTED")
+        asked = self.clock.monotonic()
+        if not (self.outbox.post(call, ack_record(ack, call.headers)) and prove()):
             return False
-        if not self._outbox.confirm(call, not_after):
+        if not self.outbox.confirm(call, not_after):
             return False
-        self._tracker.note(ack)
-        return self._clock.monotonic() - asked < PROVEN or prove()
+        self.tracker.note(ack)
+        return self.clock.monotonic() - asked < PROVEN or prove()
 
     def _handle(self, call: Call) -> tuple[Event, str, object]:
         """Call the handler; return what came of it, with a text and a result."""
         try:
             with tracing.span(
-                f"{self._controller.component} {call.command}", call.headers, id=call.id, device=call.device
+                f"{self.controller.component} {call.command}", call.headers, id=call.id, device=call.device
             ):
-                return Event.RETURN, "", self._controller.handlers[call.command](call)
+                return Event.RETURN, "", self.controller.handlers[call.command](call)
         except Rejected as refused:
             return Event.REFUSED, str(refused), None
         except Cancelled as cancelled:
-            if not self._queues.closed:
+            if not self.queues.closed:
                 return Event.CANCEL, str(cancelled), None
             return Event.STOP if call.message.repeatable else Event.FAIL, f"interrupted: {cancelled}", None
         except Exception as error:

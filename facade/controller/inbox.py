@@ -3,8 +3,7 @@
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -31,14 +30,8 @@ _LATEST = 1.0
 """While commands come, longest time until what is finished is committed [s]."""
 
 
-class Bus(Protocol):
-    """Where the history is read and the outcomes are written."""
-
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read topics from given offsets on, or else from their beginning."""
-
-    def writer(self) -> Writer:
-        """Return the writer."""
+OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[int, int]]], Reader]
+"""Reads topics from given offsets on, or else from their beginning."""
 
 
 class CommandReader:
@@ -184,8 +177,8 @@ _decode_origin = msgspec.json.Decoder(_Origin).decode
 class History:
     """Follows the acknowledgements and the states; all that a controller knows from before is there."""
 
-    def __init__(self, bus: Bus, tracker: Tracker, states: DeviceStates, *, component: str) -> None:
-        self._bus = bus
+    def __init__(self, open_reader: OpenReader, tracker: Tracker, states: DeviceStates, *, component: str) -> None:
+        self._open_reader = open_reader
         self._tracker = tracker
         self._states = states
         self._component = component
@@ -203,7 +196,7 @@ class History:
             The topics cannot be read now.
         """
         if self._reader is None:
-            self._reader = self._bus.open_reader({ACKS: None, STATES: None}, self._next)
+            self._reader = self._open_reader({ACKS: None, STATES: None}, self._next)
         self.follow(timeout)
         done = self._reader.caught_up(ACKS) and self._reader.caught_up(STATES)
         self._complete |= done

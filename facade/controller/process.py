@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,7 @@ from facade import __version__, instances, tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.port import BusHealth, Reader, Writer
+from facade.bus.port import Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.controller.api import Controller
@@ -71,12 +72,13 @@ def run(
     devices = devices_of(controller.classes, icd, settings)
     connection = Connection(settings, clock=clock)
     bus = KafkaBus(connection, client=controller.component)
-    changed = _Bus(bus, through)
+    # What others have done is wanted to its end, and else not in a hurry.
+    open_reader = partial(bus.open_reader, together=True)
     controller.commands(icd)  # before anything is opened
     member = KafkaGroupMember(
         connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health
     )
-    execution = Execution(controller, icd, devices, member, changed, clock=clock)
+    execution = Execution(controller, icd, devices, member, open_reader, through(bus.writer()), clock=clock)
     serve_metrics({COMMANDS: execution.account})
     alive = HeartbeatMessage(
         component=controller.component,
@@ -103,23 +105,6 @@ def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str
         for devices in instances.devices_of(icd.classes[name], settings).values()
         for device in devices
     }
-
-
-class _Bus:
-    """A bus whose writer may be another."""
-
-    def __init__(self, bus: KafkaBus, through: Callable[[Writer], Writer]) -> None:
-        self._bus = bus
-        self._writer = through(bus.writer())
-        self.health: BusHealth = bus.health
-
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read topics from given offsets on; what others have done is wanted to its end, and else not in a hurry."""
-        return self._bus.open_reader(topics, start, together=True)
-
-    def writer(self) -> Writer:
-        """Return the writer."""
-        return self._writer
 
 
 class Threads:

@@ -236,7 +236,14 @@ class Life:
         self.handle: Callable[[Call], Any] = lambda call: None
         self.controller = controller or self._controller(component)
         self.execution = Execution(
-            self.controller, ICD, DEVICES, self.member, self.bus, clock=_Pauses(site, self._pause), wait=self._wait
+            self.controller,
+            ICD,
+            DEVICES,
+            self.member,
+            self.bus.open_reader,
+            self.bus.writer(),
+            clock=_Pauses(site, self._pause),
+            wait=self._wait,
         )
         self._stepping = False
         self._current: Call | None = None

@@ -862,14 +862,16 @@ def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: 
     tracker = Tracker(DEVICES, with_commands=False)
     message = site.command()
     site.acknowledge(message, "COMPLETED")
-    assert History(MemoryBus(site.broker), tracker, DeviceStates(ICD, DEVICES), component=COMPONENT).catch_up(0.0)
+    assert History(
+        MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), component=COMPONENT
+    ).catch_up(0.0)
     assert tracker.newest(message.id).status == "COMPLETED"
 
 
 def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     """But what others report holds, and after a restart what we reported ourselves."""
     bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
-    history = History(bus, Tracker(DEVICES, with_commands=False), states, component=COMPONENT)
+    history = History(bus.open_reader, Tracker(DEVICES, with_commands=False), states, component=COMPONENT)
 
     def message(value: str, origin: str) -> StateMessage:
         return StateMessage(device=FIRST, attribute="obsState", value=value, time=1, origin=origin)

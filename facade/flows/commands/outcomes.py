@@ -105,17 +105,8 @@ class Tracked:
     @classmethod
     def sent(cls, message: CommandMessage) -> "Tracked":
         """Return a command of which nothing is known but itself."""
-        return cls(
-            id=message.id,
-            device=message.device,
-            command=message.command,
-            transaction_id=message.transaction_id,
-            issued=message.issued,
-            not_after=message.not_after,
-            deadline=message.deadline,
-            ceiling=message.ceiling,
-            digest=digest(message.argument),
-        )
+        shared = {name: getattr(message, name) for name in message.__struct_fields__ if name in cls.__slots__}
+        return cls(**shared, digest=digest(message.argument))
 
     @classmethod
     def acknowledged(cls, ack: AckMessage) -> "Tracked":
