@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from clients.alert_subscription import AlertSubscription
-from facade.cli.stopping import stopping
+from facade.cli.tango_host import TangoHost, require_tango_host
 from facade.clock import SystemClock
-from facade.errors import ConfigError
 from facade.flows.alerts.follower import Entry
+from facade.runtime.stopping import stopping
 
 DEVICE = "mid-sdp/alerts/0"
 
@@ -23,7 +23,7 @@ _err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def follow(
-    tango_host: Annotated[str, typer.Option(envvar="TANGO_HOST", help="Tango database, host:port.")] = "",
+    tango_host: TangoHost = "",
     device: Annotated[str, typer.Option(help="The device of the alerts.")] = DEVICE,
     since: Annotated[
         int | None, typer.Option(min=0, help="Begin after this sequence number. Default: only what comes from now on.")
@@ -36,8 +36,7 @@ def follow(
 
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """
-    if not tango_host:
-        raise ConfigError("TANGO_HOST is not set; expected host:port of the Tango database")
+    require_tango_host(tango_host)
     clock, enough, lost = SystemClock(), threading.Event(), threading.Event()
     printed = 0
 

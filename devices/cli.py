@@ -1,21 +1,38 @@
-"""The executable ``sdp-facade``."""
+"""The sub-commands ``register`` and ``serve`` of ``sdp-facade``."""
 
-import sys
-from importlib import import_module
-from typing import Final
+import json
+import os
+from typing import Annotated
 
-from facade.cli.parts import PARTS, add
-from facade.cli.root import app, run
+import typer
 
-BUS_SIDE: Final = frozenset(PARTS) - {"alerts"}
-"""Sub-commands that start without Tango and without each other; one of `alerts` needs Tango."""
+from devices.registration import register
+from facade.cli.tango_host import TangoHost, require_tango_host
+from facade.config import load_settings
+from facade.exports.tango_db import instances, registration
+from facade.icd.load import load
 
 
-def main() -> None:
-    """Run the command line."""
-    wanted = BUS_SIDE.intersection(sys.argv[1:2])
-    if wanted:
-        add(*wanted)
-    else:
-        import_module("devices.tango_cli")
-    run(app)
+def register_devices(
+    tango_host: TangoHost = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Only print what would be registered, for dsconfig.")] = False,
+) -> None:
+    """Register the deployment's devices in the Tango database.
+
+    Example: TANGO_HOST=localhost:10000 SDP_INGEST_NODES=8 sdp-facade register
+    """
+    if as_json:
+        typer.echo(json.dumps(registration(load(), load_settings()), indent=2))
+        return
+    require_tango_host(tango_host)
+    icd, settings = load(), load_settings()
+    count = register(icd, settings, tango_host)
+    typer.echo(f"{count} devices registered; server instances: {', '.join(instances(icd, settings))}")
+
+
+def serve(instance: Annotated[str, typer.Argument(help="Device-server instance, such as control.")]) -> None:
+    """Run one device server in the foreground; the same as the executable SdpFacade.
+
+    Example: sdp-facade serve control
+    """
+    os.execvp("SdpFacade", ["SdpFacade", instance])  # noqa: S606 - replaces this process, no shell

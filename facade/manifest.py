@@ -8,7 +8,7 @@ no device class.
 A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them when they are used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -20,6 +20,8 @@ from facade.errors import ConfigError
 
 GROUP = "sdp_facade.flows"
 """Entry-point group of the manifests."""
+SUBCOMMANDS = "sdp_facade.subcommands"
+"""Entry-point group of tables of sub-commands that are no flow's; each entry names a `Sequence[Subcommand]`."""
 
 Reference = str
 """``module:name`` of an object that is imported when it is used."""
@@ -33,14 +35,15 @@ class Isolation(Enum):
 
 
 class Subcommand(NamedTuple):
-    """One sub-command of ``sdp-facade``."""
+    """One sub-command of ``sdp-facade``; its module is imported when it is run."""
 
     words: tuple[str, ...]
     """Such as ``("tables",)``, or ``("simulate", "quality")`` for one of a group."""
     target: Reference
-    """A Typer application (a group) or a function (a command)."""
+    """A function, whose module may have an ``EPILOG`` for its help, or a Typer application; empty: a group, to which
+    others contribute."""
     summary: str
-    """One line for ``sdp-facade --help``."""
+    """One line for the help of ``sdp-facade`` or of the group."""
 
 
 class Worker(NamedTuple):
@@ -146,6 +149,12 @@ def load(reference: Reference) -> Any:
 
 
 @cache
+def _entry_points() -> Any:
+    # Read once: each distribution that is installed has a file of them.
+    return entry_points()
+
+
+@cache
 def manifests() -> tuple[Manifest, ...]:
     """Return the manifests of all flows that are installed, in the order of their names.
 
@@ -155,7 +164,7 @@ def manifests() -> tuple[Manifest, ...]:
         One cannot be loaded, is none, or has the name, a topic or a device class of another one.
     """
     found: list[Manifest] = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in sorted(_entry_points().select(group=GROUP), key=lambda point: point.name):
         manifest = load(point.value)
         if not isinstance(manifest, Manifest) or manifest.name != point.name:
             raise ConfigError(f"entry point {GROUP}: {point.name} = {point.value}: expected a manifest of that name")
@@ -165,3 +174,17 @@ def manifests() -> tuple[Manifest, ...]:
                     raise ConfigError(f"flows {other.name} and {manifest.name}: {what}: both have {sorted(twice)}")
         found.append(manifest)
     return tuple(found)
+
+
+def subcommands() -> Iterator[Subcommand]:
+    """Return the sub-commands of all flows, and those of the entry-point group `SUBCOMMANDS`.
+
+    Raises
+    ------
+    ConfigError
+        A manifest or a table of sub-commands cannot be loaded.
+    """
+    for manifest in manifests():
+        yield from manifest.subcommands
+    for point in sorted(_entry_points().select(group=SUBCOMMANDS), key=lambda point: point.name):
+        yield from load(point.value)

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Brokers of tests live for seconds: the quick compiler alone halves the processor time of their starts.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_sessionstart() -> None:
+    """Stop where the environment is older than ``pyproject.toml``: what it declares is installed with the package."""
+    declared = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["entry-points"]
+    for group, entries in declared.items():
+        if missing := entries.keys() - {point.name for point in entry_points(group=group)}:
+            pytest.exit(f"entry points {group}: {', '.join(sorted(missing))} are not installed; run scripts/bootstrap")
+
 
 Deploy = Callable[..., Deployment]
 

@@ -1,8 +1,133 @@
-"""The command ``sdp-facade`` with all that needs no Tango; `devices.tango_cli` adds the rest."""
+"""The command ``sdp-facade``: its sub-commands by name, each imported when it is run.
 
-from facade.cli.parts import PARTS, add
-from facade.cli.root import app, run
+What a sub-command imports takes longer than the work of some, and than a process may take that a supervisor starts
+again; hence the help of a group comes from tables: the one below, those of the flows' manifests, and those of the
+entry-point group `facade.manifest.SUBCOMMANDS`.
+"""
 
-__all__ = ["app", "run"]
+import sys
+from typing import Annotated, Any, Final
 
-add(*PARTS)
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import facade
+from facade.errors import ConfigError, FacadeError
+from facade.manifest import Subcommand, load, subcommands
+
+NAME: Final = "sdp-facade"
+
+OWN: Final = (
+    Subcommand(("config",), "", "Look at the settings, and where they come from."),
+    Subcommand(("config", "check"), "facade.cli.config:check", "Show each setting, its origin, and all that is wrong."),
+    Subcommand(("config", "template"), "facade.cli.config:print_template", "Print a settings file with the defaults."),
+    Subcommand(("icd",), "", "Look at the interface (ICD) and check it."),
+    Subcommand(("icd", "check"), "facade.cli.icd:check_command", "Check that the interface is complete."),
+    Subcommand(("icd", "diff"), "facade.cli.icd_diff:diff_command", "Say what a change of the interface breaks."),
+    Subcommand(("icd", "export"), "facade.cli.exports:export_command", "Derive all that follows from the interface."),
+    Subcommand(("icd", "show"), "facade.cli.icd:show_command", "Show the attributes and commands of a device class."),
+    Subcommand(("infra",), "", "Run Kafka and a Tango database on this machine."),
+    Subcommand(("infra", "up"), "facade.cli.infra:up", "Start what does not run yet."),
+    Subcommand(("infra", "status"), "facade.cli.infra:status", "Show each process."),
+    Subcommand(("infra", "down"), "facade.cli.infra:down", "Stop what was started here."),
+    Subcommand(("infra", "env"), "facade.cli.infra:env", "Print the environment variables for a shell."),
+    Subcommand(("infra", "start"), "facade.cli.infra:start", "Start one service again."),
+    Subcommand(("infra", "stop"), "facade.cli.infra:stop", "Stop one service; its port and data are kept."),
+    Subcommand(("simulate",), "", "Play the SDP side of the bus, and know exactly what was sent."),
+    Subcommand(("topics",), "", "Create the ICD's topics."),
+    Subcommand(("topics", "create"), "facade.cli.topics:create", "Create the topics that are missing."),
+)
+"""Sub-commands of the facade as a whole."""
+
+_COMPLETION: Final = ("install_completion", "show_completion")
+
+
+class LazyCommand(TyperCommand):
+    """A sub-command that is imported when it is run; its name and one line of help stand for it until then."""
+
+    def __init__(self, subcommand: Subcommand) -> None:
+        super().__init__(subcommand.words[-1], help=subcommand.summary, short_help=subcommand.summary)
+        self._target = subcommand.target
+
+    def load(self) -> Any:
+        """Import and return the command, or the group."""
+        found = load(self._target)
+        if isinstance(found, typer.Typer):
+            command = typer.main.get_command(found)
+            command.params = [one for one in command.params if one.name not in _COMPLETION]  # the root has them
+        else:
+            application = typer.Typer(add_completion=False)
+            application.command(epilog=getattr(sys.modules[found.__module__], "EPILOG", None))(found)
+            command = typer.main.get_command(application)
+        command.name = self.name
+        return command
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return the context of the command itself, which is then invoked in the place of this one."""
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+class _Root(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        groups: dict[tuple[str, ...], TyperGroup] = {(): self}
+        for one in sorted((*OWN, *subcommands())):  # a group before what is in it
+            above, name = one.words[:-1], one.words[-1]
+            if above not in groups or name in groups[above].commands:
+                why = "it is there already" if above in groups else f"{' '.join(above)!r} is no group"
+                raise ConfigError(f"sub-command {' '.join(one.words)!r} of {one.target}: {why}")
+            groups[above].add_command(LazyCommand(one) if one.target else groups.setdefault(one.words, _group(one)))
+
+
+def _group(subcommand: Subcommand) -> TyperGroup:
+    return TyperGroup(
+        name=subcommand.words[-1],
+        help=subcommand.summary,
+        short_help=subcommand.summary,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+
+
+app = typer.Typer(
+    name=NAME,
+    cls=_Root,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Rich takes longer to import than a help may take
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    wanted: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tango facade of the SKA Science Data Processor's Kafka bus."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version.
+
+    Example: sdp-facade version
+    """
+    typer.echo(facade.__version__)
+
+
+def run() -> None:
+    """Run the command line; a failure that was foreseen is one line, not a traceback."""
+    try:
+        app(prog_name=NAME)
+    except FacadeError as error:
+        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+        typer.echo(str(error), err=True)
+        sys.exit(1)

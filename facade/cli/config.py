@@ -8,7 +8,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.kafka.properties import refusal
-from facade.cli.root import app as root
 from facade.config import load_settings
 from facade.settings_explained import (
     HIDDEN,
@@ -20,14 +19,10 @@ from facade.settings_explained import (
     template,
 )
 
-config_app = typer.Typer(no_args_is_help=True, help="Look at the settings, and where they come from.")
-root.add_typer(config_app, name="config")
-
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 _PIPE_WIDTH = 160
 
 
-@config_app.command()
 def check() -> None:
     """Show each setting, where it comes from and what it means, and all that is wrong.
 
@@ -50,7 +45,6 @@ def check() -> None:
         raise typer.Exit(1)
 
 
-@config_app.command("template")
 def print_template() -> None:
     """Print a settings file with all settings, their meaning and their defaults, commented out.
 

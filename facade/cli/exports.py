@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from facade.cli.icd import Folder, app
+from facade.cli.icd import Folder
 from facade.errors import ConfigError
 from facade.exports.files import EXPORTS, derive, stale, write
 from facade.icd.load import load
@@ -15,7 +15,6 @@ from facade.resources import resource
 _out, _err = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
 
 
-@app.command("export")
 def export_command(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help=f"Any of {', '.join(EXPORTS)}. Default: all.")

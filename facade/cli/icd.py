@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from facade.cli.root import app as root
 from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
 from facade.icd.finding import Finding
@@ -24,9 +23,6 @@ from facade.icd.words import (
     type_in_words,
 )
 
-app = typer.Typer(help="Look at the interface (ICD) and check it.", no_args_is_help=True)
-root.add_typer(app, name="icd")
-
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Folder with icd/, messages/ and commands/.", show_default="the shipped schemas"),
@@ -35,7 +31,6 @@ Folder = Annotated[
 _PIPE_WIDTH = 180
 
 
-@app.command("check")
 def check_command(folder: Folder = None) -> None:
     """Check that the interface is complete and fits together.
 
@@ -53,7 +48,6 @@ def check_command(folder: Folder = None) -> None:
     _print_summary(icd)
 
 
-@app.command("show")
 def show_command(
     name: Annotated[str, typer.Argument(metavar="CLASS", help="Device class, such as SdpMaster.")],
     folder: Folder = None,

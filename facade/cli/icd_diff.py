@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from facade.cli.icd import app
 from facade.errors import ConfigError, IcdError
 from facade.icd.diff import Verdict, compare, verdict
 from facade.icd.diff_avro import avro_differences
@@ -27,7 +26,6 @@ _PIPE_WIDTH = 180
 _SCHEMAS = "schemas"
 
 
-@app.command("diff")
 def diff_command(
     old: Annotated[str, typer.Argument(help="Folder with icd/, messages/ and commands/, or a git revision.")],
     new: Annotated[str | None, typer.Argument(help="The same.", show_default="the shipped schemas")] = None,

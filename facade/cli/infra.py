@@ -15,13 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from facade.cli.root import app as root
 from facade.clock import SystemClock
 from facade.infra import local, tools
 from facade.infra.state import ServiceName, TangoDb
-
-app = typer.Typer(help="Run Kafka and a Tango database on this machine.", no_args_is_help=True)
-root.add_typer(app, name="infra")
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -32,7 +28,6 @@ StateDir = Annotated[
 Service = Annotated[ServiceName, typer.Argument(help="Which service.")]
 
 
-@app.command()
 def up(
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
     tango_db: Annotated[
@@ -65,7 +60,6 @@ def up(
     print_environment(endpoints.environment())
 
 
-@app.command()
 def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     """Show each process; the exit code is 1 if one is down.
 
@@ -86,7 +80,6 @@ def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
 def down(
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
     wipe: Annotated[bool, typer.Option("--wipe", help="Remove all data and logs as well.")] = False,
@@ -99,7 +92,6 @@ def down(
         local.down(state_dir, wipe=wipe, report=report)
 
 
-@app.command()
 def env(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     """Print the environment variables for a shell.
 
@@ -109,7 +101,6 @@ def env(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     print_environment(endpoints.environment())
 
 
-@app.command()
 def start(service: Service, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     """Start one service again, on the same port and data.
 
@@ -119,7 +110,6 @@ def start(service: Service, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> No
         local.start_service(state_dir, service, report=report)
 
 
-@app.command()
 def stop(
     service: Service,
     state_dir: StateDir = local.DEFAULT_STATE_DIR,

@@ -7,12 +7,8 @@ from rich.console import Console
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
-from facade.cli.root import app
 from facade.config import load_settings
 from facade.icd.load import load
-
-topics = typer.Typer(no_args_is_help=True, help="Create the ICD's topics.")
-app.add_typer(topics, name="topics")
 
 _out = Console()
 _err = Console(stderr=True)
@@ -27,7 +23,6 @@ Replicas = Annotated[
 ]
 
 
-@topics.command()
 def create(replicas: Replicas = None) -> None:
     """Create the topics that are missing, and say how the others differ from the ICD and in their replicas.
 

@@ -18,7 +18,7 @@ from proving.testbed import BenchError, Running, Stage
 
 WORKERS = 2
 
-_COMMAND = "from devices.cli import main; main()"
+_COMMAND = "facade.cli"
 SERVER_PROGRAM = "from devices.server import main; main()"
 
 
@@ -52,7 +52,7 @@ class Deployment:
         """Let large things come instead of the notifications: metrics, and tables that are assembled; gives what."""
         if (stream := self.processes.pop("simulate", None)) is not None:
             stream.kill()
-        program = [sys.executable, "-c", _COMMAND]
+        program = [sys.executable, "-m", _COMMAND]
         quality = ["simulate", "quality", f"--megabytes-per-second={METRICS:g}"]
         for name, argv in (("assemble", ["tables", "assemble"]), ("quality-simulator", quality)):
             self.processes[name] = self.stage.start(name, [*program, *argv], self.settings)
@@ -96,7 +96,7 @@ def deployment(stage: Stage, settings: Settings, *, within: float = 60.0) -> Ite
                     instance, [sys.executable, "-c", SERVER_PROGRAM, instance], settings
                 )
             for slot in map(str, range(WORKERS)):
-                argv = [sys.executable, "-c", _COMMAND, "aggregate", "--slot", slot]
+                argv = [sys.executable, "-m", _COMMAND, "aggregate", "--slot", slot]
                 made.processes[f"aggregate-{slot}"] = stage.start(f"aggregate-{slot}", argv, settings)
             for instance in instances(stage.icd, settings):
                 stage.until(lambda i=instance: _answers(made, i), f"the device server {instance}", within)  # type: ignore[misc]

@@ -92,8 +92,9 @@ class Stream:
         self._file.unlink(missing_ok=True)
         argv = [
             sys.executable,
-            "-c",
-            "from facade.flows.telemetry.simulator.cli import app; app()",
+            "-m",
+            "facade.cli",
+            "simulate",
             "ingest",
             "--rate",
             str(rate),

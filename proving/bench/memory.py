@@ -18,7 +18,7 @@ _EVERY = 0.2
 _STALLED = 45.0
 """Without progress for so long [s], a worker is given up."""
 _COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
-_COMMAND = "from devices.cli import main; main()"
+_COMMAND = "facade.cli"
 
 
 def memory(stage: Stage, *, quick: bool) -> Outcome:
@@ -28,7 +28,7 @@ def memory(stage: Stage, *, quick: bool) -> Outcome:
     with stage.topics(settings, 1):
         filled = fill_topic(stage, settings, records)
         port = choose_port()
-        argv = [sys.executable, "-c", _COMMAND, "aggregate", "--slot", "0"]
+        argv = [sys.executable, "-m", _COMMAND, "aggregate", "--slot", "0"]
         worker = stage.start("aggregate", argv, settings, SDP_METRICS_PORT=str(port))
         samples = _sample(stage, worker, port, records)
         peak = gauges.peak_resident(worker.pid)

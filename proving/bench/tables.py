@@ -43,7 +43,7 @@ _AT_ONCE = 10
 _MOST = 200
 """Memory above that of an idle worker while ten tables come at once [MB]."""
 _SETTLE = 8.0
-_PROGRAM = [sys.executable, "-c", "from devices.cli import main; main()"]
+_PROGRAM = [sys.executable, "-m", "facade.cli"]
 
 
 def tables(stage: Stage, *, quick: bool) -> Outcome:

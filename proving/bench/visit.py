@@ -17,7 +17,7 @@ BAR = 10.8
 WORKERS = 2
 _SETTLE = 5.0
 """Until the group has given out the partitions [s]."""
-_PROGRAM = [sys.executable, "-c", "from devices.cli import main; main()"]
+_PROGRAM = [sys.executable, "-m", "facade.cli"]
 _NIGHT = ["simulate", "alerts", "--night", "--visits", "1"]
 
 

@@ -55,7 +55,7 @@ _STANDSTILL = 120.0
 """Time without any command taken after which something is stuck for good [s]."""
 _PROGRESS = 5.0
 _SERVER = "from devices.server import main; main()"
-_CLI = "from devices.cli import main; main()"
+_CLI = "facade.cli"
 
 
 class FaultRun:
@@ -111,7 +111,7 @@ class FaultRun:
         controller = ["simulate", "controller", "--subarrays", str(len(self._devices)), "--speed", str(_SPEED)]
         argv = {
             "device server": [sys.executable, "-c", _SERVER, "subarray"],
-            "controller": [sys.executable, "-c", _CLI, *controller, *faults, "--report", str(self._executions)],
+            "controller": [sys.executable, "-m", _CLI, *controller, *faults, "--report", str(self._executions)],
         }
         subarrays = {"SDP_SUBARRAYS": str(len(self._devices))}
         self._running[part] = self._stage.start(part.replace(" ", "-"), argv[part], self._settings, **subarrays)

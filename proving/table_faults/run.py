@@ -29,7 +29,7 @@ _BETWEEN = (1.0, 4.0)
 _SETTLED_WITHIN = EXPIRY + 60.0
 _READY_WITHIN = 60.0
 _PROGRESS = 5.0
-_CLI = "from devices.cli import main; main()"
+_CLI = "facade.cli"
 _SERVER = "from devices.server import main; main()"
 
 
@@ -130,7 +130,7 @@ class TableFaultRun:
         """Start what has ended."""
         task = [str(self._journal), str(self._seed), str(self._tables), str(self._size)]
         wanted = {
-            "assembling worker": [sys.executable, "-c", _CLI, "tables", "assemble"],
+            "assembling worker": [sys.executable, "-m", _CLI, "tables", "assemble"],
             "device server": [sys.executable, "-c", _SERVER, "calibration"],
         }
         if producing:

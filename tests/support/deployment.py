@@ -28,7 +28,7 @@ from tests.support.waiting import HANG, until
 
 CLOCK = SystemClock()
 ICD = load()
-_SIMULATE = [sys.executable, "-c", "from facade.flows.telemetry.simulator.cli import app; app()"]
+_SIMULATE = [sys.executable, "-m", "facade.cli", "simulate"]
 SIMULATE = [*_SIMULATE, "ingest"]
 MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
 _ASSIGNED = "partitions assigned"

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 import yaml
 
-from devices.tango_cli import app
+from facade.cli.app import app
 from facade.icd.load import load
 
 SEARCHED = os.pathsep.join((sys.exec_prefix + "/bin", os.environ["PATH"]))

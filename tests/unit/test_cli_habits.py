@@ -1,39 +1,32 @@
 """What everybody expects of a command line: examples in the help, exit codes, completion."""
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from devices.cli import BUS_SIDE
 from devices.server import main as server
-from devices.tango_cli import app
 from facade import __version__
+from facade.cli import app as command_line
 from facade.cli import topics
-from facade.cli.app import run
-from facade.errors import BusError
+from facade.cli.app import app, run
+from facade.errors import BusError, ConfigError
+from facade.manifest import Subcommand
+from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
-
-def walk(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Return each command's words and its help, as typer has it."""
-    if children := getattr(command, "commands", None):
-        for name, child in children.items():
-            yield from walk(child, (*path, name))
-    else:
-        yield " ".join(path), f"{getattr(command, 'help', '') or ''}\n{getattr(command, 'epilog', '') or ''}"
-
-
-COMMANDS = dict(walk(typer.main.get_command(app)))
+OF_TANGO = ("alerts follow", "conformance", "watch", "bench", "demo", "faults", "alert-faults", "table-faults")
+COMMANDS = {" ".join(words): command for words, command in walk()}
 
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_each_help_has_an_example(words: str) -> None:
-    text = COMMANDS[words]
+    text = f"{COMMANDS[words].help}\n{COMMANDS[words].epilog or ''}"
     assert "Example" in text, "add a line `Example: sdp-facade ...` to the docstring"
     assert f"sdp-facade {words}" in text[text.index("Example") :]
 
@@ -48,7 +41,7 @@ def test_a_failure_is_1_and_ctrl_c_is_130(
     monkeypatch.setattr(topics, "load_settings", fail)
     monkeypatch.setattr(sys, "argv", ["sdp-facade", "topics", "create"])
     with pytest.raises(SystemExit) as ended:
-        run(app)
+        run()
     assert ended.value.code == code
     if code == 1:
         assert capsys.readouterr().err == "error: no broker\n"
@@ -88,27 +81,89 @@ def test_the_shell_completes() -> None:
 
 ALONE = """
 import sys
-from devices.cli import main
+from facade.cli.__main__ import main
 
-name = sys.argv[1]
-sys.argv[1:] = [name, "--help"]
+sys.argv[1:] = sys.argv[1].split()
 try:
     main()
 finally:
-    assert "tango" not in sys.modules, f"{name} loads Tango"
+    loaded = [name for name in ("tango", "numpy", "confluent_kafka", "rich", "proving.testbed") if name in sys.modules]
+    sys.stderr.write(" ".join(loaded))
 """
 
 
-@pytest.mark.parametrize("name", sorted(BUS_SIDE))
-def test_what_needs_no_tango_starts_without_it_and_is_the_same(name: str) -> None:
+def loaded_by(words: str) -> tuple[str, set[str]]:
+    """Return what a call prints, and which of the larger packages it has imported."""
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, name],
-        env={**os.environ, "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
+        [sys.executable, "-c", ALONE, words], capture_output=True, text=True, timeout=HANG, check=False
     )
+    return done.stdout, set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "-h", "version", "simulate --help", "alerts -h"])
+def test_what_only_prints_imports_no_sub_command(words: str) -> None:
+    printed, loaded = loaded_by(words)
+    assert printed
+    assert loaded == set()
+
+
+def test_what_needs_no_tango_starts_without_it() -> None:
+    words = [words for words in COMMANDS if words not in OF_TANGO]
+    code = f"""
+import sys
+from typer.testing import CliRunner
+from facade.cli.app import app
+
+for words in {words!r}:
+    CliRunner().invoke(app, [*words.split(), "--help"], catch_exceptions=False)
+    assert not {{"tango", "proving.testbed"}} & sys.modules.keys(), words
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
-    whole = CliRunner().invoke(app, [name, "--help"], prog_name="-c", env={"COLUMNS": "120"})
-    assert done.stdout.split() == whole.output.split()
+
+
+def test_help_names_each_sub_command_of_a_group_with_its_line() -> None:
+    printed = CliRunner().invoke(app, ["alerts", "--help"]).output
+    assert re.findall(r"^  (\w+)  +\S", printed, re.MULTILINE) == ["attachment", "follow", "intake"]
+
+
+def test_a_wrong_name_is_answered_with_the_nearest_one() -> None:
+    assert "Did you mean 'tables'?" in CliRunner().invoke(app, ["tabels"]).output
+    assert "Did you mean 'ingest'?" in CliRunner().invoke(app, ["simulate", "ingset"]).output
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, *contributed: Subcommand) -> None:
+    monkeypatch.setattr(command_line, "subcommands", lambda: iter(contributed))
+
+
+def test_a_flow_from_outside_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(rate: float = 1.0) -> None:
+        """Play the weather."""
+        print(f"rate {rate}")
+
+    sub = typer.Typer()
+    sub.command()(play)
+    sub.callback()(lambda: None)
+    monkeypatch.setitem(sys.modules, "weather", ModuleType("weather"))
+    monkeypatch.setattr(sys.modules["weather"], "play", play, raising=False)
+    monkeypatch.setattr(sys.modules["weather"], "group", sub, raising=False)
+    plug_in(
+        monkeypatch,
+        Subcommand(("simulate", "weather"), "weather:play", "Play the weather."),
+        Subcommand(("weather",), "weather:group", "Look at the weather."),
+    )
+    run = CliRunner()
+    assert re.search("^  weather +Look at the weather.$", run.invoke(app, []).output, re.MULTILINE)
+    assert "weather  Play the weather." in run.invoke(app, ["simulate"]).output
+    assert run.invoke(app, ["simulate", "weather", "--rate", "3"]).output == "rate 3.0\n"
+    assert run.invoke(app, ["weather", "play"]).output == "rate 1.0\n"
+    assert "--install-completion" not in run.invoke(app, ["weather", "--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [(("config",), "it is there already"), (("rain", "list"), "'rain' is no group")]
+)
+def test_what_has_no_place_is_said(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str) -> None:
+    plug_in(monkeypatch, Subcommand(words, "weather:play", ""))
+    with pytest.raises(ConfigError, match=f"sub-command '{' '.join(words)}' of weather:play: {why}"):
+        CliRunner().invoke(app, ["version"])

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import tango
-import typer
 
-from devices.tango_cli import app
 from facade.icd.load import inspect, load
 from facade.settings_explained import PROCESS_VARIABLES
+from tests.support.command_line import descend
 from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
@@ -47,9 +46,7 @@ def calls(page: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_command_and_option_exists(page: Path) -> None:
     for words in calls(page):
-        command, rest = typer.main.get_command(app), list(words)
-        while rest and rest[0] in getattr(command, "commands", {}):
-            command = command.commands[rest.pop(0)]
+        command, rest = descend(words)
         known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         known |= {"--help", "--install-completion"}
         given = {word.split("=")[0] for word in rest if word.startswith("-") and not re.fullmatch(r"-[\d.]+", word)}

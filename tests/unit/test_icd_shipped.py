@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from facade.cli.icd import app
+from facade.cli.app import app
 from facade.codec.json_schema import compile_message
 from facade.icd.check import CHECKS, THOROUGH_CHECKS, check
 from facade.icd.load import inspect, load
@@ -597,7 +597,7 @@ def test_every_check_is_seen_to_fire() -> None:
 
 def test_the_command_reports_a_clean_interface() -> None:
     """``icd check`` counts what there is and succeeds."""
-    result = CliRunner().invoke(app, ["check"])
+    result = CliRunner().invoke(app, ["icd", "check"])
     assert result.exit_code == 0
     assert "no findings" in result.stdout
     assert "ingest.heaps" in result.stdout
@@ -605,7 +605,7 @@ def test_the_command_reports_a_clean_interface() -> None:
 
 def test_the_command_reports_findings(tmp_path: Any) -> None:
     """``icd check`` prints each finding and fails."""
-    result = CliRunner().invoke(app, ["check", "--folder", str(tmp_path)])
+    result = CliRunner().invoke(app, ["icd", "check", "--folder", str(tmp_path)])
     assert result.exit_code == 1
     assert "topics.toml: expected a file" in result.output
     assert "4 finding(s)" in result.output
@@ -614,7 +614,7 @@ def test_the_command_reports_findings(tmp_path: Any) -> None:
 def test_the_command_shows_every_attribute(icd: Icd) -> None:
     """``icd show`` has a row for each, whatever the case of the name."""
     for name, one in icd.classes.items():
-        result = CliRunner().invoke(app, ["show", name.lower()])
+        result = CliRunner().invoke(app, ["icd", "show", name.lower()])
         assert result.exit_code == 0
         assert all(attribute.name in result.stdout for attribute in one.attributes)
 
@@ -622,14 +622,14 @@ def test_the_command_shows_every_attribute(icd: Icd) -> None:
 def test_the_command_shows_every_command(icd: Icd) -> None:
     """``icd show`` has a row for each that controllers execute, and for each that the device answers."""
     for name, one in icd.classes.items():
-        shown = CliRunner().invoke(app, ["show", name]).stdout
+        shown = CliRunner().invoke(app, ["icd", "show", name]).stdout
         assert all(entry.name in shown for entry in (*one.commands, *one.queries))
         assert ("executed by controllers" in shown) == bool(one.commands)
 
 
 def test_the_command_names_the_classes_that_there_are() -> None:
     """``icd show`` of something else says what it knows."""
-    result = CliRunner().invoke(app, ["show", "SdpNode"])
+    result = CliRunner().invoke(app, ["icd", "show", "SdpNode"])
     assert result.exit_code == 2
     assert "SdpIngestNode" in result.output
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from devices.tango_cli import app
 from facade import __version__
+from facade.cli.app import app
 from facade.resources import resource
 from tests.support.waiting import HANG
 
@@ -101,7 +101,7 @@ def test_the_demo_says_at_once_which_extra_it_needs(monkeypatch: pytest.MonkeyPa
 
 
 IN_ONE_PROCESS = """
-from devices.tango_cli import app
+from facade.cli.app import app
 from facade.resources import resource
 from typer.testing import CliRunner
 

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from facade.bus.port import Record
+from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.errors import ConfigError
 from facade.flows.alerts.messages import decode_alert
@@ -18,7 +19,6 @@ from facade.flows.alerts.simulator.sending import (
     read_alert_report,
 )
 from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
-from facade.flows.telemetry.simulator.cli import app
 from facade.icd.load import load
 from facade.outcome import Rejected
 from facade.simulate.sender import Stop, write_report
@@ -243,6 +243,6 @@ def test_a_scenario_that_cannot_be_is_refused(options, says):
 
 @pytest.mark.parametrize(("options", "says"), [(["--every", "5"], "--burst"), (["--visits", "2"], "--night")])
 def test_options_that_need_others_say_so(options, says):
-    done = CliRunner().invoke(app, ["alerts", *options])
+    done = CliRunner().invoke(app, ["simulate", "alerts", *options])
     assert isinstance(done.exception, ConfigError)
     assert says in str(done.exception)

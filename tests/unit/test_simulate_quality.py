@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from facade.cli.app import app
 from facade.errors import ConfigError
 from facade.flows.quality.decode import decode
 from facade.flows.quality.flow import OWN, QualityFlow
 from facade.flows.quality.simulator.metrics import QualityScenario, QualitySeries, channels_for
-from facade.flows.telemetry.simulator.cli import app
 from facade.icd.load import load
 from facade.outcome import USED
 from tests.support.metrics import WRITERS
@@ -94,6 +94,6 @@ def test_there_is_a_bad_antenna_and_interference_and_all_of_it_drifts():
 
 
 def test_an_encoding_that_nobody_knows_is_refused_before_anything_is_sent():
-    result = CliRunner().invoke(app, ["quality", "--encoding", "pickle"])
+    result = CliRunner().invoke(app, ["simulate", "quality", "--encoding", "pickle"])
     assert result.exit_code == 2
     assert "npy, arrow, msgpack-numpy" in " ".join(result.output.replace("│", " ").split())

@@ -6,11 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import typer
 
-from devices.tango_cli import app
 from facade.config import ENVIRONMENT, load_settings
 from facade.settings_explained import PROCESS_VARIABLES
+from tests.support.command_line import descend
 from tests.support.waiting import HANG
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
@@ -45,10 +44,8 @@ def test_what_a_unit_promises(unit: Path) -> None:
     assert (parser["Unit"]["PartOf"], parser["Install"]["WantedBy"]) == ("sdp-facade.target", "sdp-facade.target")
     assert service["NoNewPrivileges"] == "yes"
     program, *words = service["ExecStart"].split()
-    command = typer.main.get_command(app)
     if program.endswith("/sdp-facade"):
-        while words and hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
+        command, words = descend(words)
         assert {word for word in words if word.startswith("--")} <= {
             name for parameter in command.params for name in parameter.opts
         }

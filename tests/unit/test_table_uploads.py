@@ -8,6 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
+from facade.cli.app import app
 from facade.errors import BusError, ConfigError
 from facade.flows.tables import cli as cli
 from facade.flows.tables.fetch import fetch, find
@@ -156,8 +157,8 @@ def test_the_command_puts_a_reference_and_gets_the_table(desk, tmp_path, monkeyp
     desk.start()
     (tmp_path / "in").write_bytes(CONTENT)
     argv = ["--product", "sky", "--kind", "sky-model", "--reference", f"file://{tmp_path}/there"]
-    done = CliRunner().invoke(cli.tables_app, ["put", str(tmp_path / "in"), *argv])
+    done = CliRunner().invoke(app, ["tables", "put", str(tmp_path / "in"), *argv])
     assert (done.exit_code, (tmp_path / "there").read_bytes()) == (0, CONTENT), done.output
     desk.work()
-    done = CliRunner().invoke(cli.tables_app, ["get", "sky", "-o", str(tmp_path / "out")])
+    done = CliRunner().invoke(app, ["tables", "get", "sky", "-o", str(tmp_path / "out")])
     assert (done.exit_code, (tmp_path / "out").read_bytes()) == (0, CONTENT), done.output

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from facade.cli.sending import deployment
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS
 from facade.controller import run
 from facade.controller.simulator.controller import KINDS, Fault, SimulatedController
 from facade.icd.load import load
+from facade.simulate.sending import deployment
 
 _EXECUTING, _FAULTS, _WHERE = "How to execute", "Faults", "Where"
 

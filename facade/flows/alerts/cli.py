@@ -1,9 +1,6 @@
 """`sdp-facade alerts`: the intake of packets, and what came along in them."""
 
-import gc
 import hashlib
-import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +10,6 @@ from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
-from facade.cli.root import app as root
-from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import BusError, ConfigError
@@ -24,43 +17,23 @@ from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
-from facade.logs import start_logging
-from facade.runtime.metrics import serve_metrics
-
-alerts_app = typer.Typer(no_args_is_help=True, help="Take alerts that come as packets, and fetch what came along.")
-root.add_typer(alerts_app, name="alerts")
+from facade.runtime.worker_process import Slot, run_worker
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-@alerts_app.command()
-def intake(
-    slot: Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")] = "0",
-) -> None:
+def intake(slot: Slot = "0") -> None:
     """Put the alert of each packet on the topic alerts, exactly-once: one worker of the group.
 
     One is enough for LSST's nights; several share the partitions.
 
     Example: sdp-facade alerts intake --slot 1
     """
-    start_logging(f"worker:alerts-intake-{slot}")
-    gc.set_threshold(100_000)
-    icd, settings, clock = load(), load_settings(), SystemClock()
-    log = KafkaTransactionalLog(
-        Connection(settings, clock=clock), PACKETS, group="alerts-intake", slot=slot, health=BusHealth()
+    run_worker(
+        "alerts-intake", PACKETS, slot, lambda site: Intake(site.log(PACKETS), site.icd, slot=slot, clock=site.clock)
     )
-    worker = Intake(log, icd, slot=slot, clock=clock)
-    serve_metrics({PACKETS: worker.account})
-    with stopping() as stopped:
-        while not stopped():
-            worker.step()
-    worker.finish()
-    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
-    logging.shutdown()
-    os._exit(0)
 
 
-@alerts_app.command()
 def attachment(
     packet: Annotated[str, typer.Argument(help="Where it is, as the alert says: partition/offset, such as 3/1724.")],
     name: Annotated[str, typer.Argument(help="Name of the attachment, as the alert says.")],

@@ -1,8 +1,5 @@
 """`sdp-facade tables`: the worker that assembles tables, and what sends, lists and fetches them."""
 
-import gc
-import logging
-import os
 import uuid
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +13,6 @@ from rich.text import Text
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.cli.root import app as root
-from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import ConfigError
@@ -30,13 +25,8 @@ from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
 from facade.flows.tables.worker import TableWorker
-from facade.icd.load import load
-from facade.logs import start_logging
 from facade.messages import Table
-from facade.runtime.metrics import serve_metrics
-
-tables_app = typer.Typer(no_args_is_help=True, help="Assemble calibration tables, send, list and fetch them.")
-root.add_typer(tables_app, name="tables")
+from facade.runtime.worker_process import Site, Slot, run_worker
 
 _out = Console(highlight=False, soft_wrap=True)
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -44,46 +34,32 @@ _WIDE = 500
 _BINARY = "application/octet-stream"
 
 
-@tables_app.command()
-def assemble(
-    slot: Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")] = "0",
-) -> None:
+def assemble(slot: Slot = "0") -> None:
     """Put tables together from their segments, and announce each complete one once: one worker of the group.
 
     Several share the partitions.
 
     Example: sdp-facade tables assemble --slot 1
     """
-    start_logging(f"worker:tables-{slot}")
-    gc.set_threshold(100_000)
-    icd, settings, clock = load(), load_settings(), SystemClock()
-    name = f"tables-{slot}"
-    connection = Connection(settings, clock=clock)
-    bus = KafkaBus(connection, client=name)
-    member = KafkaGroupMember(connection, CALIBRATION, group="tables-assemble", member=name, health=bus.health)
-    worker = TableWorker(
-        member,
+    run_worker("tables-assemble", CALIBRATION, slot, _assembler)
+
+
+def _assembler(site: Site) -> TableWorker:
+    name, settings = f"tables-{site.slot}", site.settings
+    bus = KafkaBus(site.connection, client=name)
+    return TableWorker(
+        KafkaGroupMember(site.connection, CALIBRATION, group=site.group, member=name, health=bus.health),
         bus,
-        icd,
-        slot=slot,
-        clock=clock,
+        site.icd,
+        slot=site.slot,
+        clock=site.clock,
         summarise=summarise,
-        references=References(parse_roots(settings.table_roots), clock=clock),
+        references=References(parse_roots(settings.table_roots), clock=site.clock),
         pool=BufferPool(settings.table_memory),
         limits=AssemblyLimits(disk=settings.table_disk, expiry=settings.table_expiry),
     )
-    serve_metrics({CALIBRATION: worker.account})
-    with stopping() as stopped:
-        while not stopped():
-            worker.step()
-    worker.finish()
-    bus.writer().close(5.0)
-    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
-    logging.shutdown()
-    os._exit(0)
 
 
-@tables_app.command()
 def put(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="The table.")],
     product: Annotated[str, typer.Option(help="What it is a version of, such as subarray/01/gains.")],
@@ -125,7 +101,6 @@ def put(
     _out.print(name, markup=False)
 
 
-@tables_app.command("list")
 def list_tables(
     product: Annotated[str, typer.Argument(help="How the names of the products begin. Default: all.")] = "",
 ) -> None:
@@ -144,7 +119,6 @@ def list_tables(
     (_out if _out.is_terminal else Console(width=_WIDE)).print(grid)
 
 
-@tables_app.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File for it.")],
@@ -170,7 +144,6 @@ def get(
     _console.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)
 
 
-@tables_app.command()
 def plot(
     name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="PNG file.")],

@@ -10,7 +10,12 @@ MANIFEST = Manifest(
     compose="facade.flows.tables.composition:compose",
     workers=(Worker("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble")),),
     subcommands=(
-        Subcommand(("tables",), "facade.flows.tables.cli:tables_app", "Send, list, fetch and draw calibration tables."),
+        Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them."),
+        Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Put tables together from segments."),
+        Subcommand(("tables", "get"), "facade.flows.tables.cli:get", "Fetch a complete table."),
+        Subcommand(("tables", "list"), "facade.flows.tables.cli:list_tables", "Show which tables there are."),
+        Subcommand(("tables", "plot"), "facade.flows.tables.cli:plot", "Draw a solution as Tango shows it."),
+        Subcommand(("tables", "put"), "facade.flows.tables.cli:put", "Send a file as a table."),
         Subcommand(
             ("simulate", "calibration"),
             "facade.flows.tables.simulator.cli:calibration",

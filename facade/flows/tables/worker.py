@@ -56,6 +56,10 @@ class TablesBus(Protocol):
         """Return the writer."""
 
 
+_LAST = 5.0
+"""Longest wait, at the end, for what is under way [s]."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTiming:
     """How much is in memory, and how long things may take."""
@@ -151,6 +155,7 @@ class TableWorker:
         for partition in list(self._partitions):
             self._drop(partition)
         self._member.close()
+        self._bus.writer().close(_LAST)
 
     def _take_more(self) -> None:
         """Fill up what is to be looked at; what is left of it may be of partitions that have gone meanwhile."""

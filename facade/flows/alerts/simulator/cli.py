@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from facade.cli.sending import console, deployment, send
 from facade.clock import Clock, SystemClock
 from facade.config import Settings
 from facade.errors import ConfigError
@@ -17,6 +16,7 @@ from facade.flows.alerts.simulator.sending import AlertReport, AlertSimulator
 from facade.flows.alerts.simulator.stream import DETECTED, AlertScenario, AlertStream
 from facade.icd.load import load
 from facade.simulate.sender import Stop
+from facade.simulate.sending import console, deployment, send
 
 _PLAIN_INTERVAL = 5.0
 _VISIT, _VISIT_EVERY, _DETECTORS, _PACKET = 10_000, 39.0, 189, 136_000

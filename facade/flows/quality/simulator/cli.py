@@ -8,11 +8,11 @@ from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.flows.quality.messages import QUALITY, Encoding
 from facade.flows.quality.simulator.metrics import MOST_ANTENNAS, QualityScenario, QualitySeries, channels_for
+from facade.runtime.stopping import stopping
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 _CHANNELS = 1024

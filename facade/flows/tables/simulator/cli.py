@@ -9,7 +9,6 @@ from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.cli.stopping import stopping
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.errors import BusError
@@ -23,6 +22,7 @@ from facade.flows.tables.simulator.solutions import (
     channels_for,
 )
 from facade.messages import TableSegment
+from facade.runtime.stopping import stopping
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 _out = Console(highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`sdp-facade simulate`: stand-ins for the SDP side of the bus, for demos, tests and load.
+"""`sdp-facade simulate ingest`: the ingest nodes, for demos, tests and load.
 
 Progress goes to standard error: a live line on a terminal, else a plain line each five seconds.
 """
@@ -13,41 +13,20 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
-from facade.cli.root import app as root
-from facade.cli.sending import console, deployment, send
 from facade.clock import Clock, SystemClock
 from facade.config import Settings
-from facade.controller.simulator.cli import EPILOG, controller
 from facade.errors import ConfigError
-from facade.flows.alerts.simulator.cli import EPILOG as ALERTS_EPILOG
-from facade.flows.alerts.simulator.cli import alerts
-from facade.flows.quality.simulator.cli import EPILOG as QUALITY_EPILOG
-from facade.flows.quality.simulator.cli import quality
-from facade.flows.tables.simulator.cli import EPILOG as CALIBRATION_EPILOG
-from facade.flows.tables.simulator.cli import calibration
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Limits, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import TOPIC, IngestSimulator
 from facade.flows.telemetry.simulator.report import Report
 from facade.icd.load import load
 from facade.simulate.sender import Stop
-
-app = typer.Typer(
-    name="simulate",
-    help="Play the SDP side of the bus, with faults on request, and know exactly what was sent.",
-    no_args_is_help=True,
-)
-root.add_typer(app)
-
-
-@app.callback()
-def _simulate() -> None:
-    """Play the SDP side of the bus, with faults on request, and know exactly what was sent."""
-
+from facade.simulate.sending import console, deployment, send
 
 _PLAIN_INTERVAL = 5.0
 
-_EPILOG = """
+EPILOG = """
 Examples:
 
 [bold]sdp-facade simulate ingest --nodes 4 --rate 1000[/bold]
@@ -66,7 +45,6 @@ node 2 says nothing from second 10 to 25; the clock of node 1 is 30 s behind, so
 _SENDING, _FAULTS, _WHERE = "What to send", "Faults (probabilities per heap)", "Where to"
 
 
-@app.command(epilog=_EPILOG)
 def ingest(
     nodes: Annotated[
         int | None, typer.Option(min=1, rich_help_panel=_SENDING, help="Ingest nodes. Default: the deployment's.")
@@ -153,12 +131,6 @@ def ingest(
         limits=_limits(),
     )
     _run(settings, scenario, Stop(count=count, seconds=seconds), report, clock)
-
-
-app.command(epilog=EPILOG)(controller)
-app.command(epilog=ALERTS_EPILOG)(alerts)
-app.command(epilog=CALIBRATION_EPILOG)(calibration)
-app.command(epilog=QUALITY_EPILOG)(quality)
 
 
 def _run(settings: Settings, scenario: Scenario, stop: Stop, file: Path | None, clock: Clock) -> None:

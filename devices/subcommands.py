@@ -1,0 +1,8 @@
+"""Sub-commands of ``sdp-facade`` for device servers."""
+
+from facade.manifest import Subcommand
+
+SUBCOMMANDS = (
+    Subcommand(("register",), "devices.cli:register_devices", "Register the devices in the Tango database."),
+    Subcommand(("serve",), "devices.cli:serve", "Run one device server in the foreground."),
+)

@@ -1,0 +1,83 @@
+"""The process of a worker: the transaction loop of any flow, from its command line to its end."""
+
+import gc
+import logging
+import os
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, NoReturn, Protocol
+
+import typer
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import BusHealth
+from facade.clock import Clock, SystemClock
+from facade.config import Settings, load_settings
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.logs import start_logging
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.metrics import serve_metrics
+from facade.runtime.stopping import stopping
+
+Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
+"""Option of the sub-command that runs a worker."""
+
+
+class Worker(Protocol):
+    """A worker as its process sees it."""
+
+    account: StreamAccount
+    """What it has committed."""
+
+    def step(self) -> None:
+        """Do what is due."""
+
+    def finish(self) -> None:
+        """Commit what was taken, and leave."""
+
+
+class Site(NamedTuple):
+    """What a worker is made of."""
+
+    icd: Icd
+    settings: Settings
+    connection: Connection
+    clock: Clock
+    group: str
+    """Consumer group, without the deployment's prefix."""
+    slot: str
+
+    def log(self, topic: str) -> KafkaTransactionalLog:
+        """Join the group of a topic."""
+        return KafkaTransactionalLog(self.connection, topic, group=self.group, slot=self.slot, health=BusHealth())
+
+
+def run_worker(group: str, topic: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
+    """Run a worker until SIGTERM or SIGINT, and end the process.
+
+    Parameters
+    ----------
+    group
+        Its consumer group, without the deployment's prefix.
+    topic
+        Topic that it takes.
+
+    Raises
+    ------
+    FacadeError
+        A setting is wrong, or another process has taken the slot.
+    """
+    start_logging(f"worker:{group}-{slot}")
+    # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
+    gc.set_threshold(100_000)
+    settings, clock = load_settings(), SystemClock()
+    worker = make(Site(load(), settings, Connection(settings, clock=clock), clock, group, slot))
+    serve_metrics({topic: worker.account})
+    with stopping() as stopped:
+        while not stopped():
+            worker.step()
+    worker.finish()
+    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
+    logging.shutdown()
+    os._exit(0)

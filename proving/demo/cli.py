@@ -1,0 +1,58 @@
+"""The sub-command ``demo`` of ``sdp-facade``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from facade.clock import SystemClock
+from facade.flows.tables.arrow import require_arrow
+from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
+from proving.demo.options import DemoOptions
+from proving.demo.scenario import play
+
+
+def demo(
+    nodes: Annotated[int, typer.Option(min=1, max=9999, help="Ingest nodes.")] = 4,
+    rate: Annotated[float, typer.Option(min=1, help="Heaps/s of each node.")] = 31_800.0,
+    seconds: Annotated[float, typer.Option(min=5, help="How long the simulator sends.")] = 30.0,
+    garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records.")] = 0.0002,
+    kills: Annotated[bool, typer.Option(help="kill -9 a worker, device servers and the controller on the way.")] = True,
+    stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
+    live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
+    state_dir: Annotated[
+        Path, typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR")
+    ] = DEFAULT_STATE_DIR,
+    tango_db: Annotated[TangoDb | None, typer.Option(help="Default: as the last time, else embedded.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(min=1, help="Factor on every limit of time; a slow machine has one anyway, by a baseline.")
+    ] = 1.0,
+) -> None:
+    """Run the whole system here with a simulated SDP, kill parts of it, and account for every record and command.
+
+    The exit code is 1 if anything does not balance or a limit is passed.
+
+    Example: sdp-facade demo --nodes 2 --rate 5000 --stay
+    """
+    require_arrow()  # its calibration pipeline writes Arrow: said now, not by a process in the middle of the demo
+    options = DemoOptions(
+        nodes=nodes,
+        rate=rate,
+        seconds=seconds,
+        garbage=garbage,
+        kills=kills,
+        stay=stay,
+        live=live,
+        state_dir=state_dir,
+        tango_db=tango_db,
+        report=report,
+        patience=patience,
+    )
+    # Piped output has no width of its own; the tables need more than the usual 80.
+    out = Console()
+    console = out if out.is_terminal else Console(width=120)
+    raise typer.Exit(play(options, console, SystemClock()))
