@@ -3,8 +3,8 @@
 One bad record never hides its neighbours, and nothing that a record holds raises here.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -83,6 +83,17 @@ class BatchDecoder(Generic[Message]):
         except _FAILURES as error:
             return self._judge(value, error)
 
+    def decode_header(self, headers: Iterable[tuple[str, bytes]], name: str) -> Message | Rejected:
+        """Decode the message that stands in a header of a record; what is wrong is a result and never an exception."""
+        raw = next((raw for found, raw in headers if found == name), None)
+        if raw is None:
+            return Rejected("no-header", "headers", f"expected a header {name!r} that says what it is, got none")
+        try:
+            return self._decode(raw)
+        except _FAILURES as error:
+            rejected = self._reject(raw, error)
+            return replace(rejected, path=f"headers.{name}{rejected.path[1:]}")
+
     def decode(self, values: Sequence[bytes | None]) -> Decoded[Message]:
         """Decode a batch; a bad record is a result and never an exception."""
         items: list[Message] = []
@@ -100,8 +111,9 @@ class BatchDecoder(Generic[Message]):
                 return Decoded(items, unused)
 
     def _judge(self, value: bytes | None, error: Exception) -> Unused:
-        if value is None:
-            return TOMBSTONE
+        return TOMBSTONE if value is None else self._reject(value, error)
+
+    def _reject(self, value: bytes, error: Exception) -> Rejected:
         if isinstance(error, TypeError):
             raise error
         if not value:

@@ -9,9 +9,9 @@ from facade.flows.tables.simulator.solutions import (
     PointingSeries,
     SolutionScenario,
     SolutionSeries,
-    antenna_names,
     channels_for,
 )
+from facade.simulate.array import antenna_names
 
 NOW_US = 1_800_000_000_000_000
 

@@ -14,8 +14,9 @@ from facade.errors import ConfigError
 from facade.flows.tables.arrow import HEADER
 from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, summarise
 from facade.flows.tables.picture import picture
-from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
+from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.solution import Solution, decode_npy
+from facade.simulate.array import antenna_names
 
 NOW_US = 1_800_000_000_000_000
 

@@ -5,9 +5,10 @@ import pytest
 from facade.flows.tables.content import ARROW, JSON, encode, encode_pointing, summarise
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.producer import TableProducer
-from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries, antenna_names
+from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.summaries import Summaries
 from facade.outcome import TOMBSTONE, USED
+from facade.simulate.array import antenna_names
 from tests.support.tables import ICD, Desk
 
 

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -11,13 +11,21 @@ from facade.bus.port import Record
 from facade.codec.arrays import Array, pa
 from facade.errors import ConfigError
 from facade.flows.quality.decode import COLUMN, TEXT
-from facade.flows.quality.messages import Encoding, MetricHeader, metric_record
+from facade.flows.quality.messages import metric_record
+from facade.messages import Metric, MetricDtype, MetricEncoding
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_metric(
-    array: Array, *, subarray: int, metric: str, time: int, unit: str = "", encoding: Encoding = "npy", **more: Any
+    array: Array,
+    *,
+    subarray: int,
+    metric: str,
+    time: int,
+    unit: str = "",
+    encoding: MetricEncoding = "npy",
+    **more: Any,
 ) -> Record:
     """Return the record of a metric.
 
@@ -30,7 +38,7 @@ def encode_metric(
     time
         Of the data [Unix us].
     **more
-        scan_id, source and sequence, as in `MetricHeader`.
+        scan_id, source and sequence, as in `facade.messages.Metric`.
 
     Raises
     ------
@@ -38,13 +46,13 @@ def encode_metric(
         Arrow is wanted, and its library is not installed.
     """
     array = np.ascontiguousarray(array).reshape(np.shape(array))
-    header = MetricHeader(
+    header = Metric(
         subarray=subarray,
         metric=metric,
         time=time,
         encoding=encoding,
-        shape=array.shape,
-        dtype=TEXT if array.dtype.kind == "U" else array.dtype.name,
+        shape=list(array.shape),
+        dtype=cast(MetricDtype, TEXT if array.dtype.kind == "U" else array.dtype.name),
         unit=unit,
         **more,
     )
@@ -77,4 +85,8 @@ def _arrow(array: Array) -> bytes:
     return bytes(sink.getvalue())
 
 
-ENCODERS: Mapping[Encoding, Callable[[Array], bytes]] = {"npy": _npy, "arrow": _arrow, "msgpack-numpy": _msgpack_numpy}
+ENCODERS: Mapping[MetricEncoding, Callable[[Array], bytes]] = {
+    "npy": _npy,
+    "arrow": _arrow,
+    "msgpack-numpy": _msgpack_numpy,
+}

@@ -1,15 +1,16 @@
 """The newest value of each quality metric, as ``quality`` has it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from facade.bus.port import Record
 from facade.codec.arrays import Array
 from facade.flows.quality.decode import TEXT, decode
 from facade.flows.quality.fit import axes
-from facade.flows.quality.messages import METRIC, QUALITY, MetricHeader, header_reader
+from facade.flows.quality.messages import METRIC, QUALITY, read_header
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
+from facade.messages import Metric
 from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.runtime.flow import Flow
 
@@ -25,10 +26,10 @@ _MOST_UNKNOWN = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Metric:
+class NewestMetric:
     """The newest value of a metric."""
 
-    header: MetricHeader
+    header: Metric
     array: Array = field(repr=False)
     appended: float
     """When it came to the bus, by the broker's clock [Unix s]."""
@@ -38,7 +39,7 @@ class Metric:
 class Measured:
     """What is known of one subarray."""
 
-    newest: dict[str, Metric] = field(default_factory=dict)
+    newest: dict[str, NewestMetric] = field(default_factory=dict)
     """By name."""
     unknown: set[str] = field(default_factory=set)
     """Metrics that came and that the ICD does not have."""
@@ -65,15 +66,14 @@ class QualityFlow(Flow):
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
         """By subarray."""
-        self._read: Callable[[Record], MetricHeader | Unused] = header_reader(icd)
         self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if one.name not in OWN}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take a metric; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             return self._remove(record)
-        header = self._read(record)
-        if not isinstance(header, MetricHeader):
+        header = read_header(record)
+        if isinstance(header, Rejected):
             return header
         if (measured := self.measured.get(header.subarray)) is None:
             return Suppressed("other-subarray")
@@ -87,9 +87,9 @@ class QualityFlow(Flow):
         array = decode(header.encoding, record.value, header.shape, header.dtype)
         if isinstance(array, Rejected):
             return array
-        measured.newest[header.metric] = Metric(header, array, appended)
+        measured.newest[header.metric] = NewestMetric(header, array, appended)
         measured.used += 1
-        if isinstance(header.scan_id, int):
+        if header.scan_id is not None:
             measured.scan = header.scan_id, header.time / 1e6
         return USED
 
@@ -116,10 +116,10 @@ class _Wanted:
     def of(cls, icd: Icd, attribute: Attribute) -> "_Wanted":
         return cls(len(axes(attribute)), attribute.type == "DevString", unit_of(icd, attribute))
 
-    def differs(self, header: MetricHeader) -> Rejected | None:
+    def differs(self, header: Metric) -> Rejected | None:
         """Return why a metric cannot be shown; None: it can."""
         if len(header.shape) != self.axes:
-            return _differs("shape", f"{self.axes} axes", header, header.shape)
+            return _differs("shape", f"{self.axes} axes", header, tuple(header.shape))
         if (header.dtype == TEXT) != self.is_text:
             expected = "names" if self.is_text else "numbers"
             return _differs("dtype", expected, header, header.dtype)
@@ -128,12 +128,12 @@ class _Wanted:
         return None
 
 
-def _differs(field: str, expected: str, header: MetricHeader, got: object) -> Rejected:
+def _differs(field: str, expected: str, header: Metric, got: object) -> Rejected:
     what = f"expected {expected}, as the attribute {header.metric} has, got {got}"
     return Rejected(field, f"headers.{METRIC}.{field}", what)
 
 
-def _untimely(header: MetricHeader, appended: float) -> Unused | None:
+def _untimely(header: Metric, appended: float) -> Unused | None:
     age = appended - header.time / 1e6
     if age > BEHIND:
         return Suppressed("late")

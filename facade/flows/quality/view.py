@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.quality.fit import axes, fit
-from facade.flows.quality.flow import OWN, Metric, QualityFlow
+from facade.flows.quality.flow import OWN, NewestMetric, QualityFlow
 from facade.icd.model import Attribute, DeviceClass, Limits
 from facade.reading import Changes, Quality, Reading, Value, judge
-from facade.runtime.flow import DeviceReading
+from facade.runtime.view import NewestView
 
-_GAP = 0.2
-"""Least time between two looks [s]."""
 _RATE_OVER = 10.0
 """[s]"""
 _MOST_NAMES = 8
@@ -24,19 +22,15 @@ _MOST_NAMES = 8
 class _Shown:
     """What is shown of a metric."""
 
-    metric: Metric
+    metric: NewestMetric
     reading: Reading
     """As if it had come just now."""
 
 
-class QualityView:
-    """A view: the metrics of one subarray; see `facade.runtime.flow.View`.
+class QualityView(NewestView):
+    """A view: the metrics of one subarray."""
 
-    Parameters
-    ----------
-    known
-        Whether the topic has been read as far as it went at the start.
-    """
+    what = "metrics"
 
     def __init__(
         self,
@@ -48,15 +42,10 @@ class QualityView:
         known: Callable[[], bool],
         version: str,
     ) -> None:
-        self._device = device
-        self._attributes = {one.name: one for one in device_class.attributes if one.name not in OWN}
+        super().__init__(device, device_class, health, known=known, version=version)
         self._stale_after = device_class.stale_after
         self.subarray = subarray_of(device)
         self._measured = flow.measured[self.subarray]
-        self._health = health
-        self._known = known
-        self._version = version
-        self._looked_at = 0.0
         self._shown: dict[str, _Shown] = {}
         self._metrics: dict[str, Reading] = {}
         """As of the last look."""
@@ -65,24 +54,19 @@ class QualityView:
         self._counts: deque[tuple[float, int]] = deque()
         """Records used until a time, oldest first."""
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return all that is to be shown; what has not changed is filtered out later."""
-        if 0.0 <= now - self._looked_at < _GAP:
-            return
-        self._looked_at = now
-        values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._version}
-        self._metrics = metrics = {}
-        if self._known():
-            found = {name: self._metric(name, now) for name in self._attributes}
-            self._metrics = metrics = {name: reading for name, reading in found.items() if reading is not None}
-            values |= {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
-        values |= self._state(metrics)
-        for name, reading in metrics.items():
-            yield self._device, name, reading
-        if self._measured.scan is not None and metrics:
-            yield self._device, "scanID", Reading(*self._measured.scan)
+    def _look(self, now: float) -> dict[str, Value]:
+        found = {name: self._metric(name, now) for name in self._attributes if name not in OWN}
+        self._metrics = {name: reading for name, reading in found.items() if reading is not None}
+        return {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
+
+    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+        if not is_known:
+            self._metrics = {}
+        yield from self._metrics.items()
+        if self._measured.scan is not None and self._metrics:
+            yield "scanID", Reading(*self._measured.scan)
         for name, value in values.items():
-            yield self._device, name, self._changes.reading(name, value, now)
+            yield name, self._changes.reading(name, value, now)
 
     def beyond(self) -> Iterator[tuple[str, Reading, Limits]]:
         """Return the metrics that were beyond their limits at the last look."""
@@ -111,24 +95,16 @@ class QualityView:
         since, before = self._counts[0]
         return round((self._measured.used - before) / (now - since), 1) if now > since else 0.0
 
-    def _state(self, metrics: dict[str, Reading]) -> dict[str, Value]:
-        if not self._known():
-            error = self._health.last_error or "none yet"
-            return {"State": "UNKNOWN", "Status": f"The metrics were not read from the bus yet; last error: {error}."}
+    def _judge(self, now: float) -> tuple[str, list[str]]:
         by_quality: dict[Quality, list[str]] = {}
-        for name, reading in metrics.items():
+        for name, reading in self._metrics.items():
             by_quality.setdefault(reading.quality, []).append(name)
         beyond = by_quality.get(Quality.ALARM, []) + by_quality.get(Quality.WARNING, [])
-        state = "ALARM" if beyond else "ON"
-        lines = [f"The device is in {state} state."]
-        if not metrics:
-            lines.append("No metric has come yet.")
+        lines = [] if self._metrics else ["No metric has come yet."]
         lines += _line("Beyond their limits", beyond)
         lines += _line("Stopped, or without a number", by_quality.get(Quality.INVALID, []))
         lines += _line("Metrics that no attribute has the name of", sorted(self._measured.unknown))
-        if not self._health.connected:
-            lines.append(f"No Kafka broker reachable; last error: {self._health.last_error or 'none yet'}.")
-        return {"State": state, "Status": "\n".join(lines)}
+        return "ALARM" if beyond else "ON", lines
 
 
 def subarray_of(device: str) -> int:
@@ -139,7 +115,7 @@ def subarray_of(device: str) -> int:
     return int(last)
 
 
-def _reading(attribute: Attribute, metric: Metric) -> Reading:
+def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
     value, known = fit(metric.array, axes(attribute))
     time = metric.header.time / 1e6
     return Reading(value, time, judge(value, attribute.limits) if known else Quality.INVALID)

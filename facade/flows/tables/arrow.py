@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from facade.codec.arrays import Array, has_compressed_batch, pa
+from facade.codec.arrays import Array, ArrayError, pa, read_arrow, require_values, whole_column
 from facade.codec.decode import printable
 from facade.errors import ConfigError
 from facade.flows.tables.solution import (
@@ -57,10 +57,6 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     polarisations: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=MOST_POLARISATIONS)]
 
 
-class _Contradiction(Exception):
-    """The text says what was expected and what was found."""
-
-
 def require_arrow() -> None:
     """See to it that Arrow tables can be read.
 
@@ -91,7 +87,7 @@ def encode(solution: Solution) -> bytes:
         _check_header(header)
         _check_names(solution.antennas)
         columns = _columns(solution)
-    except (_Contradiction, msgspec.ValidationError) as error:
+    except (ArrayError, msgspec.ValidationError) as error:
         raise ValueError(f"solution {solution.solution_id}: {error}") from error
     fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
     schema = pa.schema(fields, metadata={HEADER: msgspec.json.encode(header)})
@@ -108,12 +104,8 @@ def decode(content: bytes | memoryview) -> Solution | str:
     """
     require_arrow()
     try:
-        buffer = pa.py_buffer(content)
-        if has_compressed_batch(buffer):
-            raise _Contradiction("expected buffers that are not compressed, got a compressed batch")
-        table = _read(buffer)
-        return _solution(table)
-    except _Contradiction as error:
+        return _solution(read_arrow(content, _check_schema)[0])
+    except ArrayError as error:
         return printable(str(error))
     except Exception as error:  # the bytes may be anything, and so is what the library raises
         return printable(f"expected an Arrow IPC stream, got {len(content)} bytes that are none: {error!s:.200}")
@@ -123,15 +115,11 @@ def _columns(solution: Solution) -> dict[str, Any]:
     gains = np.ascontiguousarray(solution.gains)
     shape = (len(solution.antennas), len(solution.frequencies), len(solution.polarisations))
     if gains.shape != shape or gains.dtype not in (np.complex64, np.complex128):
-        raise _Contradiction(f"gains: expected complex of shape {shape}, got {gains.dtype} of {gains.shape}")
+        raise ArrayError(f"gains: expected complex of shape {shape}, got {gains.dtype} of {gains.shape}")
     if solution.flags.shape != shape or solution.flags.dtype != np.bool_:
-        raise _Contradiction(
-            f"flags: expected bool of shape {shape}, got {solution.flags.dtype} {solution.flags.shape}"
-        )
+        raise ArrayError(f"flags: expected bool of shape {shape}, got {solution.flags.dtype} {solution.flags.shape}")
     if solution.snr is None or solution.snr.shape != shape[:2]:
-        raise _Contradiction(
-            f"snr: expected shape {shape[:2]}, got {None if solution.snr is None else solution.snr.shape}"
-        )
+        raise ArrayError(f"snr: expected shape {shape[:2]}, got {None if solution.snr is None else solution.snr.shape}")
     parts = gains.view(np.float32 if gains.dtype == np.complex64 else np.float64)
     _, channels, polarisations = shape
     return {
@@ -151,29 +139,19 @@ def _nest(values: Array, column: str, sizes: tuple[int, ...]) -> Any:
     return array
 
 
-def _read(buffer: Any) -> Any:
-    with pa.ipc.open_stream(buffer) as reader:
-        _check_schema(reader.schema)
-        table = reader.read_all()
-    table.validate(full=True)  # the sizes that a batch claims are not checked before
-    return table
-
-
 def _check_schema(schema: Any) -> None:
     if (names := schema.names) != (wanted := ["antenna", *_LISTS]):
-        raise _Contradiction(f"expected the columns {', '.join(wanted)}, got {', '.join(names)!s:.200}")
+        raise ArrayError(f"expected the columns {', '.join(wanted)}, got {', '.join(names)!s:.200}")
     if HEADER not in (schema.metadata or {}):
-        raise _Contradiction(f"expected {HEADER.decode()} in the metadata of the schema, got none")
+        raise ArrayError(f"expected {HEADER.decode()} in the metadata of the schema, got none")
     if schema.field("antenna").type != pa.string():
-        raise _Contradiction(f"antenna: expected string, got {schema.field('antenna').type!s:.80}")
+        raise ArrayError(f"antenna: expected string, got {schema.field('antenna').type!s:.80}")
     for column, leaves in (("gain", ("float", "double")), ("flag", ("bool",)), ("snr", ("float", "double"))):
         kinds = list(_nested(schema.field(column).type))
         names = tuple(kind.value_field.name for kind in kinds[:-1])
         if names != _LISTS[column] or str(kinds[-1]) not in leaves:
             expected = f"{' of '.join(_LISTS[column])} of {' or '.join(leaves)}"
-            raise _Contradiction(
-                f"{column}: expected lists over {expected}, got {' of '.join(names)} of {kinds[-1]!s:.80}"
-            )
+            raise ArrayError(f"{column}: expected lists over {expected}, got {' of '.join(names)} of {kinds[-1]!s:.80}")
 
 
 def _nested(kind: Any) -> Iterator[Any]:
@@ -187,11 +165,11 @@ def _solution(table: Any) -> Solution:
     try:
         header = msgspec.json.decode(table.schema.metadata[HEADER], type=Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _Contradiction(f"metadata {HEADER.decode()}: {error}") from error
+        raise ArrayError(f"metadata {HEADER.decode()}: {error}") from error
     _check_header(header)
     if table.num_rows != header.antennas:
-        raise _Contradiction(f"antennas: expected {header.antennas} rows, as the metadata says, got {table.num_rows}")
-    antennas = _whole(table["antenna"], "antenna").to_pylist()
+        raise ArrayError(f"antennas: expected {header.antennas} rows, as the metadata says, got {table.num_rows}")
+    antennas = whole_column(table["antenna"], "antenna").to_pylist()
     _check_names(antennas)
     channels, polarisations = len(header.frequencies), len(header.polarisations)
     shape = (len(antennas), channels, polarisations)
@@ -214,36 +192,25 @@ def _solution(table: Any) -> Solution:
 
 def _check_header(header: Header) -> None:
     if header.valid_until < header.valid_from:
-        raise _Contradiction(f"valid_until: expected {header.valid_from} or later, got {header.valid_until}")
+        raise ArrayError(f"valid_until: expected {header.valid_from} or later, got {header.valid_until}")
     if len(set(header.polarisations)) < len(header.polarisations):
-        raise _Contradiction(f"polarisations: expected different names, got {header.polarisations!s:.200}")
+        raise ArrayError(f"polarisations: expected different names, got {header.polarisations!s:.200}")
 
 
 def _check_names(antennas: Sequence[str]) -> None:
     if len(set(antennas)) < len(antennas):
-        raise _Contradiction("antennas: expected different names, got some twice")
+        raise ArrayError("antennas: expected different names, got some twice")
     for name in antennas:
         if not 1 <= len(name) <= LONGEST_NAME:
-            raise _Contradiction(f"antennas: expected names of 1 to {LONGEST_NAME} characters, got {name!r:.80}")
+            raise ArrayError(f"antennas: expected names of 1 to {LONGEST_NAME} characters, got {name!r:.80}")
 
 
 def _flat(column: Any, name: str, sizes: tuple[int, ...]) -> Array:
     """Unwrap the values of lists, without a copy if they are in one batch and no bits."""
-    array = _whole(column, name)
+    array = whole_column(column, name)
     for over, size in zip(_LISTS[name], sizes, strict=True):
         if array.type.list_size != size:
-            raise _Contradiction(f"{name}: expected lists of {size} over {over}, got {array.type.list_size}")
+            raise ArrayError(f"{name}: expected lists of {size} over {over}, got {array.type.list_size}")
         array = array.flatten()
-        _require_all(array, name)
+        require_values(array, name)
     return np.asarray(array.to_numpy(zero_copy_only=False))
-
-
-def _whole(column: Any, name: str) -> Any:
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    _require_all(array, name)
-    return array
-
-
-def _require_all(array: Any, name: str) -> None:
-    if array.null_count:
-        raise _Contradiction(f"{name}: expected values everywhere, got {array.null_count} nulls")

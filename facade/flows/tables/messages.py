@@ -5,7 +5,6 @@ for its newest complete table, ``product!table`` for one under way, and ``produc
 failed last; a product has no ! in its name.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -49,18 +48,14 @@ decode_table = BatchDecoder(Table).decode_one
 encode = msgspec.json.Encoder().encode
 
 
-decode_header = BatchDecoder(TableSegment).decode_one
+segment_decoder = BatchDecoder(TableSegment)
 
 
 def read_header(record: Record) -> TableSegment | Rejected:
     """Return the header of a segment, or why the record is no segment; whatever the record is, this does not raise."""
-    raw = next((raw for name, raw in record.headers if name == SEGMENT), None)
-    if raw is None:
-        return Rejected("no-header", "headers", f"expected a header {SEGMENT!r} that says what it is, got none")
-    header = decode_header(raw)
+    header = segment_decoder.decode_header(record.headers, SEGMENT)
     if isinstance(header, Rejected):
-        return replace(header, path=f"{_AT}{header.path[1:]}")
-    assert isinstance(header, TableSegment)  # it has a value
+        return header
     if record.key != header.product.encode():
         key = (record.key or b"").decode(errors="replace")
         what = f"expected the record's key {printable(key[:200])}, got {header.product}"

@@ -20,7 +20,7 @@ import msgspec
 
 from facade.bus.port import Record, Writer
 from facade.clock import Clock
-from facade.flows.tables.messages import CALIBRATION, decode_header, encode, segment_record
+from facade.flows.tables.messages import CALIBRATION, encode, segment_decoder, segment_record
 from facade.flows.tables.places import upload
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -185,7 +185,7 @@ class TableProducer:
         )
 
     def _check_header(self, header: TableSegment) -> None:
-        if isinstance(rejected := decode_header(encode(header)), Rejected):
+        if isinstance(rejected := segment_decoder.decode_one(encode(header)), Rejected):
             raise ValueError(f"table of {header.product!r:.110}: {rejected.path}: {rejected.detail}")
 
     def _send_all(

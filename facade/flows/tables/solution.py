@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from facade.codec.arrays import Array, read_npy_header, view_npy
+from facade.codec.arrays import Array, ArrayError, read_npy_header, view_npy
 from facade.codec.decode import printable
 
 Kind = Literal["gains", "bandpass"]
@@ -49,14 +49,12 @@ def decode_npy(content: bytes | memoryview, kind: str) -> Solution | str:
     The array is antenna x channel, or antenna x channel x polarisation; antennas and polarisations have no names
     but their numbers.
     """
-    header = read_npy_header(content)
-    if isinstance(header, str):
-        return printable(header)
-    if wrong := _wrong(header.shape, header.dtype):
-        return printable(wrong)
-    gains = view_npy(content, header)
-    if isinstance(gains, str):
-        return printable(gains)
+    try:
+        header = read_npy_header(content)
+        _check(header.shape, header.dtype)
+        gains = view_npy(content, header)
+    except ArrayError as error:
+        return printable(str(error))
     gains = gains if gains.ndim == 3 else gains[:, :, np.newaxis]
     return Solution(
         solution_id="",
@@ -73,13 +71,13 @@ def decode_npy(content: bytes | memoryview, kind: str) -> Solution | str:
     )
 
 
-def _wrong(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
-    """Say what is wrong with what a header says; empty: nothing."""
+def _check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind != "c" or dtype.itemsize not in (8, 16):
-        return f"expected complex64 or complex128, got {dtype!s:.80}"
+        raise ArrayError(f"expected complex64 or complex128, got {dtype!s:.80}")
     if len(shape) not in (2, 3) or not all(length > 0 for length in shape):
-        return f"expected antenna x channel, or with polarisation, and something in it, got shape {shape!s:.80}"
+        raise ArrayError(
+            f"expected antenna x channel, or with polarisation, and something in it, got shape {shape!s:.80}"
+        )
     most = (MOST_ANTENNAS, MOST_CHANNELS, MOST_POLARISATIONS)
     if any(length > limit for length, limit in zip(shape, most, strict=False)):
-        return f"expected at most the shape {most}, got {shape!s:.80}"
-    return ""
+        raise ArrayError(f"expected at most the shape {most}, got {shape!s:.80}")

@@ -10,8 +10,9 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
-from facade.flows.quality.messages import QUALITY, Encoding
+from facade.flows.quality.messages import QUALITY
 from facade.flows.quality.simulator.metrics import MOST_ANTENNAS, QualityScenario, QualitySeries, channels_for
+from facade.messages import MetricEncoding
 from facade.runtime.stopping import stopping
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -34,7 +35,7 @@ def quality(
     subarray: Annotated[int, typer.Option(min=1, max=MOST_SUBARRAYS, help="Whose data.")] = 1,
     rate: Annotated[float, typer.Option(min=0.01, max=1000, help="Rounds/s; each has all metrics once.")] = 1.0,
     antennas: Annotated[int, typer.Option(min=2, max=MOST_ANTENNAS)] = 64,
-    encoding: Annotated[str, typer.Option(help=f"One of {', '.join(get_args(Encoding))}.")] = "npy",
+    encoding: Annotated[str, typer.Option(help=f"One of {', '.join(get_args(MetricEncoding))}.")] = "npy",
     megabytes_per_second: Annotated[
         float | None, typer.Option(min=0.001, help=f"Sets the number of channels. Default: {_CHANNELS} channels.")
     ] = None,
@@ -46,9 +47,9 @@ def quality(
 
     The exit code is 1 if a record was not delivered.
     """
-    chosen: Encoding | None = next((one for one in get_args(Encoding) if one == encoding), None)
+    chosen: MetricEncoding | None = next((one for one in get_args(MetricEncoding) if one == encoding), None)
     if chosen is None:
-        raise typer.BadParameter(f"expected one of {', '.join(get_args(Encoding))}, got {encoding}")
+        raise typer.BadParameter(f"expected one of {', '.join(get_args(MetricEncoding))}, got {encoding}")
     channels = (
         _CHANNELS if megabytes_per_second is None else channels_for(megabytes_per_second / rate, antennas=antennas)
     )

@@ -15,8 +15,8 @@ from facade.bus.port import Record
 from facade.codec.arrays import Array
 from facade.errors import ConfigError
 from facade.flows.quality.encode import encode_metric
-from facade.flows.quality.messages import Encoding
-from facade.flows.tables.simulator.solutions import BAND, INTERFERENCE, antenna_names
+from facade.messages import MetricEncoding
+from facade.simulate.array import BAND, antenna_names, bandpass, has_interference
 
 MOST_ANTENNAS = 512
 _MOST_CHANNELS = 65_536
@@ -62,7 +62,7 @@ class QualityScenario:
     subarray: int = 1
     antennas: int = 64
     channels: int = 1024
-    encoding: Encoding = "npy"
+    encoding: MetricEncoding = "npy"
     scan_id: int = 1
 
     def __post_init__(self) -> None:
@@ -80,9 +80,7 @@ class QualitySeries:
         self.rounds = 0
         self._dice = np.random.default_rng(scenario.seed)
         self._frequencies = np.linspace(*BAND, scenario.channels)
-        self._interference = np.zeros(scenario.channels, np.bool_)
-        for low, high in INTERFERENCE:
-            self._interference |= (low <= self._frequencies) & (self._frequencies <= high)
+        self._interference = has_interference(self._frequencies)
         self._noise = _NOISE * self._dice.uniform(0.8, 1.2, scenario.antennas)
         self._flagged = self._dice.uniform(0.0, 0.03, scenario.antennas)
         self.bad = int(self._dice.integers(1, scenario.antennas))
@@ -137,15 +135,13 @@ class QualitySeries:
         return {"noiseAntenna": (_small(self._noise), "Jy"), "noiseBaseline": (_small(baselines), "Jy")}
 
     def _spectra(self) -> dict[str, tuple[Array, str]]:
-        place = np.linspace(0, 1, self.scenario.channels)
-        edges = np.clip(20 * np.minimum(place, 1 - place), 0, 1)
-        shape = (0.4 + 0.6 * np.sin(np.pi / 2 * edges)) * (1 + 0.06 * np.cos(2 * np.pi * 12 * place))
+        shape = bandpass(self.scenario.channels)
         size = (self.scenario.antennas, self.scenario.channels)
         amplitude = np.float32(0.1) * self._dice.standard_normal(size, np.float32) * _small(self._noise)[:, np.newaxis]
         amplitude += _small(_FLUX * shape)
         amplitude[:, self._interference] = np.nan
-        bandpass = shape / np.median(shape) * self._dice.normal(1, 0.003, shape.shape)
-        return {"visibilityAmplitude": (amplitude, "Jy"), "bandpassSpectrum": (_small(bandpass), "")}
+        solved = shape / np.median(shape) * self._dice.normal(1, 0.003, shape.shape)
+        return {"visibilityAmplitude": (amplitude, "Jy"), "bandpassSpectrum": (_small(solved), "")}
 
 
 def _small(values: Array) -> Array:

@@ -18,11 +18,11 @@ from facade.flows.tables.simulator.solutions import (
     PointingSeries,
     SolutionScenario,
     SolutionSeries,
-    antenna_names,
     channels_for,
 )
 from facade.messages import TableSegment
 from facade.runtime.stopping import stopping
+from facade.simulate.array import antenna_names
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 _out = Console(highlight=False, soft_wrap=True)

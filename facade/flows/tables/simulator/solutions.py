@@ -14,11 +14,8 @@ from facade.codec.arrays import Array
 from facade.errors import ConfigError
 from facade.flows.tables.content import PointingOffset
 from facade.flows.tables.solution import KINDS, MOST_ANTENNAS, MOST_CHANNELS, Solution
+from facade.simulate.array import BAND, DISHES, antenna_names, bandpass, has_interference
 
-BAND = (950e6, 1760e6)
-"""SKA-Mid's band 2 [Hz]."""
-INTERFERENCE = ((1087e6, 1093e6), (1164e6, 1188e6), (1217e6, 1237e6), (1559e6, 1591e6), (1598e6, 1606e6))
-"""Transponders of aircraft, and navigation satellites [Hz]."""
 _PHASE, _PHASE_APART = 0.9, 0.1
 """Spread of the phases, and of the polarisations of one antenna [rad]."""
 _PHASE_WALK = 0.03
@@ -28,16 +25,8 @@ _AMPLITUDE_WALK = 0.002
 _DELAY, _DELAY_WALK = 0.6e-9, 0.02e-9
 """Spread of the delays, and how far they go in a minute [s]."""
 _SNR = 80.0
-_SKA, _MEERKAT = 133, 64
-"""Dishes of SKA-Mid."""
 _POINTING, _POINTING_WALK = 0.01, 0.001
 """Spread of the pointing offsets, and how far they go from scan to scan [deg]."""
-
-
-def antenna_names(count: int) -> tuple[str, ...]:
-    """Return the names of the first dishes of SKA-Mid; beyond them there are more that do not exist."""
-    dishes = [f"SKA{number:03d}" for number in range(1, _SKA + 1)] + [f"MKT{number:03d}" for number in range(_MEERKAT)]
-    return tuple(dishes[:count]) + tuple(f"SIM{number:03d}" for number in range(len(dishes), count))
 
 
 def channels_for(megabytes: float, *, antennas: int, polarisations: int = 2) -> int:
@@ -53,7 +42,7 @@ class SolutionScenario:
 
     seed: int = 1
     kind: str = "gains"
-    antennas: int = _SKA + _MEERKAT
+    antennas: int = DISHES
     channels: int = 1024
     polarisations: tuple[str, ...] = ("XX", "YY")
     interval: float = 600.0
@@ -83,9 +72,7 @@ class SolutionSeries:
         self._dice = np.random.default_rng(scenario.seed)
         self._names = antenna_names(scenario.antennas)
         self._frequencies = np.linspace(*BAND, scenario.channels)
-        self._interference = np.zeros(scenario.channels, np.bool_)
-        for low, high in INTERFERENCE:
-            self._interference |= (low <= self._frequencies) & (self._frequencies <= high)
+        self._interference = has_interference(self._frequencies)
         shape = (scenario.antennas, len(scenario.polarisations))
         self._phase = self._walk(shape, _PHASE, _PHASE_APART)
         self._amplitude = 1 + 0.05 * self._dice.standard_normal(shape)
@@ -126,9 +113,7 @@ class SolutionSeries:
         place = np.linspace(0, 1, self.scenario.channels)
         if self.scenario.kind == "gains":
             return 1 + 0.01 * np.cos(2 * np.pi * 3 * place)
-        edges = np.clip(20 * np.minimum(place, 1 - place), 0, 1)
-        shape: Array = (0.4 + 0.6 * np.sin(np.pi / 2 * edges)) * (1 + 0.06 * np.cos(2 * np.pi * 12 * place))
-        return shape
+        return bandpass(self.scenario.channels)
 
     def _drift(self) -> None:
         step = np.sqrt(self.scenario.interval / 60)
