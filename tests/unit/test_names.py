@@ -12,9 +12,6 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 PACKAGES = ("facade", "devices", "clients", "proving")
 STILL = {
     "clients/conformance/values.py": {"judge_pace"},
-    "facade/flows/tables/partition_state.py": {"Share"},
-    "facade/flows/tables/spool.py": {"Pile", "pile"},
-    "facade/flows/tables/worker.py": {"Pace"},
     "facade/flows/telemetry/worker.py": {"Pace"},
     "facade/runtime/composition.py": {"share"},
     "facade/runtime/device_state.py": {"Told"},
