@@ -109,11 +109,15 @@ class Desk:
 
     def work(self, steps: int = 20) -> None:
         """Take so many steps, and on to the end of a reference that is being read."""
-        while steps > 0 or (self.worker.is_reading and not self.bus.away):
+        while steps > 0 or (self._is_reading and not self.bus.away):
             steps -= 1
             self.worker.step()
             self.broker.clock.sleep(0.01)
             assert self.worker.account.balance == 0
+
+    @property
+    def _is_reading(self) -> bool:
+        return self.worker._reading is not None or bool(self.worker._segments.waiting)
 
     def run(self, records: Sequence[Record]) -> None:
         self.send(*records)

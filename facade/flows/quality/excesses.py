@@ -1,4 +1,4 @@
-"""Which metrics are beyond the limits that the ICD gives them, to be told as alerts.
+"""Which metrics are beyond the limits that the ICD gives them, to be reported as alerts.
 
 A metric that has stopped, or has no number, is not beyond its limits: that it is ATTR_INVALID is another matter.
 """

@@ -7,15 +7,14 @@ nobody can destroy a table by naming it. A table that cannot become complete any
 
 import errno
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from facade.bus.port import Record
-from facade.clock import Clock
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
-from facade.flows.tables.messages import Identity, identity, read_header
+from facade.flows.tables.messages import Identity, identity
 from facade.messages import TableSegment
-from facade.outcome import TOMBSTONE, Rejected, Suppressed
+from facade.outcome import Rejected, Suppressed
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
 """Reasons that lie in the disk of this machine, and not in the table."""
@@ -73,13 +72,6 @@ class Repeated(Rejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """The record says where a table is."""
-
-    header: TableSegment
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """A table is complete, or is given up; `close` it when it has been looked at."""
 
@@ -92,9 +84,6 @@ class Ended:
     def close(self) -> None:
         """Free what its bytes take."""
         self.table.buffer.close()
-
-
-SegmentOutcome = Rejected | Suppressed | Reference | Ended
 
 
 @dataclass(slots=True)
@@ -243,60 +232,6 @@ def complete(table: PartialTable) -> Ended:
         return Ended(table, content=table.buffer.content())
     except OSError as error:  # it is whole all the same, and on the bus
         return Ended(table, unseen=f"a temporary file failed: {error.strerror or error}")
-
-
-class SegmentReader:
-    """Takes records, and says of one after the other what becomes of it.
-
-    Parameters
-    ----------
-    take
-        Returns at most so many records, and waits at most so long for the first one [s].
-    is_wanted
-        Whether a record is to be looked at, by its header; None: it has no value.
-    """
-
-    def __init__(
-        self,
-        take: Callable[[int, float], Sequence[Record]],
-        assembly: Assembly,
-        clock: Clock,
-        *,
-        batch: int,
-        is_wanted: Callable[[Record, TableSegment | Rejected | None], bool],
-    ) -> None:
-        self._take, self._assembly, self._clock = take, assembly, clock
-        self._batch, self._is_wanted = batch, is_wanted
-        self.waiting: list[Record] = []
-        """Records that were taken and not looked at yet."""
-
-    def take(self, wait: float) -> None:
-        """Take as many records as there is room for."""
-        if (room := self._batch - len(self.waiting)) > 0:
-            self.waiting += self._take(room, 0.0 if self.waiting else wait)
-
-    def outcomes(self, until: float = float("inf")) -> Iterator[tuple[Record, SegmentOutcome]]:
-        """Return what becomes of the records that were taken; of one that belongs to a table under way, nothing.
-
-        It ends behind a reference, which is to be read before all that waits, and at a time by the monotonic clock [s].
-        """
-        while self.waiting and self._clock.monotonic() < until:
-            record = self.waiting.pop(0)
-            header = None if record.value is None else read_header(record)
-            if not self._is_wanted(record, header):
-                continue
-            if header is None:
-                yield record, TOMBSTONE
-            elif isinstance(header, Rejected):
-                yield record, header
-            elif (known := self._assembly.judge(header, record.partition)) is not None:
-                yield record, known
-            elif header.count == 0:
-                yield record, Reference(header)
-                return
-            else:
-                for ended in self._assembly.add(header, record, self._clock.monotonic()):
-                    yield record, ended
 
 
 def _whole(table: PartialTable) -> Rejected | None:

@@ -19,7 +19,7 @@ def compose(server: Server) -> None:
     """Add the tables to a device server."""
     devices, icd, clock = server.devices[CLASS], server.icd, server.clock
     prefixes = [products_of(device) for device in devices]
-    flow = server.share(TablesFlow, lambda: TablesFlow())
+    flow = server.share(TablesFlow, TablesFlow)
     server.flows.append(flow)
     losses: Losses  # and what it finds is reported by an object that knows what has been reported
     reporter = server.report(lambda now: losses.find(now), lambda key: losses.is_loss(key), flow.topic)

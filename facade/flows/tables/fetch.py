@@ -15,11 +15,11 @@ from facade.flows.tables.assembly import (
     Assembly,
     AssemblyLimits,
     Ended,
-    SegmentReader,
 )
 from facade.flows.tables.buffers import BufferPool, Content
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table, identity
 from facade.flows.tables.references import ReferenceReader, References
+from facade.flows.tables.segments import SegmentReader
 from facade.messages import Table, TableSegment
 from facade.outcome import Rejected
 

@@ -1,7 +1,7 @@
 """One partition of a worker: what was settled before, what is to be written, and how far it may be committed.
 
 The committed offset stays at the first record of the oldest table under way, so after a restart records come
-again that have been dealt with. They are told by two things that are on ``tables``: the tables under way, each
+again that have been dealt with. They are recognised by two things that are on ``tables``: the tables under way, each
 of which is there before anything that ends behind its first record, and how far the partition has been dealt with,
 which is the largest ``last_offset`` of all entries about it. A record before that, of no table under way, is done.
 """
@@ -33,7 +33,7 @@ from facade.outcome import Rejected, Suppressed
 from facade.runtime.accounts import ACCOUNTS, StreamAccount
 
 _EACH = 1.0
-"""Least time between two words about one table under way [s]."""
+"""Least time between two reports about one table under way [s]."""
 
 
 @dataclass(slots=True)

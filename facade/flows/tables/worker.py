@@ -19,21 +19,12 @@ from typing import Protocol
 from facade.bus.port import Fenced, GroupMember, Record, Writer
 from facade.clock import Clock
 from facade.errors import BusError
-from facade.flows.tables.assembly import (
-    Assembly,
-    AssemblyLimits,
-    Ended,
-    PartialTable,
-    Reference,
-    Repeated,
-    SegmentOutcome,
-    SegmentReader,
-    complete,
-)
+from facade.flows.tables.assembly import Assembly, AssemblyLimits, Ended, PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, encode, identity
 from facade.flows.tables.partition_state import PartitionState, failure_of, recall
-from facade.flows.tables.references import MAY_BE_SENT_AGAIN, ReferenceReader, References
+from facade.flows.tables.references import MAY_BE_SENT_AGAIN, References
+from facade.flows.tables.segments import Reference, ReferencedTable, SegmentOutcome, SegmentReader
 from facade.flows.tables.summaries import Summaries, Summarise
 from facade.icd.model import Icd
 from facade.messages import TableSegment
@@ -110,7 +101,7 @@ class TableWorker:
             member.take, self._assembly, clock, batch=self._timing.batch, is_wanted=self._begin
         )
         self._references, self._reference_pool = references, BufferPool(MOST_LOOKED_INTO, pool.open_file)
-        self._reading: tuple[Record, TableSegment, ReferenceReader] | None = None
+        self._reading: ReferencedTable | None = None
         """The reference that is being read; what was taken behind it waits."""
         self._most_record = icd.topics[CALIBRATION].max_bytes
         self._partitions: dict[int, PartitionState] = {}
@@ -144,11 +135,6 @@ class TableWorker:
             self._clock.sleep(self._timing.retry)
         finally:
             self.account.uncommitted = sum(state.pending for state in self._partitions.values())
-
-    @property
-    def is_reading(self) -> bool:
-        """Return whether a reference is being read, or waits."""
-        return self._reading is not None or bool(self._segments.waiting)
 
     def finish(self) -> None:
         """Leave; what is under way will come again to whoever goes on."""
@@ -187,8 +173,8 @@ class TableWorker:
     def _drop(self, partition: int) -> None:
         self._assembly.drop(partition)
         del self._partitions[partition]
-        if self._reading is not None and self._reading[0].partition == partition:
-            self._reading[2].close()
+        if self._reading is not None and self._reading.record.partition == partition:
+            self._reading.close()
             self._reading = None
 
     def _under_way(self, partition: int) -> list[PartialTable]:
@@ -198,7 +184,7 @@ class TableWorker:
         """Look at what was taken, until a time by the monotonic clock [s]."""
         while self._clock.monotonic() < until:
             if self._reading is not None:
-                self._read(*self._reading)
+                self._read(self._reading)
             elif self._segments.waiting:
                 for record, outcome in self._segments.outcomes(until):
                     self._take(record, outcome)
@@ -224,39 +210,22 @@ class TableWorker:
             self._end(outcome)
         elif isinstance(outcome, Reference):
             state.position = record.offset  # it is not dealt with yet
-            header = outcome.header
-            reader = ReferenceReader(
-                self._references,
-                str(header.url),
-                header.size,
-                header.sha256,
-                self._reference_pool,
-                keep=header.size <= MOST_LOOKED_INTO,
-            )
-            self._reading = record, header, reader
+            keep = outcome.header.size <= MOST_LOOKED_INTO
+            self._reading = ReferencedTable(record, outcome.header, self._references, self._reference_pool, keep=keep)
         else:
             state.decide(record, outcome)
             if isinstance(outcome, Rejected) and not isinstance(outcome, Repeated):
                 _log.warning("record set aside %s/%d reason=%s", record.partition, record.offset, outcome.reason)
 
-    def _read(self, record: Record, header: TableSegment, reader: ReferenceReader) -> None:
+    def _read(self, reading: ReferencedTable) -> None:
         """Read on in a reference, and report what it refers to once all of that was read."""
-        began = self._clock.monotonic()
-        is_done = reader.step()
+        began, record = self._clock.monotonic(), reading.record
+        ended = reading.step(began)
         self._assembly.wait(self._clock.monotonic() - began)
-        if is_done:
+        if ended is not None:
             self._reading = None
             self._partitions[record.partition].position = record.offset + 1
-            table = PartialTable(
-                header=header,
-                partition=record.partition,
-                first_offset=record.offset,
-                newest=record,
-                buffer=reader.buffer,
-                touched=began,
-                records=1,
-            )
-            self._end(complete(table) if reader.rejected is None else Ended(table, reader.rejected))
+            self._end(ended)
 
     def _end(self, ended: Ended) -> None:
         table, rejected, summary = ended.table, ended.rejected, None
