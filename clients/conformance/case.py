@@ -8,22 +8,35 @@ from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch
 from facade.icd.model import Attribute, Command, Condition, DeviceClass, Query, Topic
 
-Entry = TypeVar("Entry", Attribute, Command, Query)
 
-
-@dataclass(frozen=True)
-class EntryOf(Generic[Entry]):
-    """An entry of one device's class."""
+@dataclass(frozen=True, slots=True)
+class AttributeOf:
+    """An attribute of one device."""
 
     device_class: DeviceClass
     device: str
     id: str
-    entry: Entry
+    entry: Attribute
 
 
-AttributeOf = EntryOf[Attribute]
-CommandOf = EntryOf[Command]
-QueryOf = EntryOf[Query]
+@dataclass(frozen=True, slots=True)
+class CommandOf:
+    """A command of one device."""
+
+    device_class: DeviceClass
+    device: str
+    id: str
+    entry: Command
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOf:
+    """A query of one device."""
+
+    device_class: DeviceClass
+    device: str
+    id: str
+    entry: Query
 
 
 @dataclass(frozen=True, slots=True)

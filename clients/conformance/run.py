@@ -7,16 +7,17 @@ from pathlib import Path
 from rich.console import Console
 
 from clients.conformance.catalogue import catalogue
-from clients.conformance.flows import flow_checks
+from clients.conformance.endings import require_outcome
 from clients.conformance.options import Options
 from clients.conformance.page import page
 from clients.conformance.report import Progress, print_report
 from clients.conformance.system import System
+from clients.conformance.walk import require_rest
 from facade.clock import Clock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
-from facade.runtime.stopping import terminable
+from proving.bench.cli import terminable
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
 """Exit codes."""
@@ -45,10 +46,11 @@ def _run(options: Options, console: Console, clock: Clock) -> int:
         raise ConfigError(_MISSING) from None
     from clients.conformance.plugin import ConformancePlugin
 
+    require_outcome(options)
     system = System(load(options.icd), options, _settings(options), clock)
     system.require()
-    for flow in flow_checks():
-        flow.prepare(system)
+    if options.active:
+        require_rest(system)
     cases = catalogue(system)
     if not cases:
         raise ConfigError(f"--only {' '.join(options.only)}: expected the beginning of an entry, got what fits none")

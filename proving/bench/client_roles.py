@@ -1,6 +1,7 @@
 """Tango clients in processes of their own: one that listens to events, one that reads."""
 
 import itertools
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,8 +11,8 @@ import tango
 
 from clients.events import EventRecorder
 from facade.reading import Quality
-from proving import gauges
-from proving.roles import RoleContext
+from proving.bench import gauges
+from proving.bench.roles import Desk
 
 _STATE_EACH = 5
 """State() is asked for after so many attributes, so that there are enough answers for a p99."""
@@ -51,15 +52,15 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     failed: bool
 
 
-def listen(context: RoleContext, *, devices: list[str], attributes: list[str], keep: int) -> Listened:
+def listen(desk: Desk, *, devices: list[str], attributes: list[str], keep: int) -> Listened:
     """Subscribe through the database as any client would, until called off."""
-    recorder = EventRecorder(context.tango_host, context.clock, keep=keep)
+    recorder = EventRecorder(os.environ["TANGO_HOST"], desk.clock, keep=keep)
     for device in devices:
         recorder.subscribe(device, attributes)
     cpu = gauges.own_cpu()
-    context.announce()
-    while not context.called_off:
-        context.clock.sleep(0.1)
+    desk.announce()
+    while not desk.called_off:
+        desk.clock.sleep(0.1)
     records = [(d, a, r) for d, found in recorder.records().items() for a, r in found.items()]
     cpu = gauges.own_cpu() - cpu
     events = [(d, a, e) for d, a, record in records for e in record.events]
@@ -72,9 +73,9 @@ def listen(context: RoleContext, *, devices: list[str], attributes: list[str], k
     )
 
 
-def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Call]:
+def read(desk: Desk, *, devices: list[str], pause: float) -> list[Call]:
     """Ask for State(), each attribute, and all at once, of one device after the other until called off."""
-    proxies = {device: tango.DeviceProxy(f"tango://{context.tango_host}/{device}") for device in devices}
+    proxies = {device: tango.DeviceProxy(f"tango://{os.environ['TANGO_HOST']}/{device}") for device in devices}
     calls: list[tuple[str, Callable[[], Any]]] = []
     for proxy in proxies.values():
         names = list(proxy.get_attribute_list())
@@ -83,16 +84,16 @@ def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Call
                 calls.append(("State()", proxy.state))
             calls.append(("read_attribute", partial(proxy.read_attribute, name)))
         calls.append(("read_attributes", partial(proxy.read_attributes, names)))
-    context.announce()
+    desk.announce()
     made: list[Call] = []
     for kind, call in itertools.cycle(calls):
-        if context.called_off:
+        if desk.called_off:
             break
-        began, begin, failed = context.clock.now(), context.clock.monotonic(), False
+        began, begin, failed = desk.clock.now(), desk.clock.monotonic(), False
         try:
             call()
         except tango.DevFailed:
             failed = True
-        made.append(Call(kind, began, context.clock.monotonic() - begin, failed))
-        context.clock.sleep(pause)
+        made.append(Call(kind, began, desk.clock.monotonic() - begin, failed))
+        desk.clock.sleep(pause)
     return made

@@ -1,15 +1,14 @@
 """How much memory one worker takes over a long backlog: the real command, watched from outside."""
 
+import sys
 import urllib.error
 import urllib.request
 
-from facade.errors import InfraError
 from facade.infra.ports import choose_port
-from facade.infra.processes import Process
-from proving import gauges
+from proving.bench import gauges
 from proving.bench.load import fill_topic
 from proving.bench.report import Outcome, Verdict, at_most, flatness
-from proving.testbed import Testbed
+from proving.testbed import BenchError, Running, Stage
 
 PEAK_BAR = 300.0
 RISE_BAR = 0.05
@@ -19,16 +18,19 @@ _EVERY = 0.2
 _STALLED = 45.0
 """Without progress for so long [s], a worker is given up."""
 _COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
+_COMMAND = "facade.cli"
 
 
-def memory(testbed: Testbed, *, quick: bool) -> Outcome:
+def memory(stage: Stage, *, quick: bool) -> Outcome:
     """Let one worker process a backlog, and sample its resident memory until it is through."""
     records = 4_000_000 if quick else 20_000_000
-    with testbed.deployment("memory") as deployment:
-        filled = fill_topic(deployment, records)
+    settings = stage.settings("memory")
+    with stage.topics(settings, 1):
+        filled = fill_topic(stage, settings, records)
         port = choose_port()
-        worker = deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port))
-        samples = _sample(testbed, worker, port, records)
+        argv = [sys.executable, "-m", _COMMAND, "aggregate", "--slot", "0"]
+        worker = stage.start("aggregate", argv, settings, SDP_METRICS_PORT=str(port))
+        samples = _sample(stage, worker, port, records)
         peak = gauges.peak_resident(worker.pid)
         worker.stop()
     rise = flatness(samples, WARM_UP)
@@ -54,26 +56,25 @@ def memory(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def _sample(testbed: Testbed, worker: Process, port: int, records: int) -> list[float]:
+def _sample(stage: Stage, worker: Running, port: int, records: int) -> list[float]:
     samples: list[float] = []
-    clock = testbed.progress.clock
-    taken, moved = 0, clock.monotonic()
+    taken, moved = 0, stage.clock.monotonic()
     said = moved
     while taken < records:
-        now, before = clock.monotonic(), taken
+        now, before = stage.clock.monotonic(), taken
         taken = max(_taken(port), taken)
         if taken > before:
             moved = now
             samples.append(gauges.resident(worker.pid))
         if not worker.is_alive or now - moved > _STALLED:
-            raise InfraError(
+            raise BenchError(
                 f"the worker stands still at {taken:,} of {records:,} records,"
-                f" after {gauges.cpu(worker.pid):.1f} CPU s; its output ends:\n{worker.tail()}"
+                f" after {gauges.cpu(worker.pid):.1f} CPU s; its output ends:\n{worker.log_end()}"
             )
         if samples and now - said >= 5:
             said = now
-            testbed.progress.step(f"  {taken:,} of {records:,} records, {samples[-1]:.0f} MB")
-        clock.sleep(_EVERY)
+            stage.say(f"  {taken:,} of {records:,} records, {samples[-1]:.0f} MB")
+        stage.clock.sleep(_EVERY)
     return samples
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from facade.clock import SystemClock
 from facade.infra import local
-from facade.infra.processes import Process, ProcessRecord
+from facade.infra.processes import ProcessRecord, is_alive, kill
 from proving.demo.calibrating import TABLES
 from proving.demo.plan import OBSERVATION
 from proving.demo.report import DemoReport
@@ -45,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if process.stdout is not None:
             process.stdout.close()
     for record in records_of(tmp_path):
-        Process(record).kill()
+        kill(record, SystemClock())
     local.down(tmp_path, wipe=True)
 
 
@@ -57,7 +58,7 @@ def records_of(state_dir: Path) -> list[ProcessRecord]:
 
 def running(state_dir: Path) -> list[str]:
     """Return what the records of the demo and of its services say is alive, and any process that names the folder."""
-    alive = [record.name for record in records_of(state_dir) if Process(record).is_alive]
+    alive = [record.name for record in records_of(state_dir) if is_alive(record)]
     alive += [line.process for line in local.status(state_dir) if line.alive]
     return alive + processes_of(state_dir)
 

@@ -23,5 +23,4 @@ MANIFEST = Manifest(
         ),
     ),
     words="facade.flows.commands.words:WORDS",
-    conformance="clients.conformance.execution:CHECKS",
 )

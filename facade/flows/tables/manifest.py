@@ -23,5 +23,4 @@ MANIFEST = Manifest(
         ),
     ),
     words="facade.flows.tables.words:WORDS",
-    conformance="clients.conformance.tables:CHECKS",
 )

@@ -1,0 +1,14 @@
+"""Weather stations: an example of a flow outside the package."""
+
+from facade.manifest import Isolation, Manifest, Subcommand, Worker
+
+MANIFEST = Manifest(
+    name="weather",
+    summary="Weather stations of the site: the newest reports, and an alert when the wind is too strong.",
+    topics={"weather.raw": Isolation.READ_COMMITTED, "weather": Isolation.READ_COMMITTED},
+    device_classes={"SdpWeather": "devices.base:FacadeDevice"},
+    compose="sdp_weather.flow:compose",
+    workers=(Worker("weather-worker", "weather", ("weather.raw",), ("weather",)),),
+    subcommands=(Subcommand(("weather",), "sdp_weather.worker:weather", "Take reports of weather stations."),),
+    interface="sdp_weather:interface",
+)

@@ -1,0 +1,40 @@
+"""The worker of the weather stations: each measurement is checked, and becomes the newest report of its station."""
+
+from collections.abc import Sequence
+
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.outcome import Rejected, Suppressed, Unused
+from facade.runtime.record_worker import RecordWorker
+from facade.runtime.worker_process import Site, Slot, run_worker
+
+RAW, TOPIC = "weather.raw", "weather"
+KNOTS = 0.514444
+"""One knot [m/s]."""
+
+
+class WeatherWorker(RecordWorker):
+    """One slot of the group that takes measurements."""
+
+    def __init__(self, site: Site) -> None:
+        self._decoder = BatchDecoder(compile_message("weather-raw", site.icd.messages["weather-raw"]))
+        name = f"weather-{site.slot}"
+        super().__init__(site.log(RAW), RAW, site.icd.topics[RAW], name=name, clock=site.clock)
+
+    def convert(self, record: Record) -> Sequence[Record] | Unused:
+        """Return the report that a measurement leads to."""
+        raw = self._decoder.decode_one(record.value)
+        if isinstance(raw, Suppressed | Rejected):
+            return raw
+        report = b'{"schema":"weather/1","station":"%s","time":%d,"wind_speed":%.2f}'
+        value = report % (raw.station.encode(), raw.time, raw.knots * KNOTS)
+        return [Record(topic=TOPIC, key=raw.station.encode(), value=value)]
+
+
+def weather(slot: Slot = "0") -> None:
+    """Take measurements of weather stations, exactly-once: one worker of the group.
+
+    Example: sdp-facade weather --slot 0
+    """
+    run_worker("weather", RAW, slot, WeatherWorker)

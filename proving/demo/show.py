@@ -1,0 +1,102 @@
+"""What a demo prints while it runs: time-stamped steps, and the live table above which they scroll."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+from clients.watch import PLAIN_INTERVAL, Watch, print_plain
+from facade.clock import Clock
+from facade.errors import InfraError
+
+_LOOK_AGAIN = 0.05
+
+
+class Show:
+    """Prints, and waits in such a way that the view stays fresh and no dead process goes unnoticed.
+
+    Parameters
+    ----------
+    live
+        Whether to show the live table where there is a terminal.
+    """
+
+    def __init__(self, console: Console, clock: Clock, *, live: bool) -> None:
+        self.console, self._clock = console, clock
+        self._live = live and console.is_terminal
+        self._begin = self._printed = clock.monotonic()
+        self._watch: Watch | None = None
+        self.check: Callable[[], None] = _all_is_well
+        """Called while waiting; raises if something is wrong."""
+        self.patience = 1.0
+        """Factor on the longest waits."""
+
+    @property
+    def elapsed(self) -> float:
+        """Time since the demo began [s]."""
+        return self._clock.monotonic() - self._begin
+
+    def step(self, text: str) -> None:
+        """Print what happens now."""
+        self.console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def view(self, watch: Watch) -> Iterator[None]:
+        """Show the live table, or now and then a plain line, while waiting."""
+        self._watch = watch
+        try:
+            if self._live:
+                with watch.live(self.console, screen=False):
+                    yield
+            else:
+                yield
+        finally:
+            self._watch = None
+
+    def wait(self, seconds: float) -> None:
+        """Wait [s]."""
+        self._wait(lambda: False, seconds)
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> float | None:
+        """Wait for a condition and give how long it took [s]; None: it did not come true in time.
+
+        Parameters
+        ----------
+        seconds
+            Longest wait; on a slow machine it is longer.
+        """
+        return self._wait(condition, seconds * self.patience)
+
+    def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> float:
+        """Wait for a condition as `wait_until` does and give how long it took [s].
+
+        Raises
+        ------
+        InfraError
+            It did not come true in time.
+        """
+        took = self.wait_until(condition, seconds)
+        if took is None:
+            raise InfraError(f"{what}: expected within {seconds * self.patience:.3g} s, got nothing")
+        return took
+
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> float | None:
+        begin = self._clock.monotonic()
+        while True:
+            if condition():
+                return self._clock.monotonic() - begin
+            if self._clock.monotonic() - begin >= seconds:
+                return None
+            self._look_after()
+
+    def _look_after(self) -> None:
+        self.check()
+        if self._watch is not None and not self._live and self._clock.monotonic() - self._printed >= PLAIN_INTERVAL:
+            self._printed = self._clock.monotonic()
+            print_plain(self.console, self._watch.scene())
+        self._clock.sleep(_LOOK_AGAIN)
+
+
+def _all_is_well() -> None:
+    """Find nothing wrong: nothing runs yet."""

@@ -1,0 +1,1 @@
+"""Tables while everything is killed: each is announced once and whole, or reported as never completed."""

@@ -1,0 +1,119 @@
+"""The example flow, installed beside our wheel: all of the system has it, with no line of ours changed."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tango
+from confluent_kafka import Producer
+
+from tests.support.deployment import Deployment
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "weather"
+MOST_LINES = 150
+WEATHER = "mid-sdp/weather/0"
+
+
+def wheel(source: Path, folder: Path) -> Path:
+    argv = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(argv, cwd=source, capture_output=True, check=True)
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with both wheels installed; the libraries are those of this environment."""
+    wheels = [wheel(ROOT, tmp_path_factory.mktemp("ours")), wheel(EXAMPLE, tmp_path_factory.mktemp("theirs"))]
+    folder = tmp_path_factory.mktemp("site")
+    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
+    subprocess.run([*argv, *map(str, wheels)], capture_output=True, check=True)
+    return folder
+
+
+def facade(installed: Path, *arguments: str, **environment: str) -> str:
+    """Run `sdp-facade` with what is installed there, far from the source tree."""
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "sdp-facade"), *arguments],
+        env={**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "120", **environment},
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_is_small():
+    lines = [line for file in EXAMPLE.rglob("*.py") for line in file.read_text().splitlines()]
+    assert len(lines) <= MOST_LINES
+
+
+def test_the_page_shows_the_example_as_it_is():
+    page = (ROOT / "docs" / "how-to" / "add-a-flow.md").read_text()
+    blocks = [block.split("```")[0].split("\n", 1) for block in page.split("```")[1::2]]
+    shown = [(head.partition('title="')[2].rstrip('"'), code) for head, code in blocks if "title=" in head]
+    assert shown
+    for name, code in shown:
+        assert code.strip() in (EXAMPLE / name).read_text(), f"{name}: not as in the page"
+
+
+def test_the_interface_has_it(installed: Path, tmp_path: Path):
+    facade(installed, "icd", "check")
+    assert "weather" in facade(installed, "--help")
+    facade(installed, "icd", "export", "reference", "--to", str(tmp_path))
+    assert "windSpeed" in (tmp_path / "docs" / "reference" / "SdpWeather.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def site(installed: Path, tmp_path_factory: pytest.TempPathFactory, infra) -> Iterator[Deployment]:
+    """Give a deployment of which each process has what is installed there."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(installed)
+    try:
+        with Deployment(infra, tmp_path_factory.mktemp("weather"), nodes=1) as deployment:
+            deployment.command("topics", "create")
+            deployment.command("register", TANGO_HOST=deployment.tango_host)
+            yield deployment
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+def measure(deployment: Deployment, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
+    for value in values:
+        producer.produce(deployment.topic("weather.raw"), value, b"north")
+    assert producer.flush(60) == 0
+
+
+def test_it_runs_in_the_real_system(site: Deployment):
+    """Worker, device, account, alert and dead letter; and the conformance kit finds nothing wrong with its device."""
+    for instance in ("weather", "control", "alerts"):
+        site.server(instance)
+    site.start("weather-worker", ["sdp-facade", "weather", "--slot", "0"])
+    now_us = round(time.time() * 1e6)
+    measurement = b'{"schema":"weather-raw/1","station":"north","time":%d,"knots":%s}'
+    measure(site, measurement % (now_us, b"40"), b"nonsense")
+    wind = tango.DeviceProxy(f"tango://{site.tango_host}/{WEATHER}")
+
+    def read(device: str, name: str) -> object:
+        try:
+            return site.read_one(device, name)
+        except tango.DevFailed:
+            return None
+
+    until(lambda: wind.read_attribute("windSpeed").value == 20.58, "the wind in m/s")
+    assert wind.read_attribute("windSpeed").quality == tango.AttrQuality.ATTR_ALARM
+    until(lambda: read("mid-sdp/bus/0", "weatherRawUsed") == 1, "its account on SdpBus")
+    until(lambda: read("mid-sdp/bus/0", "weatherRawDeadLettered") == 1, "the dead letter")
+    assert read("mid-sdp/bus/0", "weatherRawBalance") == 0
+    until(lambda: str(site.proxy("mid-sdp/alerts/0").windHigh) in ("UNACK", "1"), "the alarm")
+    site.command("conformance", "--only", "SdpWeather", "--only", "topics/weather", "--only", "topics/weather.raw")

@@ -1,0 +1,69 @@
+"""Every flow has one manifest, and what it names exists; generic code names no flow's classes and topics."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import facade
+from facade.icd.load import load as load_icd
+from facade.manifest import Manifest, load, manifests
+
+ICD = load_icd()
+ROOT = Path(facade.__file__).parents[1]
+FOLDERS = sorted(path.name for path in (ROOT / "facade" / "flows").iterdir() if (path / "manifest.py").is_file())
+GENERIC = ("facade/runtime", "facade/bus", "facade/codec", "facade/exports", "facade/cli", "devices/base.py",
+           "devices/server.py", "devices/classes.py", "devices/mapping.py", "devices/registration.py")  # fmt: skip
+OF_THE_RUNTIME = {"accounts", "snapshots", "dead-letters", "state"}
+"""Topics that the runtime itself writes and reads."""
+
+
+def references(manifest: Manifest) -> list[str]:
+    named = [manifest.compose, manifest.health, manifest.reporter, manifest.words]
+    named += [*manifest.device_classes.values(), *(one.target for one in manifest.subcommands)]
+    return [reference for reference in named if reference]
+
+
+def test_each_folder_is_a_flow_and_each_flow_a_folder():
+    assert [manifest.name for manifest in manifests()] == FOLDERS
+
+
+@pytest.mark.parametrize("manifest", manifests(), ids=lambda manifest: manifest.name)
+def test_what_a_manifest_names_exists(manifest: Manifest):
+    for reference in references(manifest):
+        assert load(reference) is not None
+    assert manifest.summary.endswith(".")
+    roles = {worker.name for worker in manifest.workers}
+    assert roles <= ICD.roles.keys()
+
+
+def test_each_topic_and_each_device_class_belongs_to_one_flow():
+    topics = [topic for manifest in manifests() for topic in manifest.topics]
+    classes = [name for manifest in manifests() for name in manifest.device_classes]
+    assert sorted(topics) == sorted(ICD.topics)
+    assert sorted(classes) == sorted(ICD.classes)
+
+
+def test_manifests_load_nothing_heavy():
+    heavy = "{'numpy', 'msgspec', 'tango', 'typer', 'rich', 'confluent_kafka', 'jsonschema'}"
+    code = f"import sys; from facade.manifest import manifests; manifests(); print(sorted({heavy} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_generic_code_names_no_class_and_no_topic_of_a_flow():
+    # Words that also mean other things: messages, and sections of the interface.
+    words = ICD.messages.keys() | {"commands", "alerts", "quality", "tables"}
+    names = (ICD.classes.keys() | ICD.topics.keys()) - OF_THE_RUNTIME - words
+    found = []
+    for place in GENERIC:
+        path = ROOT / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found += [
+                f"{file.relative_to(ROOT)}:{node.lineno}: {node.value}"
+                for node in ast.walk(ast.parse(file.read_text()))
+                if isinstance(node, ast.Constant) and node.value in names
+            ]
+    assert found == []
