@@ -14,6 +14,7 @@ import yaml
 from facade import config
 from facade.config import Settings
 from facade.exports.tango_db import instances
+from facade.manifest import manifests
 from tests.support.docker import (
     DOCKER,
     ICD,
@@ -33,7 +34,8 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 FACADE = {name: one for name, one in SERVICES.items() if one["image"].startswith("sdp-tango-facade:")}
 SERVERS = {name: one for name, one in FACADE.items() if one.get("entrypoint") == [SERVER]}
 TASKS = {"topics", "register"}
-SERVING = (["aggregate"], ["alerts", "intake"], ["tables", "assemble"], ["simulate", "controller"])
+WORKERS = [worker for one in manifests() for worker in one.workers]
+SERVING = (*(list(worker.start) for worker in WORKERS), ["simulate", "controller"])
 """Commands that serve /metrics; the device servers do as well."""
 
 
@@ -59,7 +61,11 @@ def test_every_other_command_is_one_of_sdp_facade() -> None:
 def test_each_worker_of_a_group_has_a_slot_of_its_own() -> None:
     slots = [tuple(one["command"]) for one in FACADE.values() if "--slot" in one["command"]]
     assert len(set(slots)) == len(slots)
-    assert sum(slot[0] == "aggregate" for slot in slots) == ICD.topics["ingest.heaps"].partitions
+    for worker in WORKERS:
+        mine = [slot for slot in slots if slot[: len(worker.start)] == worker.start]
+        assert mine, worker.name
+        windowed = [ICD.topics[name].partitions for name in worker.topics if ICD.topics[name].window]
+        assert len(mine) == sum(windowed) or not windowed
 
 
 def test_every_variable_is_read_by_the_code_and_the_defaults_are_the_same() -> None:

@@ -13,6 +13,7 @@ import yaml
 from facade import config
 from facade.config import Settings
 from facade.exports.tango_db import instances
+from facade.manifest import manifests
 from tests.support.docker import DOCKER, ICD, SERVER, documents, parse, read_by_the_code
 
 FOLDER = DOCKER / "kubernetes"
@@ -77,6 +78,11 @@ def test_every_other_command_is_one_of_sdp_facade() -> None:
         assert "command" not in container(one)
         options = parse(container(one)["args"])
         assert one["kind"] == "Job" or options["slot"] == "$(SDP_SLOT)", "the ordinal is the slot"
+
+
+def test_each_kind_of_worker_is_there() -> None:
+    found = {one["metadata"]["name"]: tuple(container(one)["args"][:-2]) for one in of_kind(BASE, "StatefulSet")}
+    assert found == {worker.name: worker.start for one in manifests() for worker in one.workers}
 
 
 def test_the_slot_is_the_ordinal() -> None:

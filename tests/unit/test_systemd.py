@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from facade.config import ENVIRONMENT, load_settings
+from facade.manifest import manifests
 from facade.settings_explained import PROCESS_VARIABLES
 from tests.support.command_line import descend
 from tests.support.waiting import HANG
@@ -26,12 +27,8 @@ def read(file: Path) -> configparser.ConfigParser:
 
 def test_there_is_a_unit_for_device_servers_and_for_each_worker() -> None:
     started = {read(unit)["Service"]["ExecStart"] for unit in UNITS}
-    assert started == {
-        f"{BIN}/SdpFacade %i",
-        f"{BIN}/sdp-facade aggregate --slot %i",
-        f"{BIN}/sdp-facade tables assemble --slot %i",
-        f"{BIN}/sdp-facade alerts intake --slot %i",
-    }
+    workers = (" ".join(worker.start) for one in manifests() for worker in one.workers)
+    assert started == {f"{BIN}/SdpFacade %i", *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers)}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
