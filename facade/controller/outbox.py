@@ -73,7 +73,7 @@ class Outbox:
                 attempt()
             except BusError as error:
                 _log.warning("the bus did not confirm, trying again: %s", error)
-                if self.closed or self._clock.now() * 1e6 > until_us:
+                if self.closed or self.now_us() > until_us:
                     return False
                 self._clock.sleep(_RETRY)
             else:
