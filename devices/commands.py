@@ -42,18 +42,24 @@ class CommandedDevice(FacadeDevice):
     def read_shown(self, name: str) -> TangoReading:
         """Return what an attribute shows.
 
-        The event loop alone shows obsState and sends its events. Whoever reads after a command has returned finds its
-        transitional state all the same: obsState is read from the store that the command has changed.
+        The event loop alone shows readings and sends their events. Whoever reads after a call has returned finds what
+        it brought about all the same: adminMode and obsState are read from the stores that calls change.
         """
-        shown = super().read_shown(name)
-        if name != OBS_STATE or self.service is None:
-            return shown
-        gateway = self.service.find(Gateway)
-        if gateway is None or not gateway.ready():
-            return shown
-        _, label = gateway.show(self.get_name().lower())
-        newest = to_tango(self.icd, self.entries[name], Reading(label or "", self.clock.now()))
-        return shown if shown[0] == newest[0] else newest
+        shown, newest = super().read_shown(name), self._newest(name)
+        made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)
+        return shown if made[0] == shown[0] else made
+
+    def _newest(self, name: str) -> Reading | None:
+        """Return the reading of an attribute that calls change; None: it is another one, or not known yet."""
+        device, service = self.get_name().lower(), self.service
+        if service is None or name not in (OBS_STATE, admin_mode.ATTRIBUTE):
+            return None
+        if name == OBS_STATE:
+            gateway = service.find(Gateway)
+            label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
+            return None if label is None else Reading(label, self.clock.now())
+        mode = service.states.get(device, name) if service.has_read(STATES) else None
+        return None if mode is None else Reading(mode.value, mode.time)
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
         """Put the mode on the bus; it holds once all in-sync replicas have it.
@@ -78,7 +84,7 @@ class CommandedDevice(FacadeDevice):
         except BusError as error:
             raise refusal(f"adminMode {wanted} was not confirmed: {error}", name) from error
         # The next call must find it, not only one that comes after the record has come back.
-        self.show(name, service.states.set(message))
+        service.states.set(message)
 
     def give(self, name: str, argument: str | None) -> tuple[list[int], list[str]]:
         """Put a command on the bus; gives ResultCode QUEUED and the command's id.

@@ -11,8 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from facade import __version__, instances, tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
@@ -80,21 +78,28 @@ def run(
     )
     execution = Execution(controller, icd, devices, member, open_reader, through(bus.writer()), clock=clock)
     serve_metrics({COMMANDS: execution.account})
-    alive = HeartbeatMessage(
-        component=controller.component,
-        incarnation=f"{round(clock.now() * 1e6):x}-{os.getpid():x}",
-        devices=tuple(devices),
-        time=0,
-        interval=INTERVAL,
-        version=__version__,
-    )
-
-    def beat(stopping: bool) -> None:
-        now_us = round(clock.now() * 1e6)
-        bus.writer().send(heartbeat_record(msgspec.structs.replace(alive, time=now_us, stopping=stopping)))
-
+    beat = _beats(controller.component, list(devices), bus.writer(), clock)
     Threads(execution, list(devices), beat, stop, clock=clock).run()
     bus.writer().close(1.0)
+
+
+def _beats(component: str, devices: Sequence[str], writer: Writer, clock: Clock) -> Callable[[bool], None]:
+    """Return what gives a sign of life; its argument says whether it is the last one."""
+    incarnation = f"{round(clock.now() * 1e6):x}-{os.getpid():x}"
+
+    def beat(stopping: bool) -> None:
+        heartbeat = HeartbeatMessage(
+            component=component,
+            incarnation=incarnation,
+            devices=tuple(devices),
+            time=round(clock.now() * 1e6),
+            interval=INTERVAL,
+            stopping=stopping,
+            version=__version__,
+        )
+        writer.send(heartbeat_record(heartbeat))
+
+    return beat
 
 
 def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str, str]:

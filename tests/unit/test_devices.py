@@ -19,6 +19,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
+from facade.runtime.device_state import DeviceStates
 from tests.support.waiting import HANG
 
 ICD = load()
@@ -253,7 +254,7 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         return ICD.enums["ObsState"][found.value], found.time.totime()
 
     with context("SdpSubarray") as proxy:
-        FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get)
+        FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
         subarray = device(proxy)
         subarray.show("obsState", Reading("IDLE", 1.0))
         assert read() == ("IDLE", 1.0)
@@ -286,6 +287,26 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
 def test_a_mode_cannot_be_set_before_the_bus_was_reached():
     with context("SdpMaster") as proxy, pytest.raises(tango.DevFailed, match="bus was not reached yet"):
         proxy.adminMode = 1
+
+
+def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
+    """Who has set it finds it at once, and so does the next call; its record need not have come back."""
+    written = []
+    with context("SdpMaster") as proxy:
+        name, offline = proxy.dev_name().lower(), ICD.enums["AdminMode"].index("OFFLINE")
+        states = DeviceStates(ICD, {name: "SdpMaster"})
+        FacadeDevice.service = SimpleNamespace(
+            find=lambda kind: None,
+            has_read=lambda *topics: True,
+            states=states,
+            send_durably=lambda record, timeout: written.append(record),
+        )
+        before = device(proxy)._shown["adminMode"]
+        proxy.adminMode = offline
+        assert proxy.adminMode == offline
+        assert len(written) == 1
+        assert device(proxy)._shown["adminMode"] is before
+        assert [reading.value for _, one, reading in states.readings(1.0, {}) if one == "adminMode"] == ["OFFLINE"]
 
 
 def test_a_handler_without_an_entry_stops_the_server():
