@@ -17,7 +17,7 @@ from facade.clock import Clock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
-from proving.bench.cli import terminable
+from facade.runtime.stopping import terminable
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
 """Exit codes."""

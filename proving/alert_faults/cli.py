@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
+from facade.runtime.stopping import terminable
 from proving.alert_faults.account import account
 from proving.alert_faults.run import AlertFaultRun
-from proving.bench.cli import terminable
 from proving.testbed import stage
 
 _QUICK, _QUICK_BURST, _QUICK_KILLS = 20_000, 2_000, 2

@@ -1,12 +1,9 @@
 """The command `sdp-facade bench`."""
 
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import msgspec
@@ -17,6 +14,7 @@ from rich.table import Table
 
 from facade.clock import Clock, SystemClock
 from facade.errors import ConfigError, FacadeError
+from facade.runtime.stopping import terminable
 from proving.bench.report import Machine, Outcome, Report, machine, summary, write
 from proving.testbed import Stage, stage
 
@@ -158,17 +156,3 @@ def _conclude(outcomes: Sequence[Outcome], report: Path) -> None:
 def _coloured(word: str) -> str:
     colour = _COLOURS.get(word)
     return f"[{colour}]{word}[/{colour}]" if colour else word
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM end the bench as Ctrl-C does: with everything stopped."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

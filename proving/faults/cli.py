@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from facade.clock import SystemClock
-from proving.bench.cli import terminable
+from facade.runtime.stopping import terminable
 from proving.faults.account import account
 from proving.faults.run import FaultRun, require_few
 from proving.testbed import stage

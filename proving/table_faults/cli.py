@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
-from proving.bench.cli import terminable
+from facade.runtime.stopping import terminable
 from proving.table_faults.run import TableFaultRun
 from proving.testbed import stage
 
