@@ -84,7 +84,7 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     acted: Annotated[list[Natural], Meta(max_length=256)] = []
 
 
-class Attachment(Message, frozen=True, kw_only=True):
+class Attachment(Message, frozen=True):
     """Part of ``alert.schema.json``."""
 
     name: Annotated[str, Meta(max_length=200)]
@@ -111,7 +111,7 @@ class Alert(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert/1
     traceparent: Annotated[str, Meta(max_length=55)] = ""
 
 
-class ReportedState(Message, frozen=True, kw_only=True):
+class ReportedState(Message, frozen=True):
     """Part of ``command-ack.schema.json``."""
 
     value: Annotated[str, Meta(max_length=262144)]
@@ -184,7 +184,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag_field="schema", tag="hea
     version: Annotated[str, Meta(max_length=200)] = ""
 
 
-class FieldStatistics(Mutable, kw_only=True):
+class FieldStatistics(Mutable):
     """Part of ``ingest-summary.schema.json``."""
 
     sum: Maybe[int | float] = None
@@ -195,7 +195,7 @@ class FieldStatistics(Mutable, kw_only=True):
     sketch: Maybe[dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Positive]] = None
 
 
-class Partial(Mutable, kw_only=True):
+class Partial(Mutable):
     """Part of ``ingest-summary.schema.json``."""
 
     epoch: Natural
@@ -237,7 +237,7 @@ class Metric(Message, frozen=True, kw_only=True, tag_field="schema", tag="metric
     sequence: Maybe[Natural] = None
 
 
-class AccountTotals(Message, frozen=True, kw_only=True):
+class AccountTotals(Message, frozen=True):
     """Part of ``snapshot.schema.json``."""
 
     consumed: Natural = 0

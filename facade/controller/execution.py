@@ -92,7 +92,7 @@ class Execution:
             clock=clock,
         )
         self.account = self._handling.account
-        self._reader = CommandReader(icd, list(devices), writer, self.account, by=self._name)
+        self._reader = CommandReader(list(devices), writer, self.account, by=self._name)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
         """Records taken before the history was known."""

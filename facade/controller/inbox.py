@@ -5,23 +5,18 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import GroupMember, Reader, Record, Writer
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
 from facade.controller.api import Call, Place
 from facade.controller.life import State
 from facade.errors import BusError
-from facade.flows.commands.messages import ACKS, CommandMessage, decode_ack, decode_command, reported
+from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import Icd
 from facade.outcome import Rejected, Suppressed, Unused
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.device_state import DeviceStates
+from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +38,11 @@ class CommandReader:
         Devices whose commands are wanted; those of others are left to their controllers.
     """
 
-    def __init__(self, icd: Icd, devices: Sequence[str], writer: Writer, account: StreamAccount, *, by: str) -> None:
+    def __init__(self, devices: Sequence[str], writer: Writer, account: StreamAccount, *, by: str) -> None:
         self._devices = frozenset(devices)
         self._writer = writer
         self._account = account
         self._by = by
-        self._decoder = BatchDecoder(compile_message("command", icd.messages["command"]))
 
     def read(self, record: Record) -> CommandMessage | None:
         """Return the command of a record; None: something else became of the record."""
@@ -62,9 +56,9 @@ class CommandReader:
         return None
 
     def _command(self, record: Record) -> CommandMessage | Unused:
-        if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
-            return unused
-        message = decode_command(record.value or b"")
+        message = decode_command(record.value)
+        if not isinstance(message, CommandMessage):
+            return message
         if record.key != message.device.encode():
             key = (record.key or b"").decode(errors="replace")
             return Rejected("key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
@@ -165,15 +159,6 @@ class Offsets:
         return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}
 
 
-class _Origin(msgspec.Struct):
-    """As much of a message as tells who wrote it."""
-
-    origin: str = ""
-
-
-_decode_origin = msgspec.json.Decoder(_Origin).decode
-
-
 class History:
     """Follows the acknowledgements and the states; all that a controller knows from before is there."""
 
@@ -208,13 +193,18 @@ class History:
             self._next[record.topic][record.partition] = record.offset + 1
             if record.topic == ACKS:
                 self._take_ack(record)
-            elif not (self._complete and self._is_own(record)):
-                self._states.fold(record, count=False)
+            else:
+                self._take_state(record)
+
+    def _take_state(self, record: Record) -> None:
+        state = decode_state(record.value)
+        # Ours is known already once all was read: an older one must not undo a newer one.
+        if isinstance(state, StateMessage) and not (self._complete and state.origin == self._component):
+            self._states.take(state, record.timestamp_us)
 
     def _take_ack(self, record: Record) -> None:
-        try:
-            ack = decode_ack(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        ack = decode_ack(record.value)
+        if not isinstance(ack, AckMessage):
             return  # what cannot be read says nothing
         self._tracker.fold_ack(ack, 0.0)
         if ack.states and not (self._complete and ack.origin == self._component):
@@ -225,10 +215,3 @@ class History:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-
-    def _is_own(self, record: Record) -> bool:
-        """Return whether it is a report of ours, which is known already: an older one must not undo a newer one."""
-        try:
-            return _decode_origin(record.value or b"").origin == self._component
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False

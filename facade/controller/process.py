@@ -91,7 +91,7 @@ def _beats(component: str, devices: Sequence[str], writer: Writer, clock: Clock)
         heartbeat = HeartbeatMessage(
             component=component,
             incarnation=incarnation,
-            devices=tuple(devices),
+            devices=list(devices),
             time=round(clock.now() * 1e6),
             interval=INTERVAL,
             stopping=stopping,

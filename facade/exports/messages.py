@@ -67,7 +67,7 @@ def export(icd: Icd) -> dict[str, str]:
     for name, struct in structs.items():
         schema, base = icd.messages[name], "Mutable" if name in _MUTABLE else "Message, frozen=True"
         for nested in _nested(struct):
-            parts += _struct(nested, f"Part of ``{name}.schema.json``.", f"{base}, kw_only=True", taken)
+            parts += _struct(nested, f"Part of ``{name}.schema.json``.", base, taken)
         version = schema["properties"]["schema"]["const"]
         doc = f"{schema['title']}; the wire form is ``{name}.schema.json``."
         parts += _struct(struct, doc, f'{base}, kw_only=True, tag_field="schema", tag="{version}"', taken)

@@ -6,49 +6,17 @@ difference, and anything but 0 is a bug that operators are told of.
 
 from collections import Counter
 
-import msgspec
-
-from facade.numbers import Natural, OrNone, Positive
+from facade import messages
 from facade.outcome import Outcome, Suppressed, Used
 
 ACCOUNTS = "accounts"
 """Topic with the accounts of the workers."""
 
 
-class AccountEntry(msgspec.Struct, tag_field="schema", tag="stream-account/1", omit_defaults=True, kw_only=True):
-    """What became of some records; the wire form is ``stream-account.schema.json``."""
-
-    worker: str
-    stream: str
-    partition: OrNone
-    time: Natural
-    """When it was written [Unix us]."""
-    offset_from: OrNone
-    offset_to: OrNone
-    high_watermark: OrNone
-    consumed: Natural
-    used: Natural
-    late: Natural
-    suppressed: Natural
-    dead_lettered: Natural
-    in_flight: Natural
-    reasons: dict[str, Positive]
-    last_error: str = ""
-
-
-class AccountTotals(msgspec.Struct):
-    """An account since its beginning, as it stands in snapshots; what an older one lacks is 0."""
-
-    consumed: Natural = 0
-    used: Natural = 0
-    late: Natural = 0
-    suppressed: Natural = 0
-    dead_lettered: Natural = 0
-    in_flight: Natural = 0
-    behind: Natural = 0
-    reasons: dict[str, Positive] = {}
-    last_error: str = ""
-    last_error_at: Natural = 0
+AccountEntry = messages.StreamAccount
+"""What became of the records of one transaction."""
+AccountTotals = messages.AccountTotals
+"""An account since its beginning, as it stands in snapshots; what an older one lacks is 0."""
 
 
 class StreamAccount:

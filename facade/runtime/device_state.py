@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.reading import Reading, Value
@@ -30,20 +30,8 @@ _APART_US = 1_000_000
 """Records of two partitions that were taken so far apart are in that order, whatever their brokers' clocks [us]."""
 
 
-class StateMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema", tag="state/1", kw_only=True):
-    """A setting or state of a device; the wire form is ``state.schema.json``."""
-
-    device: str
-    attribute: str
-    value: str
-    time: int
-    """When it was set [Unix us]."""
-    origin: str
-    command: str = ""
-    """Id of the command that brought it about, if it was one."""
-
-
-_decode = msgspec.json.Decoder(StateMessage).decode
+StateMessage = messages.State
+decode_state = BatchDecoder(StateMessage).decode_one
 
 
 def state_record(message: StateMessage) -> Record:
@@ -77,7 +65,6 @@ class DeviceStates(Flow):
 
     def __init__(self, icd: Icd, devices: Mapping[str, str]) -> None:
         self._icd = icd
-        self._decoder = BatchDecoder(compile_message("state", icd.messages["state"]))
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
             device: _known(icd.classes[name]) for device, name in devices.items()
         }
@@ -118,10 +105,11 @@ class DeviceStates(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take over a value; see `facade.runtime.flow.Flow`."""
-        # By the whole schema: a time that is no date would stop everything that shows it.
-        if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
-            return unused
-        message = _decode(record.value or b"")
+        message = decode_state(record.value)
+        return self.take(message, record.timestamp_us) if isinstance(message, StateMessage) else message
+
+    def take(self, message: StateMessage, appended_us: int) -> Outcome:
+        """Take over a value that the bus took at a time [Unix us]."""
         known = self._known.get(message.device)
         if known is None:
             return Suppressed("other-device")
@@ -137,10 +125,10 @@ class DeviceStates(Flow):
         if message.origin == message.device and message.time < self._set_here.get(key, 0):
             return USED  # our own, and we have set another one since
         if (acknowledged := self._acknowledged.get(key)) is not None:
-            if message.time < acknowledged.time and record.timestamp_us <= self._told[key].appended_us + _APART_US:
+            if message.time < acknowledged.time and appended_us <= self._told[key].appended_us + _APART_US:
                 return USED  # it was before what an outcome has told, whose record is still to come
             del self._acknowledged[key]
-        self._tell(key, Told(value, message.time / 1e6, record.timestamp_us, message.command))
+        self._tell(key, Told(value, message.time / 1e6, appended_us, message.command))
         return USED
 
     def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> Outcome:

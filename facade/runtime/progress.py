@@ -60,8 +60,8 @@ class Progress:
             instance=instance,
             topic=self.flow.topic,
             time=round(now * 1e6),
-            offsets={str(partition): offset for partition, offset in self.next.items()},
-            rebuild_from={str(partition): offset for partition, offset in self.rebuild_from().items()},
+            offsets=dict(self.next),
+            rebuild_from=self.rebuild_from(),
             account=self.account.totals(),
             ledger=self.flow.as_dict(),
             readings=snapshots.store_readings(remembered),
@@ -76,12 +76,10 @@ class Progress:
             It has another form; nothing has changed.
         """
         # All or nothing: whatever can fail comes before the first change.
-        offsets = {int(partition): offset for partition, offset in snapshot.offsets.items()}
-        rebuild_from = {int(partition): offset for partition, offset in snapshot.rebuild_from.items()}
         readings = snapshots.load_readings(snapshot.readings)
         self.flow.restore(snapshot.ledger)
-        self.next = offsets
-        self._past.append((monotonic, rebuild_from))
+        self.next = dict(snapshot.offsets)
+        self._past.append((monotonic, snapshot.rebuild_from))
         self.account.restore(snapshot.account)
         return readings
 

@@ -5,33 +5,16 @@ from typing import Any
 
 import msgspec
 
+from facade import messages
 from facade.bus.port import Record
-from facade.numbers import Natural
+from facade.codec.decode import BatchDecoder
 from facade.reading import Quality, Reading
-from facade.runtime.accounts import AccountTotals
 
 TOPIC = "snapshots"
 
-_Stored = tuple[bool | int | float | str | list[Any], float, str]
-
-
-class Snapshot(msgspec.Struct, tag_field="schema", tag="snapshot/1", kw_only=True):
-    """What a device server has merged from one topic; the wire form is ``snapshot.schema.json``."""
-
-    instance: str
-    topic: str
-    time: int
-    """When it was written [Unix us]."""
-    offsets: dict[str, Natural]
-    """Next offset to count, by partition."""
-    rebuild_from: dict[str, Natural]
-    """Offset by partition from which windows are rebuilt."""
-    account: AccountTotals
-    ledger: dict[str, Any]
-    readings: dict[str, dict[str, _Stored]]
-
-
-_decode = msgspec.json.Decoder(Snapshot).decode
+_Readings = dict[str, dict[str, tuple[bool | int | float | str | list[Any], float, Quality]]]
+Snapshot = messages.Snapshot
+decode_snapshot = BatchDecoder(Snapshot).decode_one
 _encode = msgspec.json.Encoder().encode
 
 
@@ -41,17 +24,6 @@ def to_record(snapshot: Snapshot) -> Record:
     return Record(topic=TOPIC, key=key, value=_encode(snapshot))
 
 
-def from_record(record: Record) -> Snapshot:
-    """Decode a snapshot.
-
-    Raises
-    ------
-    msgspec.DecodeError
-        It is none; the message says where.
-    """
-    return _decode(record.value or b"")
-
-
 def newest(records: Iterable[Record], instance: str) -> tuple[dict[str, Snapshot], list[str]]:
     """Return the newest usable snapshot of each topic of one instance, and what was wrong with others."""
     found: dict[str, Snapshot] = {}
@@ -59,16 +31,15 @@ def newest(records: Iterable[Record], instance: str) -> tuple[dict[str, Snapshot
     for record in records:
         if record.key is None or record.value is None or not record.key.startswith(f"{instance}/".encode()):
             continue
-        try:
-            snapshot = from_record(record)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            troubles.append(f"snapshot at offset {record.offset} is not usable: {error}")
-            continue
-        found[snapshot.topic] = snapshot
+        snapshot = decode_snapshot(record.value)
+        if isinstance(snapshot, Snapshot):
+            found[snapshot.topic] = snapshot
+        else:
+            troubles.append(f"snapshot at offset {record.offset} is not usable: {snapshot}")
     return found, troubles
 
 
-def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, dict[str, _Stored]]:
+def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, Any]:
     """Return readings in the form of a snapshot."""
     return {
         device: {
@@ -79,12 +50,18 @@ def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, d
     }
 
 
-def load_readings(stored: Mapping[str, Mapping[str, _Stored]]) -> dict[str, dict[str, Reading]]:
-    """Return readings back from the form of a snapshot."""
+def load_readings(stored: Mapping[str, Any]) -> dict[str, dict[str, Reading]]:
+    """Return readings back from the form of a snapshot.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        A time is none, or a quality.
+    """
     return {
         device: {
-            name: Reading(tuple(value) if isinstance(value, list) else value, time, Quality(quality))
+            name: Reading(tuple(value) if isinstance(value, list) else value, time, quality)
             for name, (value, time, quality) in shown.items()
         }
-        for device, shown in stored.items()
+        for device, shown in msgspec.convert(stored, _Readings).items()
     }

@@ -16,6 +16,7 @@ from facade.codec.decode import BatchDecoder
 from facade.outcome import USED, Outcome
 from facade.runtime.accounts import ACCOUNTS, AccountEntry, AccountTotals, StreamAccount
 from facade.runtime.flow import Flow
+from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
@@ -116,40 +117,28 @@ class WorkerAccounts(Flow):
             stream.heard = stored.heard
 
 
-class _SnapshotAccount(msgspec.Struct):
-    """As much of a snapshot as tells the account of its writer."""
-
-    instance: str
-    topic: str
-    time: int
-    account: AccountTotals
-
-
-_decode_snapshot = BatchDecoder(_SnapshotAccount).decode_one
-
-
 class ReaderAccounts(Flow):
     """A flow: what device servers say, in their snapshots, about the streams that they read."""
 
-    topic = "snapshots"
+    topic = TOPIC
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, str], _SnapshotAccount] = {}
+        self._newest: dict[tuple[str, str], tuple[int, AccountTotals]] = {}
         self._rates: dict[str, RateMeter] = {}
         self._streams: dict[str, StreamTotals] | None = None
         """The sum as it was last made, while it holds."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Keep the newest account of an instance and topic; see `facade.runtime.flow.Flow`."""
-        snapshot = _decode_snapshot(record.value)
-        if not isinstance(snapshot, _SnapshotAccount):
+        snapshot = decode_snapshot(record.value)
+        if not isinstance(snapshot, Snapshot):
             return snapshot
         key = (snapshot.instance, snapshot.topic)
-        before = self._newest.get(key)
+        _, before = self._newest.get(key, (0, None))
         if before is not None:
             meter = self._rates.setdefault(snapshot.topic, RateMeter())
-            meter.add(snapshot.time, max(snapshot.account.consumed - before.account.consumed, 0))
-        self._newest[key] = snapshot
+            meter.add(snapshot.time, max(snapshot.account.consumed - before.consumed, 0))
+        self._newest[key] = snapshot.time, snapshot.account
         self._streams = None
         return USED
 
@@ -162,13 +151,13 @@ class ReaderAccounts(Flow):
 
     def _sum(self) -> dict[str, StreamTotals]:
         streams: dict[str, StreamTotals] = {}
-        for (instance, topic), snapshot in self._newest.items():
+        for (instance, topic), (time, totals) in self._newest.items():
             stream = streams.setdefault(topic, StreamTotals())
             one = StreamAccount()
-            one.restore(snapshot.account)
+            one.restore(totals)
             stream.account.add(one)
             stream.account.in_flight += one.in_flight
-            stream.heard = max(stream.heard, snapshot.time / _MICRO)
+            stream.heard = max(stream.heard, time / _MICRO)
             stream.lags[instance] = one.behind
             stream.rate = self._rates.get(topic, stream.rate)
         return streams

@@ -2,11 +2,13 @@
 
 import sys
 
+from msgspec.json import decode
+
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth, Record
 from facade.config import Settings
-from facade.flows.alerts.messages import ALERTS, PACKETS, decode_alert
+from facade.flows.alerts.messages import ALERTS, PACKETS, Alert
 from proving.bench import gauges
 from proving.bench.report import Outcome, Verdict
 from proving.testbed import BenchError, Stage
@@ -40,7 +42,7 @@ def visit(stage: Stage, *, quick: bool) -> Outcome:
         packets = _read(stage, settings, PACKETS)
     first, last = min(r.timestamp_us for r in packets), max(r.timestamp_us for r in alerts)
     seconds, size = (last - first) / 1e6, sum(len(r.value or b"") for r in packets)
-    different = len({(a.source, a.sequence) for a in (decode_alert(r.value or b"") for r in alerts)})
+    different = len({(a.source, a.sequence) for a in (decode(r.value or b"", type=Alert) for r in alerts)})
     return Outcome(
         name="visit",
         what="alert packets with two images each, sent at once -> their alerts on the bus",

@@ -1,6 +1,7 @@
 """The demo's side of the observation: waits for TM's end, and asks everyone what became of the commands."""
 
 import msgspec
+from msgspec.json import decode
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import KafkaReader
@@ -8,7 +9,7 @@ from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
-from facade.flows.commands.messages import ACKS, COMMANDS, decode_ack, decode_command
+from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from proving.demo.command_account import CommandsFound, Told, compare_commands, timeline, wrong_commands
 from proving.demo.journal import read_journal
 from proving.demo.options import ENDS_WITHIN, OBSERVED_WITHIN
@@ -43,8 +44,8 @@ def _found(stage: Stage, clock: Clock) -> CommandsFound:
     try:
         return CommandsFound(
             given=read_journal(stage.journal_file).given,
-            commands=[decode_command(record.value or b"") for record in records if record.topic == COMMANDS],
-            acks=[decode_ack(record.value or b"") for record in records if record.topic == ACKS],
+            commands=[decode(one.value or b"", type=CommandMessage) for one in records if one.topic == COMMANDS],
+            acks=[decode(record.value or b"", type=AckMessage) for record in records if record.topic == ACKS],
             histories={
                 device: msgspec.json.decode(stage.tango_side.history(device), type=list[Told])
                 for device in stage.tango_side.subarrays

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import tango
+from msgspec.json import decode
 
 from devices.registration import register
 from facade.bus.kafka.connection import Connection
@@ -17,7 +18,7 @@ from facade.bus.port import BusHealth
 from facade.config import Settings
 from facade.controller.simulator.controller import ExecutionLine
 from facade.exports.tango_db import SERVER
-from facade.flows.commands.messages import ACKS, COMMANDS, decode_ack, decode_command
+from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from facade.infra import local
 from proving.faults.account import Found
 from proving.faults.journal import CallLine, read_calls
@@ -223,8 +224,8 @@ class FaultRun:
             shown |= {one["id"]: one["status"] for one in msgspec.json.decode(proxy.GetCommandHistory(2000))}
         return Found(
             calls=read_calls(self._calls),
-            commands=[decode_command(record.value or b"") for record in records if record.topic == COMMANDS],
-            acks=[decode_ack(record.value or b"") for record in records if record.topic == ACKS],
+            commands=[decode(one.value or b"", type=CommandMessage) for one in records if one.topic == COMMANDS],
+            acks=[decode(record.value or b"", type=AckMessage) for record in records if record.topic == ACKS],
             shown=shown,
             executions=_executions(self._executions),
         )

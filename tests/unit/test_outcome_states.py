@@ -304,7 +304,7 @@ class Server:
     def __init__(self, site: Site, devices: Mapping[str, str] = DEVICES) -> None:
         self.states = DeviceStates(ICD, devices)
         self.tracker = Tracker(devices)
-        made = flows(ICD, self.tracker, self.states, Lease("control", "1"), Components(), site.clock)
+        made = flows(self.tracker, self.states, Lease("control", "1"), Components(), site.clock)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
     def fold(self, record: Record) -> Outcome:

@@ -196,6 +196,30 @@ def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deplo
     assert service.event_loop.accounts[topic].balance == 0
 
 
+@pytest.mark.parametrize("field", ["time", "account"])
+def test_numbers_that_nobody_can_reckon_with_stop_nothing(deployment, field):
+    """A snapshot with a time of 400 digits once stopped SdpMaster and SdpBus for good; beside it all is legal."""
+    ingest, _, _ = deployment.server(NODES, "ingest-00")
+    deployment.send(seconds=3, servers=[opened(ingest)])
+    huge = int("9" * 400)
+    (newest,) = (json.loads(r.value) for r in deployment.broker.read("snapshots")[-1:])
+    newest |= {"instance": "other", "time": huge} if field == "time" else {"account": {"consumed": huge}}
+    value = json.dumps(newest).encode()
+    for key in (b"other/ingest.summary", b"ingest-00/ingest.summary"):
+        deployment.broker.append(Record(topic="snapshots", key=key, value=value))
+    ingest, shown, bus = deployment.server(NODES, "ingest-00")
+    service, sink, _ = deployment.server(CONTROL, "control")
+    servers = [opened(ingest), opened(service)]
+    deployment.send(seconds=3, servers=servers)
+    deployment.idle(3, servers=servers)
+    assert sink.shown[MASTER, "heapsTotal"].value == 120
+    assert shown.shown[NODE, "heapsTotal"].value == 60
+    assert "not usable: schema: $." in bus.health.last_error
+    letters = [dict(r.headers) for r in deployment.broker.read("dead-letters")]
+    where = b"$.time" if field == "time" else b"$.account.consumed"
+    assert [(one["dl.topic"], one["dl.path"]) for one in letters] == [(b"snapshots", where)] * 2
+
+
 def test_control_shows_health_accounts_and_their_balance(deployment):
     ingest, _, _ = deployment.server(NODES, "ingest-00")
     control, sink, bus = deployment.server(CONTROL, "control")

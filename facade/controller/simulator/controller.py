@@ -18,7 +18,7 @@ from facade.clock import Clock
 from facade.controller import Call, Controller, Device, Rejected
 from facade.controller.simulator import observation
 from facade.errors import ConfigError, FacadeError
-from facade.flows.commands.messages import ACKS, AckMessage, ack_record, decode_ack
+from facade.flows.commands.messages import ACKS, AckMessage, ack_record
 from facade.icd.model import Command, Icd
 
 _log = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class FaultyWriter:
     def _changed(self, record: Record) -> list[Record]:
         if record.topic != ACKS:
             return [record]
-        ack: AckMessage = decode_ack(record.value or b"")
+        ack = msgspec.json.decode(record.value or b"", type=AckMessage)
         faults = self._simulated.faults_of(ack.id, ack.command)
         if "no-acks" in faults:
             return []

@@ -13,8 +13,6 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder, Reason
-from facade.codec.json_schema import compile_message
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.ledger import Ledger
 from facade.flows.alerts.log import AlertLog
@@ -77,8 +75,6 @@ class AlertsFlow(Flow):
         self._events: deque[DeviceReading] = deque()
         self._refreshes: deque[str] = deque()
         self._refreshing: Iterator[DeviceReading] = iter(())
-        self._alert_decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
-        self._action_decoder = BatchDecoder(compile_message("alert-action", icd.messages["alert-action"]))
 
     @property
     def sequence(self) -> int:
@@ -212,16 +208,7 @@ class AlertsFlow(Flow):
     def _decode(self, record: Record) -> Alert | Action | Unused:
         if len(record.value or b"") > LARGEST:
             return Rejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
-        alert = self._alert_decoder.decode_one(record.value)
-        if not isinstance(alert, Suppressed | Rejected):
-            return messages.decode_alert(record.value or b"")
-        if alert.reason == Reason.VERSION:
-            action = self._action_decoder.decode_one(record.value)
-            if not isinstance(action, Suppressed | Rejected):
-                return messages.decode_action(record.value or b"")
-            if action.reason != Reason.VERSION:
-                return action
-        return alert
+        return messages.decode_alert_or_action(record.value)
 
     @staticmethod
     def _is_again(record: Record, newest: dict[str, int]) -> bool:

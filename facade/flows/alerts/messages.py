@@ -3,10 +3,11 @@
 Times are Unix times in microseconds, as in every message of the bus.
 """
 
-from typing import Literal
+from typing import get_args
 
 import msgspec
 
+from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 
@@ -16,46 +17,20 @@ ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 PACKET = "packet"
 """Header of an alert that came as a packet: partition and offset of the packet, with a / between."""
 
-Severity = Literal["INFO", "WARNING", "ALARM", "CRITICAL"]
-SEVERITIES: tuple[Severity, ...] = ("INFO", "WARNING", "ALARM", "CRITICAL")
+Severity = messages.AlertSeverity
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The least one first."""
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 
-ActionKind = Literal[
-    "ACKNOWLEDGE", "COMMENT", "SHELVE", "UNSHELVE", "RESET", "REMOVE_FROM_SERVICE", "RETURN_TO_SERVICE"
-]
+ActionKind = messages.AlertActionAction
+Attachment = messages.Attachment
 
 AlarmKey = tuple[str, str]
 """Condition and source."""
 
 
-class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that came along in a packet and can be fetched from there."""
-
-    name: str
-    content_type: str
-    size: int
-    """[bytes]"""
-    sha256: str
-    packet: str
-    """Partition and offset on ``alert-packets``, with a / between."""
-
-
-class Alert(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema", tag="alert/1", kw_only=True):
-    """A source says that a condition is active or has cleared; the wire form is ``alert.schema.json``."""
-
-    condition: str
-    source: str
-    severity: Severity
-    state: Literal["ACTIVE", "CLEARED"]
-    text: str
-    raised_at: int
-    """When the condition became active [Unix us]; the same in the alert that clears it."""
-    sequence: int
-    """Counts the alerts of the source."""
-    values: dict[str, float] = {}
-    attachments: list[Attachment] = []
-    traceparent: str = ""
+class Alert(messages.Alert, frozen=True, kw_only=True):
+    """A source says that a condition is active or has cleared."""
 
     @property
     def key(self) -> AlarmKey:
@@ -63,22 +38,8 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema",
         return self.condition, self.source
 
 
-class Action(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema", tag="alert-action/1", kw_only=True):
-    """What an operator does about one alarm; the wire form is ``alert-action.schema.json``."""
-
-    id: str
-    action: ActionKind
-    condition: str
-    source: str
-    operator: str
-    comment: str
-    time: int
-    """When the operator did it [Unix us]."""
-    origin: str
-    occurrence: int = 0
-    """For ACKNOWLEDGE: the occurrence that the operator saw."""
-    until: int = 0
-    """For SHELVE: when it ends [Unix us]."""
+class Action(messages.AlertAction, frozen=True, kw_only=True):
+    """What an operator does about one alarm."""
 
     @property
     def key(self) -> AlarmKey:
@@ -86,42 +47,8 @@ class Action(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="schema"
         return self.condition, self.source
 
 
-class Alarm(msgspec.Struct, omit_defaults=True, tag_field="schema", tag="alert-state/1", kw_only=True):
-    """The state of the alarm of one condition and source; the wire form is ``alert-state.schema.json``."""
-
-    condition: str
-    source: str
-    state: str
-    """As of IEC 62682, beneath shelving, suppression and removal from service."""
-    through: int
-    """Sequence number of the newest alert or action that is in it."""
-    occurrence: int = 0
-    """Sequence number of the alert that last asked for an acknowledgement."""
-    severity: Severity = "INFO"
-    text: str = ""
-    raised_at: int = 0
-    changed_at: int = 0
-    """When it changed last, by the broker's clock [Unix us]."""
-    source_raised_at: int = 0
-    """When the newest occurrence began by its source, believed or not [Unix us]."""
-    source_sequence: int = 0
-    """The source's own number of the newest alert."""
-    raised: int = 0
-    """How often it was raised since it was last at rest and forgotten."""
-    pending: Literal["", "RAISE", "CLEAR"] = ""
-    """What a delay holds back, and until when [Unix us], and by which alert."""
-    pending_at: int = 0
-    pending_occurrence: int = 0
-    shelved_until: int = 0
-    """0: it is not shelved [Unix us]."""
-    out_of_service: bool = False
-    action: str = ""
-    """What an operator did last, who, why and when [Unix us]."""
-    operator: str = ""
-    comment: str = ""
-    acted_at: int = 0
-    acted: list[int] = []
-    """Sequence numbers of the newest actions that took effect: others on the log were refused."""
+class Alarm(messages.AlertState, kw_only=True):
+    """The state of the alarm of one condition and source; others than the newest are merged into it."""
 
     @property
     def key(self) -> AlarmKey:
@@ -129,8 +56,8 @@ class Alarm(msgspec.Struct, omit_defaults=True, tag_field="schema", tag="alert-s
         return self.condition, self.source
 
 
-decode_alert = msgspec.json.Decoder(Alert).decode
-decode_action = msgspec.json.Decoder(Action).decode
+decode_alert = BatchDecoder(Alert).decode_one
+decode_alert_or_action = BatchDecoder[Alert | Action](Alert, Action).decode_one
 decode_alarm = BatchDecoder(Alarm).decode_one
 encode = msgspec.json.Encoder().encode
 

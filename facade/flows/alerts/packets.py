@@ -16,11 +16,10 @@ import msgspec
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder, Reason
-from facade.codec.json_schema import compile_message
+from facade.codec.decode import Reason
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.flow import LARGEST
-from facade.flows.alerts.messages import PACKETS, Alert, Attachment, encode
+from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, Rejected, Suppressed, Unused
 from facade.resources import resource
@@ -83,7 +82,6 @@ class PacketCodec:
         crc = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
         self.head = MARKER + bytes.fromhex(crc)
         """How every packet of this schema begins."""
-        self._decoder = BatchDecoder(compile_message("alert", icd.messages["alert"]))
         self._most_packet = icd.topics[PACKETS].max_bytes
 
     def encode(self, alert: Alert, contents: Sequence[Content] = ()) -> bytes:
@@ -146,7 +144,7 @@ class PacketCodec:
         attachments = [reference(content, place) for content in packet.contents]
         alert = msgspec.structs.replace(packet.alert, attachments=attachments)
         text = encode(alert)
-        if isinstance(checked := self._decoder.decode_one(text), Suppressed | Rejected):
+        if isinstance(checked := decode_alert(text), Suppressed | Rejected):
             return checked
         if len(text) > LARGEST:
             what = f"expected at most {LARGEST} bytes without the attachments, got {len(text)}"

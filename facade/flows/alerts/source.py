@@ -14,12 +14,9 @@ from typing import Literal
 from facade import tracing
 from facade.bus.port import Record, Writer
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
 from facade.flows.alerts.flow import LARGEST
-from facade.flows.alerts.messages import PACKETS, Alert, Severity, alert_record
+from facade.flows.alerts.messages import PACKETS, Alert, Severity, alert_record, decode_alert
 from facade.flows.alerts.packets import Content, PacketCodec
-from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.outcome import Rejected
 
@@ -57,7 +54,6 @@ class AlertSource:
     ) -> None:
         self._writer, self._source, self._clock = writer, source, clock
         self._timeout, self._packets = timeout, packets
-        self._decoder = BatchDecoder(compile_message("alert", (icd or load()).messages["alert"]))
         self._lock = threading.Lock()
         self._sequence = 0
         self._active: dict[str, tuple[int, Severity]] = {}
@@ -140,7 +136,7 @@ class AlertSource:
         if contents:
             raise ValueError("with_attachments: expected a source that was made with a PacketCodec, got one without")
         record = alert_record(alert)
-        if isinstance(rejected := self._decoder.decode_one(record.value), Rejected):
+        if isinstance(rejected := decode_alert(record.value), Rejected):
             raise ValueError(f"alert {alert.condition!r:.110}: {rejected.path}: {rejected.detail}")
         if (size := len(record.value or b"")) > LARGEST:
             raise ValueError(f"alert {alert.condition!r:.110}: expected at most {LARGEST} bytes, got {size}")

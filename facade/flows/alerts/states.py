@@ -5,21 +5,24 @@ handler, which SKA uses, and LTUNK and LTACK for the latched ones, which it does
 """
 
 from collections.abc import Mapping
+from typing import get_args
 
-NORM, UNACK, ACKED, RTNUN, LTUNK, LTACK = "NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"
+from facade.messages import AlertStateState as State
+
+STATES: tuple[State, ...] = get_args(State)
+"""Without the three that cover them."""
+NORM, UNACK, ACKED, RTNUN, LTUNK, LTACK = STATES
 SHLVD, DSUPR, OOSRV = "SHLVD", "DSUPR", "OOSRV"
 
 RAISE, ESCALATE, CLEAR, CLEAR_LATCHED = "RAISE", "ESCALATE", "CLEAR", "CLEAR_LATCHED"
 ACKNOWLEDGE, RESET = "ACKNOWLEDGE", "RESET"
 
-STATES = (NORM, UNACK, ACKED, RTNUN, LTUNK, LTACK)
-"""Without the three that cover them."""
 ACTIVE = frozenset({UNACK, ACKED})
 """The condition is there."""
 UNACKNOWLEDGED = frozenset({UNACK, RTNUN, LTUNK})
 """An operator has not said yet that it was seen."""
 
-TRANSITIONS: Mapping[str, Mapping[str, str]] = {
+TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     NORM: {RAISE: UNACK},
     UNACK: {ESCALATE: UNACK, CLEAR: RTNUN, CLEAR_LATCHED: LTUNK, ACKNOWLEDGE: ACKED},
     ACKED: {ESCALATE: UNACK, CLEAR: NORM, CLEAR_LATCHED: LTACK},

@@ -37,7 +37,7 @@ def compose(server: Server) -> None:
         known=lambda: server.has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
         clock=clock,
     )
-    server.flows += [states, *flows(icd, tracker, states, lease, components, clock)]
+    server.flows += [states, *flows(tracker, states, lease, components, clock)]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views.append(CommandView(device, device_class, tracker, sources.known))

@@ -1,45 +1,40 @@
 """The command path's topics as flows of a device server; what they hold goes to the tracker and the lease."""
 
 from collections.abc import Callable
+from typing import Any, Generic
 
 from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
+from facade.codec.decode import BatchDecoder, Message
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
     HEARTBEATS,
+    AckMessage,
+    CommandMessage,
     HeartbeatMessage,
-    decode_ack,
-    decode_command,
-    decode_heartbeat,
     reported,
 )
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import Icd
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
 
 
-class _LogFlow(Flow):
+class _LogFlow(Flow, Generic[Message]):
     """A topic that is read from its beginning at each start and shows nothing itself."""
 
-    def __init__(self, icd: Icd, topic: str, take: Callable[[Record], Outcome]) -> None:
+    def __init__(self, topic: str, struct: type[Message], take: Callable[[Message, Record], Outcome]) -> None:
         self.topic = topic
+        self._decode = BatchDecoder(struct).decode_one
         self._take = take
-        message = icd.topics[topic].message or ""
-        self._decoder = BatchDecoder(compile_message(message, icd.messages[message]))
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take one record; see `facade.runtime.flow.Flow`."""
-        # By the whole schema: a time that is no date would stop everything that shows it.
-        if isinstance(unused := self._decoder.decode_one(record.value), Suppressed | Rejected):
-            return unused
-        return self._take(record)
+        message = self._decode(record.value)
+        return message if isinstance(message, Suppressed | Rejected) else self._take(message, record)
 
 
 class Components:
@@ -68,25 +63,23 @@ class Components:
 
 
 def flows(
-    icd: Icd, tracker: Tracker, states: DeviceStates, lease: Lease, components: Components, clock: Clock
-) -> list[_LogFlow]:
+    tracker: Tracker, states: DeviceStates, lease: Lease, components: Components, clock: Clock
+) -> list[_LogFlow[Any]]:
     """Make the flows of the command path."""
 
-    def command(record: Record) -> Outcome:
-        return tracker.fold_command(decode_command(record.value or b""), record)
-
-    def ack(record: Record) -> Outcome:
-        message = decode_ack(record.value or b"")
+    def ack(message: AckMessage, record: Record) -> Outcome:
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
             # Before the outcome, so that nobody sees that without what it has brought about.
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
-    def heartbeat(record: Record) -> Outcome:
-        beat = decode_heartbeat(record.value or b"")
+    def heartbeat(beat: HeartbeatMessage, record: Record) -> Outcome:
         lease.fold(beat, record.timestamp_us)
         components.fold(beat, record.timestamp_us / 1e6)
         return USED
 
-    takers = {COMMANDS: command, ACKS: ack, HEARTBEATS: heartbeat}
-    return [_LogFlow(icd, topic, take) for topic, take in takers.items()]
+    return [
+        _LogFlow(COMMANDS, CommandMessage, tracker.fold_command),
+        _LogFlow(ACKS, AckMessage, ack),
+        _LogFlow(HEARTBEATS, HeartbeatMessage, heartbeat),
+    ]

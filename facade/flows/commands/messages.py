@@ -3,90 +3,24 @@
 Times are Unix times in microseconds, as in every message of the bus.
 """
 
-from typing import Any, Literal
-
 import msgspec
 
+from facade import messages
 from facade.bus.port import Headers, Record
+from facade.codec.decode import BatchDecoder
 from facade.runtime.device_state import StateMessage
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", "heartbeats"
 """Topics, by their names in the ICD."""
 
-AckStatus = Literal["ACCEPTED", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED"]
+AckStatus = messages.CommandAckStatus
+CommandMessage = messages.Command
+AckMessage = messages.CommandAck
+HeartbeatMessage = messages.Heartbeat
+ReportedState = messages.ReportedState
 
-
-class CommandMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="command/1"):
-    """What TM wants of one device; ``command.schema.json``."""
-
-    id: str
-    device: str
-    command: str
-    argument: dict[str, Any] | None
-    transaction_id: str
-    issued: int
-    not_after: int
-    """Whoever has not begun by then must refuse."""
-    deadline: int
-    """When the facade gives up waiting, unless progress is reported."""
-    ceiling: int
-    """When it gives up whatever is reported."""
-    repeatable: bool
-    """Whether executing it a second time, after a crash, does no harm."""
-    origin: str
-
-
-class ReportedState(msgspec.Struct, frozen=True):
-    """A value that a controller has reported on ``state`` as well."""
-
-    value: str
-    time: int
-
-
-class AckMessage(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="command-ack/1"
-):
-    """What became, or is becoming, of a command; ``command-ack.schema.json``."""
-
-    id: str
-    device: str
-    command: str
-    status: AckStatus
-    time: int
-    origin: str
-    remaining: float | None = None
-    """With IN_PROGRESS: the time that is still needed [s]."""
-    progress: int | None = None
-    """How much is done [%]."""
-    text: str = ""
-    """What a person should know; for every outcome but COMPLETED, why."""
-    result: Any = None
-    states: dict[str, ReportedState] = {}
-    """Reports of the command that may not be on ``state`` yet, by attribute: who sees the outcome sees them too."""
-
-
-class HeartbeatMessage(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="heartbeat/1"
-):
-    """A sign of life of a controller or a device server; ``heartbeat.schema.json``."""
-
-    component: str
-    incarnation: str
-    """Differs from one start of the component to the next."""
-    devices: tuple[str, ...]
-    """Devices whose commands it executes (a controller) or takes (a device server)."""
-    time: int
-    interval: float
-    """Time until the next one [s]."""
-    role: Literal["controller", "server"] = "controller"
-    stopping: bool = False
-    """Whether this is the last one of an orderly end."""
-    version: str = ""
-
-
-decode_command = msgspec.json.Decoder(CommandMessage).decode
-decode_ack = msgspec.json.Decoder(AckMessage).decode
-decode_heartbeat = msgspec.json.Decoder(HeartbeatMessage).decode
+decode_command = BatchDecoder(CommandMessage).decode_one
+decode_ack = BatchDecoder(AckMessage).decode_one
 
 
 def command_id(issued_us: int, number: int, name: str) -> str:

@@ -50,7 +50,7 @@ class PeriodicTask:
         self._heartbeat = HeartbeatMessage(
             component=component,
             incarnation=incarnation,
-            devices=tuple(devices),
+            devices=list(devices),
             time=0,
             interval=INTERVAL,
             role="server",
