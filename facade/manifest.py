@@ -129,7 +129,8 @@ class Manifest:
     words: Reference | None = None
     """`Words`: what the AsyncAPI document says of the flow's topics; None: what follows from the ICD."""
     conformance: Reference | None = None
-    """Module with the flow's own checks of a running system."""
+    """``clients.conformance.flows.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
+    those that any topic and any device class has."""
 
 
 def load(reference: Reference) -> Any:

@@ -3,9 +3,9 @@
 from facade.manifest import Subcommand
 
 SUBCOMMANDS = (
-    Subcommand(("alert-faults",), "proving.alert_faults.cli:alert_faults", "Send alerts while processes are killed."),
+    Subcommand(("alert-faults",), "proving.fault_runs.alerts:alert_faults", "Send alerts while processes are killed."),
     Subcommand(("bench",), "proving.bench.cli:bench", "Measure the facade beside the raw limits of this machine."),
     Subcommand(("demo",), "proving.demo.cli:demo", "Run the whole system here, and account for every record."),
-    Subcommand(("faults",), "proving.faults.cli:faults", "Give commands while processes are killed."),
-    Subcommand(("table-faults",), "proving.table_faults.cli:table_faults", "Send tables while processes are killed."),
+    Subcommand(("faults",), "proving.fault_runs.commands:faults", "Give commands while processes are killed."),
+    Subcommand(("table-faults",), "proving.fault_runs.tables:table_faults", "Send tables while processes are killed."),
 )

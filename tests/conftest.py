@@ -4,7 +4,7 @@ import os
 import signal
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from facade.infra import local
-from tests.support.deployment import Broker, Deployment
+from proving.deployment import Broker
+from tests.support.deployment import Deployment
 from tests.support.examples import PROFILE
 
 # The same examples each time: a run tells about the change, not about its luck; see tests/support/examples.py.
@@ -87,7 +88,6 @@ def deploy(infra: local.Endpoints, tmp_path: Path) -> Iterator[Deploy]:
 def _await_broker(infra: local.Endpoints) -> None:
     broker = Broker(infra.state_dir)
     if broker.is_up:
-        with suppress(ProcessLookupError):
-            os.kill(broker.pid, signal.SIGCONT)
+        broker.thaw()
     else:
         broker.start()

@@ -6,7 +6,7 @@ The alert is of the condition that is latching, has no delays and the least prio
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -14,12 +14,17 @@ from typing import Any
 import tango
 
 from clients.conformance.case import Check, DeviceOf, QueryOf
+from clients.conformance.flows import FlowChecks
+from clients.conformance.queries import Asked, answer
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
-from facade.errors import FacadeError
+from facade.errors import ConfigError, FacadeError
+from facade.flows.alerts.messages import PACKETS
+from facade.flows.alerts.packets import PacketCodec
 from facade.icd.model import Icd
+from facade.outcome import Rejected
 
 SOURCE = "conformance/kit"
 """Source of the test alert."""
@@ -30,6 +35,8 @@ _WITHIN = 10.0
 """Longest wait for the effect of an alert or an action [s]."""
 _CONFIRMED = 5.0
 _EVERY = 0.05
+_FEW = 5
+"""Alerts that are asked for."""
 _PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
 
 ACTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -253,14 +260,53 @@ ALARM_CHECKS: tuple[Check[DeviceOf], ...] = tuple(
 """What becomes of the test alert."""
 
 
-def action_checks(system: System, of: QueryOf) -> tuple[Check[QueryOf], ...]:
-    """Return what is checked of an operator's action with the test alert."""
+ASKED: Mapping[str, Asked] = {
+    "GetAlertsSince": Asked(
+        argument=lambda system, device: max(int(system.proxy(device).alertSequence or 0) - _FEW, 0),
+        kind=dict,
+        keys=("newest", "entries"),
+    ),
+    "GetAlertHistory": Asked(
+        argument=lambda system, _: json.dumps({"condition": next(iter(system.icd.conditions)), "most": _FEW}),
+        kind=list,
+        keys=("sequence",),
+    ),
+    "GetAlarms": Asked(kind=list, keys=("condition", "source", "state", "severity", "text", "occurrence")),
+}
+"""Queries that change nothing."""
+
+
+def _query_checks(system: System, of: QueryOf) -> tuple[Check[QueryOf], ...]:
+    if of.entry.name in ASKED:
+        return (answer(ASKED[of.entry.name]),)
     if of.entry.name not in {"RefreshAlerts", "Reset", *(name for name, _, _ in ACTIONS)}:
         return ()
-    if system.options.active:
-        return (Check(aspect="effect", judge=_verdict(of.entry.name)),)
-    return (Check(aspect="effect", judge=_only_active),)
+    return (Check(aspect="effect", judge=_verdict(of.entry.name) if system.options.active else _only_active),)
 
 
 def _only_active(_: System, __: QueryOf) -> str:
     raise NotShown("only --active raises a test alert")
+
+
+def _condition_checks(system: System, _: DeviceOf) -> tuple[tuple[str, Check[DeviceOf]], ...]:
+    condition = condition_of_test(system.icd)
+    return tuple((condition, check) for check in ALARM_CHECKS) if system.options.active else ()
+
+
+def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
+    """Return the alert packets that are none by the Avro schema, or make no alert, and what is wrong with each."""
+    try:
+        codec = PacketCodec(icd)
+    except ConfigError as error:
+        raise NotShown(str(error)) from error
+    tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
+    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Rejected)]
+
+
+CHECKS = FlowChecks(
+    query=_query_checks,
+    conditions=_condition_checks,
+    records={PACKETS: refused_packets},
+    takes_any=frozenset({"GetAlertsSince"}),
+    every=ALARM_CHECKS,
+)

@@ -8,35 +8,22 @@ from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch
 from facade.icd.model import Attribute, Command, Condition, DeviceClass, Query, Topic
 
-
-@dataclass(frozen=True, slots=True)
-class AttributeOf:
-    """An attribute of one device."""
-
-    device_class: DeviceClass
-    device: str
-    id: str
-    entry: Attribute
+Entry = TypeVar("Entry", Attribute, Command, Query)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOf:
-    """A command of one device."""
+@dataclass(frozen=True)
+class EntryOf(Generic[Entry]):
+    """An entry of one device's class."""
 
     device_class: DeviceClass
     device: str
     id: str
-    entry: Command
+    entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class QueryOf:
-    """A query of one device."""
-
-    device_class: DeviceClass
-    device: str
-    id: str
-    entry: Query
+AttributeOf = EntryOf[Attribute]
+CommandOf = EntryOf[Command]
+QueryOf = EntryOf[Query]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from clients.conformance.alarm import ALARM_CHECKS, action_checks, condition_of_test
 from clients.conformance.attributes import ATTRIBUTE_CHECKS
 from clients.conformance.case import (
     AttributeOf,
     Case,
+    Check,
     ClassOf,
     CommandOf,
     ConditionOf,
@@ -20,13 +20,13 @@ from clients.conformance.case import (
 from clients.conformance.commands import COMMAND_CHECKS
 from clients.conformance.conditions import CONDITION_CHECKS
 from clients.conformance.deployment import CLASS_CHECKS, DEVICE_CHECKS, ICD_CHECKS, wanted_devices
-from clients.conformance.execution import WALK_CHECKS, execution_checks
+from clients.conformance.flows import flow_checks
 from clients.conformance.queries import QUERY_CHECKS
 from clients.conformance.reported import REPORTED_CHECKS
 from clients.conformance.system import System
 from clients.conformance.topics import topic_checks
 from clients.conformance.values import VALUE_CHECKS
-from facade.icd.model import DeviceClass
+from facade.icd.model import DeviceClass, Query
 
 
 def catalogue(system: System) -> list[Case]:
@@ -57,9 +57,9 @@ def _of_conditions(system: System) -> Iterator[Case]:
         for name, condition in system.icd.conditions.items():
             id = f"conditions/{name}"
             yield from cases(CONDITION_CHECKS, ConditionOf(name, device, id, condition), id)
-        if system.options.active:
-            id = f"conditions/{condition_of_test(system.icd)}"
-            yield from cases(ALARM_CHECKS, DeviceOf(device_class, device, id), id)
+        for flow in flow_checks():
+            for name, check in flow.conditions(system, DeviceOf(device_class, device, device)):
+                yield from cases((check,), DeviceOf(device_class, device, f"conditions/{name}"), f"conditions/{name}")
 
 
 def known_devices(system: System, device_class: DeviceClass) -> list[str]:
@@ -82,14 +82,21 @@ def _of_class(system: System, device_class: DeviceClass) -> Iterator[Case]:
         for command in device_class.commands:
             id = f"{prefix}/{command.name}"
             of = CommandOf(device_class, device, id, command)
-            yield from cases(COMMAND_CHECKS + execution_checks(system, of), of, id)
+            checks = (check for flow in flow_checks() for check in flow.command(system, of))
+            yield from cases((*COMMAND_CHECKS, *checks), of, id)
         for entry in device_class.attributes:  # once commands have made controllers report
             id = f"{prefix}/{entry.name}"
             yield from cases(REPORTED_CHECKS, AttributeOf(device_class, device, id, entry), id)
         for query in device_class.queries:
             id = f"{prefix}/{query.name}"
             asked = QueryOf(device_class, device, id, query)
-            yield from cases(QUERY_CHECKS + action_checks(system, asked), asked, id)
-    if system.options.active and system.options.subarray in examined:
-        id = f"{name}/{system.options.subarray}"
-        yield from cases(WALK_CHECKS, DeviceOf(device_class, system.options.subarray, id), id)
+            more = (check for flow in flow_checks() for check in flow.query(system, asked))
+            yield from cases((*_general(query), *more), asked, id)
+        of_device = DeviceOf(device_class, device, f"{name}/{device}")
+        for flow in flow_checks():
+            yield from cases(flow.device(system, of_device), of_device, of_device.id)
+
+
+def _general(query: Query) -> tuple[Check[QueryOf], ...]:
+    takes_any = any(query.name in flow.takes_any for flow in flow_checks())
+    return tuple(check for check in QUERY_CHECKS if not (takes_any and check.aspect == "refusal"))

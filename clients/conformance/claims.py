@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clients.conformance.alarm import ALARM_CHECKS
 from clients.conformance.attributes import ATTRIBUTE_CHECKS
 from clients.conformance.case import Check
 from clients.conformance.commands import COMMAND_CHECKS
 from clients.conformance.conditions import CONDITION_CHECKS
 from clients.conformance.deployment import CLASS_CHECKS, DEVICE_CHECKS, ICD_CHECKS
-from clients.conformance.execution import GIVEN_CHECKS, OVERTAKING, REFUSALS, WALK_CHECKS
+from clients.conformance.flows import flow_checks
 from clients.conformance.queries import QUERY_CHECKS
 from clients.conformance.reported import REPORTED_CHECKS
 from clients.conformance.topics import topic_checks
@@ -87,13 +86,9 @@ def all_checks(icd: Icd) -> Iterator[Check[Any]]:
         VALUE_CHECKS,
         REPORTED_CHECKS,
         COMMAND_CHECKS,
-        REFUSALS,
-        GIVEN_CHECKS,
-        (OVERTAKING,),
-        WALK_CHECKS,
         QUERY_CHECKS,
         CONDITION_CHECKS,
-        ALARM_CHECKS,
+        *(flow.every for flow in flow_checks()),
     )
     for checks in kinds:
         yield from checks

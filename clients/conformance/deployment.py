@@ -9,32 +9,10 @@ from clients.conformance.case import Check, ClassOf, DeviceOf, WholeIcd, demand
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.icd.model import DeviceClass
+from facade.instances import FAMILIES, family_of, number_of, pattern_of
 
-_FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
-_FIRST = {"node": 0, "subarray": 1}
-"""Number of the first device of a family."""
-
-
-def family_of(device_class: DeviceClass) -> str:
-    """Return what the devices of a class are numbered by; empty for one of which there is one device."""
-    found = _FIELD.search(device_class.device)
-    return found[1] if found else ""
-
-
-def number_of(device_class: DeviceClass, device: str) -> int | None:
-    """Return the number in a device's name; None if the name does not fit."""
-    found = re.fullmatch(_pattern(device_class.device), device, re.IGNORECASE)
-    return int(found[1]) if found and found.groups() else None
-
-
-def _pattern(template: str) -> str:
-    """Return a regular expression of the names that a template gives."""
-    text = ""
-    at = 0
-    for field in _FIELD.finditer(template):
-        text += re.escape(template[at : field.start()]) + rf"(\d{{{field[2] or 1},}})"
-        at = field.end()
-    return text + re.escape(template[at:])
+_VERSION = "sdpVersion"
+"""Attribute that says, among other things, which ICD a deployment follows."""
 
 
 def _demanded(system: System, of: ClassOf) -> str:
@@ -51,7 +29,7 @@ def wanted_devices(system: System, device_class: DeviceClass) -> list[str]:
     family = family_of(device_class)
     if not family:
         return [device_class.device.lower()]
-    first = _FIRST.get(family, 0)
+    first = FAMILIES[family].first
     numbers = range(first, first + _size(system, family))
     return [device_class.device.format(**{family: number}).lower() for number in numbers]
 
@@ -61,7 +39,7 @@ def _size(system: System, family: str) -> int:
     said = {"node": system.options.nodes, "subarray": system.options.subarrays}.get(family)
     if said is not None:
         return said
-    first = _FIRST.get(family, 0)
+    first = FAMILIES[family].first
     numbers = [
         number - first + 1
         for one in system.icd.classes.values()
@@ -73,13 +51,19 @@ def _size(system: System, family: str) -> int:
 
 
 def _claimed(system: System, family: str) -> list[int]:
-    """Return the number of ingest nodes that SDP itself says it has."""
-    if family != "node":
-        return []
+    """Return how many there are in a family by what SDP itself says, such as ``nodesExpected``."""
+    name = f"{family}sExpected"
     try:
-        return [int(system.proxy(device).nodesExpected) for device in system.devices.get("SdpMaster", ())]
-    except (tango.DevFailed, AttributeError, TypeError):  # the checks of nodesExpected say so
+        found = [system.proxy(device).read_attribute(name).value for device in _with(system, name)]
+    except tango.DevFailed:  # the checks of the attribute say so
         return []
+    return [one for one in found if isinstance(one, int)]
+
+
+def _with(system: System, attribute: str) -> list[str]:
+    """Return the devices of which the ICD says that they have an attribute."""
+    classes = [name for name, one in system.icd.classes.items() if any(a.name == attribute for a in one.attributes)]
+    return [device for name in classes for device in system.devices[name]]
 
 
 def _few(names: list[str]) -> str:
@@ -90,7 +74,7 @@ def _instance(system: System, of: ClassOf) -> str:
     servers = set()
     for device in system.devices[of.entry.name]:
         server = str(system.database.get_device_info(device).ds_full_name)
-        if not re.fullmatch(_pattern(of.entry.instance), server.partition("/")[2], re.IGNORECASE):
+        if not re.fullmatch(pattern_of(of.entry.instance), server.partition("/")[2], re.IGNORECASE):
             raise Mismatch(f"{device} in a server instance {of.entry.instance}", server)
         servers.add(server)
     if not servers:
@@ -123,12 +107,12 @@ def _names(system: System, of: DeviceOf) -> str:
 
 
 def _version(system: System, _: WholeIcd) -> str:
-    (device,) = system.devices.get("SdpMaster", [])[:1] or [""]
-    if not device:
-        raise NotShown("there is no SdpMaster to ask")
-    text = system.proxy(device).sdpVersion
+    devices = _with(system, _VERSION)
+    if not devices:
+        raise NotShown(f"there is no device with {_VERSION} to ask")
+    text = system.proxy(devices[0]).read_attribute(_VERSION).value
     if text is None:
-        raise NotShown("sdpVersion is ATTR_INVALID")
+        raise NotShown(f"{_VERSION} is ATTR_INVALID")
     return demand(system.icd.version, json.loads(text).get("icd"))
 
 

@@ -1,18 +1,21 @@
 """What is checked of commands with ``--active``: the verdicts about the walk, one for each aspect of each command."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from clients.conformance import command_verdicts as verdicts
 from clients.conformance.case import Check, CommandOf, DeviceOf
-from clients.conformance.endings import ENDINGS, Ending
+from clients.conformance.endings import ENDINGS, Ending, require_outcome
+from clients.conformance.flows import FlowChecks
+from clients.conformance.queries import Asked, answer
 from clients.conformance.samples import bad
 from clients.conformance.seen import Given, Walk
 from clients.conformance.subarray import Subarray
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
-from clients.conformance.walk import not_allowed, walk
+from clients.conformance.walk import not_allowed, require_rest, walk
 
 ONLY_ACTIVE = "only --active gives commands"
 _ALL_OF_SDP = "it would be about all of SDP, and is not given"
@@ -169,3 +172,37 @@ WALK_CHECKS: tuple[Check[DeviceOf], ...] = (
     Check(aspect="put-back", judge=_put_back),
 )
 """What is said of the walk as a whole."""
+
+
+def _newest_command(system: System, device: str) -> str:
+    found = json.loads(system.proxy(device).GetCommandHistory(1))
+    if not found:
+        raise NotShown("no command was given yet")
+    return str(found[0]["id"])
+
+
+_COMMAND = ("id", "name", "status")
+ASKED: Mapping[str, Asked] = {
+    "GetCommand": Asked(argument=_newest_command, kind=dict, keys=(*_COMMAND, "acks")),
+    "GetCommandHistory": Asked(argument=lambda *_: 5, kind=list, keys=_COMMAND),
+}
+"""Queries about commands."""
+
+
+def _walk_checks(system: System, of: DeviceOf) -> tuple[Check[DeviceOf], ...]:
+    return WALK_CHECKS if system.options.active and of.device == system.options.subarray else ()
+
+
+def _prepare(system: System) -> None:
+    require_outcome(system.options)
+    if system.options.active:
+        require_rest(system)
+
+
+CHECKS = FlowChecks(
+    command=execution_checks,
+    query=lambda _, of: (answer(ASKED[of.entry.name]),) if of.entry.name in ASKED else (),
+    device=_walk_checks,
+    prepare=_prepare,
+    every=(*REFUSALS, *GIVEN_CHECKS, OVERTAKING, *WALK_CHECKS),
+)

@@ -7,12 +7,11 @@ from pathlib import Path
 from rich.console import Console
 
 from clients.conformance.catalogue import catalogue
-from clients.conformance.endings import require_outcome
+from clients.conformance.flows import flow_checks
 from clients.conformance.options import Options
 from clients.conformance.page import page
 from clients.conformance.report import Progress, print_report
 from clients.conformance.system import System
-from clients.conformance.walk import require_rest
 from facade.clock import Clock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
@@ -46,11 +45,10 @@ def _run(options: Options, console: Console, clock: Clock) -> int:
         raise ConfigError(_MISSING) from None
     from clients.conformance.plugin import ConformancePlugin
 
-    require_outcome(options)
     system = System(load(options.icd), options, _settings(options), clock)
     system.require()
-    if options.active:
-        require_rest(system)
+    for flow in flow_checks():
+        flow.prepare(system)
     cases = catalogue(system)
     if not cases:
         raise ConfigError(f"--only {' '.join(options.only)}: expected the beginning of an entry, got what fits none")

@@ -20,11 +20,10 @@ from facade.bus.kafka.inspection import FoundTopic, inspect_topics, newest_recor
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.config import Settings
-from facade.errors import InfraError
+from facade.errors import ConfigError, InfraError
 from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.instances import family_of, number_of
 
-SUBARRAY = "SdpSubarray"
-"""Class of the devices that are commanded with ``--active``."""
 _HISTORY = 2000
 """Newest records per partition in which those of the kit's own commands are looked for."""
 _SET_ASIDE_WITHIN = 5.0
@@ -155,8 +154,20 @@ class System:
 
     @property
     def walked_class(self) -> DeviceClass:
-        """Return the class of the device that is commanded."""
-        return self.icd.classes[SUBARRAY]
+        """Return the class of the device that is commanded.
+
+        Raises
+        ------
+        ConfigError
+            No class that takes commands has such a device.
+        """
+        device = self.options.subarray
+        commanded = [one for one in self.icd.classes.values() if one.commands and family_of(one) == "subarray"]
+        for one in commanded:
+            if number_of(one, device) is not None:
+                return one
+        known = [name for one in commanded for name in self.devices[one.name]]
+        raise ConfigError(f"--subarray: expected one of {', '.join(known) or 'none in the database'}, got {device}")
 
     def messages(self, topic: str) -> list[tuple[Record, dict[str, Any]]]:
         """Return the newest records of a topic with what they say, those that are no JSON object left out."""

@@ -1,11 +1,12 @@
 """Whether topics are set up as the ICD says, and whether what flows on them is as their messages' schemas say."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from clients.conformance.case import Check, TopicOf, demand
+from clients.conformance.flows import flow_checks
 from clients.conformance.system import Place, System, read_json
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.dead_letters import PREFIX
@@ -13,17 +14,9 @@ from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.inspection import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
-from facade.errors import ConfigError
-from facade.flows.alerts.messages import PACKETS
-from facade.flows.alerts.packets import PacketCodec
+from facade.exports.asyncapi_words import words_of
 from facade.icd.model import Icd, Topic
-from facade.outcome import Rejected
 
-IN_HEADERS: Mapping[str, tuple[str, str]] = {
-    "calibration": ("segment", "table-segment"),
-    "quality": ("metric", "metric"),
-}
-"""Topics whose values are raw bytes, and which header says what they are by which message."""
 _REASON = f"{PREFIX}reason"
 
 _SETTINGS: dict[str, tuple[str, ...]] = {
@@ -76,8 +69,8 @@ def _setting(name: str) -> Any:
 
 def _records(system: System, of: TopicOf) -> str:
     records = _sample(system, of)
-    icd = system.icd
-    bad = refused_packets(icd, records) if of.name == PACKETS else invalid(icd, of.name, of.entry, records)
+    own = [one.records[of.name] for one in flow_checks() if of.name in one.records]
+    bad = own[0](system.icd, records) if own else invalid(system.icd, of.name, of.entry, records)
     return judge_records(records, bad, system.set_aside(of.name, {(one.partition, one.offset) for one, _ in bad}))
 
 
@@ -91,18 +84,15 @@ def _sample(system: System, of: TopicOf) -> list[Record]:
 
 def invalid(icd: Icd, name: str, topic: Topic, records: list[Record]) -> list[tuple[Record, str]]:
     """Return the records that are not as their schemas say, and what is wrong with each."""
-    validators = {one: Draft202012Validator(icd.messages[one]) for one in _messages(name, topic)}
-    return [(record, wrong) for record in records if (wrong := _wrong(name, record, validators))]
+    header, message = headers_of(icd).get(name, ("", ""))
+    messages = (message,) if message else (topic.message, *topic.also) if topic.message else ()
+    validators = {one: Draft202012Validator(icd.messages[one]) for one in messages}
+    return [(record, wrong) for record in records if (wrong := _wrong(name, record, header, validators))]
 
 
-def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
-    """Return the alert packets that are none by the Avro schema, or make no alert, and what is wrong with each."""
-    try:
-        codec = PacketCodec(icd)
-    except ConfigError as error:
-        raise NotShown(str(error)) from error
-    tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
-    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Rejected)]
+def headers_of(icd: Icd) -> dict[str, tuple[str, str]]:
+    """Return the topics whose records are bytes that a header describes: its name, and the message that it has."""
+    return {topic: header for words in words_of(icd) for topic, header in words.headers.items()}
 
 
 def judge_records(records: list[Record], bad: list[tuple[Record, str]], set_aside: frozenset[Place]) -> str:
@@ -119,24 +109,14 @@ def judge_records(records: list[Record], bad: list[tuple[Record, str]], set_asid
     return f"{len(records)} records" + (f", {len(bad)} of them set aside as dead letters" if bad else "")
 
 
-def _messages(name: str, topic: Topic) -> Iterator[str]:
-    if name in IN_HEADERS:
-        yield IN_HEADERS[name][1]
-    if topic.message is not None:
-        yield from (topic.message, *topic.also)
-
-
-def _wrong(name: str, record: Record, validators: Mapping[str, Draft202012Validator]) -> str:
+def _wrong(name: str, record: Record, header: str, validators: Mapping[str, Draft202012Validator]) -> str:
     """Say what is wrong with a record; nothing: it is as it should be."""
     headers = dict(record.headers)
     if name == DEAD_LETTERS:
         return "" if headers.get(_REASON) else f"expected a header {_REASON}, got {', '.join(headers) or 'none'}"
-    if record.value is None:
-        return ""  # it says that something is over, or nothing at all
-    if name in IN_HEADERS:
-        header, message = IN_HEADERS[name]
-        return _invalid(headers.get(header, b""), {message: validators[message]})
-    return _invalid(record.value, validators)
+    if record.value is None or not validators:
+        return ""  # it says that something is over, or nothing at all; or its bytes are anybody's
+    return _invalid(headers.get(header, b"") if header else record.value, validators)
 
 
 def _invalid(text: bytes, validators: Mapping[str, Draft202012Validator]) -> str:

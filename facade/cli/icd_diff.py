@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from facade.errors import ConfigError, IcdError
-from facade.icd.diff import Verdict, compare, verdict
-from facade.icd.diff_avro import avro_differences
+from facade.icd.diff import Verdict, compare, compare_avro, verdict
 from facade.icd.diff_rules import MEANINGS, Difference, Step
 from facade.icd.model import Icd
 from facade.icd.read import read
@@ -39,7 +38,7 @@ def diff_command(
     """
     with _folder(old) as before, _folder(new) as after:
         earlier, later = _interface(before, old), _interface(after, new or _SCHEMAS)
-        differences = [*compare(earlier, later), *avro_differences(before, after)]
+        differences = [*compare(earlier, later), *compare_avro(before, after)]
     differences.sort(key=lambda one: -one.change.step)
     out = Console()
     out = out if out.is_terminal else Console(width=_PIPE_WIDTH)

@@ -1,9 +1,12 @@
 """Compares two interfaces, and says which step of the version that asks for."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,23 +21,22 @@ from facade.icd.diff_rules import (
     Difference,
     Rule,
     Step,
-    about,
     adds,
     breaks,
     entries,
     fields,
+    text,
 )
 from facade.icd.diff_schema import Sides, schema_differences
 from facade.icd.diff_tables import ATTRIBUTE, CLASS, COMMAND, CONDITION, QUERY, ROLE, TOPIC, enum_labels
 from facade.icd.fields import Schema
-from facade.icd.model import Attribute, Command, DeviceClass, Icd, Query
+from facade.icd.model import DeviceClass, Icd
 from facade.icd.units import unit_of
 
-Named = TypeVar("Named", Command, Query)
-Thing = TypeVar("Thing")
 Compare = Callable[[str, Any, Any], Iterator[Difference]]
 
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+_BOTH = (PRODUCERS, CONSUMERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,54 @@ class Verdict:
 
 def compare(old: Icd, new: Icd) -> list[Difference]:
     """Return all differences of two interfaces, those first that break somebody."""
-    found = [one for part in _PARTS for one in part(old, new)]
+    gone, more, operators = breaks(CLIENTS), adds(CLIENTS), (OPERATORS, PRODUCERS.replace("{}", "alerts"))
+    both, sides, callers = (breaks(*_BOTH), adds(*_BOTH)), Sides(*((one,) for one in _BOTH)), Sides(*_ARGUMENTS)
+    found = [
+        *entries("", old.classes, new.classes, partial(_class, old, new), removed=gone, added=more),
+        *entries("enums", old.enums, new.enums, _labels, removed=gone, added=more),
+        *entries(
+            "conditions",
+            old.conditions,
+            new.conditions,
+            _by(CONDITION),
+            removed=breaks(*operators),
+            added=adds(*operators),
+        ),
+        *entries("topics", old.topics, new.topics, _by(TOPIC), removed=both[0], added=both[1], subject=str),
+        *entries("roles", old.roles, new.roles, _by(ROLE), removed=breaks(ENGINEERS), added=adds(ENGINEERS)),
+        *entries(
+            "messages",
+            old.messages,
+            new.messages,
+            partial(schema_differences, sides=sides),
+            removed=sides.broken,
+            added=sides.widened,
+            subject=lambda name: " and ".join(_carriers(new, name) or _carriers(old, name) or [name]),
+        ),
+        *entries(
+            "arguments",
+            old.arguments,
+            new.arguments,
+            partial(_family, callers),
+            removed=callers.narrowed,
+            added=adds(CLIENTS, CONTROLLERS),
+        ),
+    ]
     return sorted(found, key=lambda one: -one.change.step)
+
+
+def compare_avro(old: Path, new: Path) -> Iterator[Difference]:
+    """Compare ``messages/*.avsc`` below two folders, which are no part of `facade.icd.model`.
+
+    A reader knows the schema of a datum by its fingerprint and takes no other, so all but a text breaks both sides.
+
+    Raises
+    ------
+    IcdError
+        A file that is not JSON.
+    """
+    before, after = _avro(old / "messages"), _avro(new / "messages")
+    yield from entries("messages", before, after, _fingerprint, removed=breaks(*_BOTH), added=adds(*_BOTH), subject=str)
 
 
 def verdict(old: str, new: str, differences: Iterable[Difference]) -> Verdict:
@@ -70,16 +118,12 @@ def verdict(old: str, new: str, differences: Iterable[Difference]) -> Verdict:
     """
     before, after = _numbers(old), _numbers(new)
     largest = max((one.change.step for one in differences), default=Step.NONE)
+    # A step back is none.
+    at = next((at for at in range(3) if after[at] != before[at]), 0)
+    made = (Step.MAJOR, Step.MINOR, Step.PATCH)[at] if after > before else Step.NONE
     if before[0] == 0 and largest is Step.MAJOR:
-        return Verdict(Step.MINOR, _step(before, after), "below 1.0.0 a minor step is enough for what breaks")
-    return Verdict(largest, _step(before, after), "semantic versioning")
-
-
-def _step(before: tuple[int, ...], after: tuple[int, ...]) -> Step:
-    """Return the step from one version to another; one back is none."""
-    if after <= before:
-        return Step.NONE
-    return (Step.MAJOR, Step.MINOR, Step.PATCH)[next(at for at in range(3) if after[at] != before[at])]
+        return Verdict(Step.MINOR, made, "below 1.0.0 a minor step is enough for what breaks")
+    return Verdict(largest, made, "semantic versioning")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -89,19 +133,20 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _classes(old: Icd, new: Icd) -> Iterator[Difference]:
-    gone, more = breaks(CLIENTS), adds(CLIENTS)
+def _class(old: Icd, new: Icd, where: str, before: DeviceClass, after: DeviceClass) -> Iterator[Difference]:
+    yield from fields(where, CLASS, before, after)
+    for name, rules, whom in (
+        ("attributes", ATTRIBUTE, (CLIENTS,)),
+        ("commands", COMMAND, (CLIENTS, CONTROLLERS)),
+        ("queries", QUERY, (CLIENTS,)),
+    ):
+        pair = _by_name(old, getattr(before, name)), _by_name(new, getattr(after, name))
+        yield from entries(where, *pair, _by(rules), removed=breaks(CLIENTS), added=adds(*whom))
 
-    def one_class(where: str, before: DeviceClass, after: DeviceClass) -> Iterator[Difference]:
-        yield from fields(where, CLASS, before, after)
-        attributes = _with_units(old, before), _with_units(new, after)
-        yield from entries(where, *attributes, _by(ATTRIBUTE), removed=gone, added=more)
-        commands = _by_name(before.commands), _by_name(after.commands)
-        yield from entries(where, *commands, _by(COMMAND), removed=gone, added=adds(CLIENTS, CONTROLLERS))
-        queries = _by_name(before.queries), _by_name(after.queries)
-        yield from entries(where, *queries, _by(QUERY), removed=gone, added=more)
 
-    yield from entries("", old.classes, new.classes, one_class, removed=gone, added=more)
+def _by_name(icd: Icd, things: Iterable[Any]) -> dict[str, Any]:
+    """Return entries by name, attributes with the unit that clients see: most follow from fields of messages."""
+    return {one.name: replace(one, unit=unit_of(icd, one)) if hasattr(one, "unit") else one for one in things}
 
 
 def _by(rules: Mapping[str, Rule]) -> Compare:
@@ -109,51 +154,17 @@ def _by(rules: Mapping[str, Rule]) -> Compare:
     return lambda where, old, new: fields(where, rules, old, new)
 
 
-def _by_name(things: Iterable[Named]) -> dict[str, Named]:
-    return {one.name: one for one in things}
+def _labels(where: str, before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Difference]:
+    yield from (Difference(where, change) for change in enum_labels(before, after))
 
 
-def _with_units(icd: Icd, device_class: DeviceClass) -> dict[str, Attribute]:
-    """Return the attributes, each with the unit that clients see: most follow from fields of messages."""
-    return {one.name: replace(one, unit=unit_of(icd, one)) for one in device_class.attributes}
+_ARGUMENTS = ((CLIENTS,), (CONTROLLERS,))
+"""Who writes the arguments of commands, and who reads them."""
 
 
-def _conditions(old: Icd, new: Icd) -> Iterator[Difference]:
-    who = (OPERATORS, PRODUCERS.replace("{}", "alerts"))
-    yield from entries(
-        "conditions", old.conditions, new.conditions, _by(CONDITION), removed=breaks(*who), added=adds(*who)
-    )
-
-
-def _enums(old: Icd, new: Icd) -> Iterator[Difference]:
-    def labels(where: str, before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Difference]:
-        yield from (Difference(where, change) for change in enum_labels(before, after))
-
-    yield from entries("enums", old.enums, new.enums, labels, removed=breaks(CLIENTS), added=adds(CLIENTS))
-
-
-def _topics(old: Icd, new: Icd) -> Iterator[Difference]:
-    gone, more = breaks(PRODUCERS, CONSUMERS), adds(PRODUCERS, CONSUMERS)
-    for name in {**old.topics, **new.topics}:
-        before, after = _only(old.topics, name), _only(new.topics, name)
-        yield from about(name, entries("topics", before, after, _by(TOPIC), removed=gone, added=more))
-
-
-def _roles(old: Icd, new: Icd) -> Iterator[Difference]:
-    yield from entries("roles", old.roles, new.roles, _by(ROLE), removed=breaks(ENGINEERS), added=adds(ENGINEERS))
-
-
-def _messages(old: Icd, new: Icd) -> Iterator[Difference]:
-    sides = Sides((PRODUCERS,), (CONSUMERS,))
-    for name in {**old.messages, **new.messages}:
-        before, after = _only(old.messages, name), _only(new.messages, name)
-        found = entries("messages", before, after, _schemas(sides), removed=sides.broken, added=sides.widened)
-        yield from about(" and ".join(_carriers(new, name) or _carriers(old, name) or [name]), found)
-
-
-def _schemas(sides: Sides) -> Compare:
-    """Return what compares two schemas for those who write and read by them."""
-    return lambda where, old, new: schema_differences(where, old, new, sides)
+def _family(sides: Sides, where: str, old: Mapping[str, Schema], new: Mapping[str, Schema]) -> Iterator[Difference]:
+    below = partial(schema_differences, sides=sides)
+    yield from entries(where, old, new, below, removed=sides.narrowed, added=adds(CLIENTS, CONTROLLERS))
 
 
 def _carriers(icd: Icd, message: str) -> list[str]:
@@ -165,25 +176,24 @@ def _carriers(icd: Icd, message: str) -> list[str]:
     ]
 
 
-def _arguments(old: Icd, new: Icd) -> Iterator[Difference]:
-    sides, more = Sides((CLIENTS,), (CONTROLLERS,)), adds(CLIENTS, CONTROLLERS)
-
-    def family(where: str, before: Mapping[str, Schema], after: Mapping[str, Schema]) -> Iterator[Difference]:
-        yield from entries(where, before, after, _schemas(sides), removed=sides.narrowed, added=more)
-
-    yield from entries("arguments", old.arguments, new.arguments, family, removed=sides.narrowed, added=more)
+def _fingerprint(where: str, old: Any, new: Any) -> Iterator[Difference]:
+    if _without_texts(old) != _without_texts(new):
+        yield Difference(where, breaks(*_BOTH)("its fingerprint changed, so packets by the other one are refused"))
+        return
+    yield from (Difference(where, change) for change in text(old, new))
 
 
-def _only(things: Mapping[str, Thing], name: str) -> dict[str, Thing]:
-    return {name: things[name]} if name in things else {}
+def _without_texts(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _without_texts(part) for key, part in schema.items() if key not in ("doc", "default")}
+    return [_without_texts(part) for part in schema] if isinstance(schema, list) else schema
 
 
-_PARTS: tuple[Callable[[Icd, Icd], Iterator[Difference]], ...] = (
-    _classes,
-    _enums,
-    _conditions,
-    _topics,
-    _roles,
-    _messages,
-    _arguments,
-)
+def _avro(folder: Path) -> dict[str, Any]:
+    found = {}
+    for path in sorted(folder.glob("*.avsc")):
+        try:
+            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise IcdError(f"{path}: expected JSON, got: {error}") from error
+    return found

@@ -4,21 +4,18 @@ A rule looks at the old and the new value of one thing and says what that means,
 interface are a table, by field: see `facade.icd.diff_tables`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar
 
 from facade.icd.explain import shown
 
 Thing = TypeVar("Thing")
 
-CLIENTS = "Tango clients"
-CONTROLLERS = "controllers"
-OPERATORS = "operators"
-ENGINEERS = "site engineers"
-PRODUCERS = "producers of {}"
-CONSUMERS = "consumers of {}"
+CLIENTS, CONTROLLERS, OPERATORS, ENGINEERS = "Tango clients", "controllers", "operators", "site engineers"
+PRODUCERS, CONSUMERS = "producers of {}", "consumers of {}"
 
 
 class Step(IntEnum):
@@ -53,35 +50,26 @@ class Difference:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a kind of change means: the step, and for whom."""
-
-    step: Step
-    whom: tuple[str, ...]
-
-    def of(self, what: str) -> Change:
-        """Return the change."""
-        return Change(self.step, self.whom, what)
-
-
+Meaning = Callable[[str], Change]
+"""What a kind of change means: the step and for whom; gives the change that is said in some words."""
 Rule = Callable[[Any, Any], Iterator[Change]]
+TEXT: Meaning = partial(Change, Step.PATCH, ())
 
 
 def breaks(*whom: str) -> Meaning:
     """Say that a change breaks somebody."""
-    return Meaning(Step.MAJOR, whom)
+    return partial(Change, Step.MAJOR, whom)
 
 
 def adds(*whom: str) -> Meaning:
     """Say that a change is more than before, and takes nothing from anybody."""
-    return Meaning(Step.MINOR, whom)
+    return partial(Change, Step.MINOR, whom)
 
 
 def text(old: Any, new: Any) -> Iterator[Change]:
     """Judge what only people read."""
     if old != new:
-        yield Change(Step.PATCH, (), "text changed")
+        yield TEXT("text changed")
 
 
 def ignored(old: Any, new: Any) -> Iterator[Change]:
@@ -94,28 +82,18 @@ def changed(meaning: Meaning, note: str = "") -> Rule:
 
     def rule(old: Any, new: Any) -> Iterator[Change]:
         if old != new:
-            yield meaning.of(_from_to(old, new) + note)
-
-    return rule
-
-
-def switched(*, on: Meaning, off: Meaning) -> Rule:
-    """Judge what is either so or not."""
-
-    def rule(old: bool, new: bool) -> Iterator[Change]:
-        if old != new:
-            yield (on if new else off).of(_from_to(old, new))
+            yield meaning(from_to(old, new) + note)
 
     return rule
 
 
 def measured(*, less: Meaning, more: Meaning, none: float = float("inf")) -> Rule:
-    """Judge a number; `none` is what its absence stands for."""
+    """Judge a number, or what is either so (more) or not (less); `none` is what its absence stands for."""
 
     def rule(old: float | None, new: float | None) -> Iterator[Change]:
         before, after = none if old is None else old, none if new is None else new
         if before != after:
-            yield (less if after < before else more).of(_from_to(old, new))
+            yield (less if after < before else more)(from_to(old, new))
 
     return rule
 
@@ -125,20 +103,18 @@ def members(*, removed: Meaning, added: Meaning, empty_is_any: bool = False) -> 
 
     def rule(old: Collection[str], new: Collection[str]) -> Iterator[Change]:
         if empty_is_any and bool(old) != bool(new):
-            yield (removed if new else added).of(_from_to(" ".join(old) or "any", " ".join(new) or "any"))
+            yield (removed if new else added)(from_to(" ".join(old) or "any", " ".join(new) or "any"))
             return
         if gone := [one for one in old if one not in new]:
-            yield removed.of(f"without {', '.join(gone)}")
+            yield removed(f"without {', '.join(gone)}")
         if more := [one for one in new if one not in old]:
-            yield added.of(f"also {', '.join(more)}")
+            yield added(f"also {', '.join(more)}")
 
     return rule
 
 
 def fields(where: str, rules: Mapping[str, Rule], old: object, new: object) -> Iterator[Difference]:
     """Compare two structs, field by field."""
-    if old == new:
-        return
     for name, rule in rules.items():
         for change in rule(getattr(old, name), getattr(new, name)):
             yield Difference(f"{where}.{name}", change)
@@ -148,31 +124,29 @@ def entries(
     where: str,
     old: Mapping[str, Thing],
     new: Mapping[str, Thing],
-    compare: Callable[[str, Thing, Thing], Iterator[Difference]],
+    compare: Callable[[str, Thing, Thing], Iterable[Difference]],
     *,
     removed: Meaning,
     added: Meaning,
+    subject: Callable[[str], str] | None = None,
 ) -> Iterator[Difference]:
-    """Compare two tables: what is gone, what is new, and what is in both."""
-    for name, one in old.items():
+    """Compare two tables: what is gone, what is new, and what is in both.
+
+    `subject` gives what is put into the place that those concerned have for an entry: ``producers of {}``.
+    """
+    for name in {**old, **new}:
         place = f"{where}.{name}" if where else name
-        if name in new:
-            yield from compare(place, one, new[name])
+        if name in old and name in new:
+            found = compare(place, old[name], new[name])
         else:
-            yield Difference(place, removed.of("removed"))
-    for name in new:
-        if name not in old:
-            yield Difference(f"{where}.{name}" if where else name, added.of("added"))
+            found = [Difference(place, removed("removed") if name in old else added("added"))]
+        for one in found:
+            whom = tuple(each.replace("{}", subject(name)) for each in one.change.whom) if subject else one.change.whom
+            yield Difference(one.where, Change(one.change.step, whom, one.change.what))
 
 
-def about(subject: str, differences: Iterator[Difference]) -> Iterator[Difference]:
-    """Put a subject, such as a topic, into the place that those concerned have for it: ``producers of {}``."""
-    for one in differences:
-        whom = tuple(each.replace("{}", subject) for each in one.change.whom)
-        yield Difference(one.where, Change(one.change.step, whom, one.change.what))
-
-
-def _from_to(old: Any, new: Any) -> str:
+def from_to(old: Any, new: Any) -> str:
+    """Say what a value was and what it has become."""
     return f"{_shown(old)} -> {_shown(new)}"
 
 

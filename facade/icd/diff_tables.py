@@ -14,6 +14,7 @@ from facade.icd.diff_rules import (
     OPERATORS,
     PRODUCERS,
     Change,
+    Meaning,
     Rule,
     adds,
     breaks,
@@ -21,99 +22,75 @@ from facade.icd.diff_rules import (
     ignored,
     measured,
     members,
-    switched,
     text,
 )
 from facade.icd.model import Window
 
+
+def _each(names: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+def _bounded(*, less: Meaning, more: Meaning) -> Rule:
+    """Judge a number of which none is 0, or what is either so or not."""
+    return measured(less=less, more=more, none=0)
+
+
 CLASS: Mapping[str, Rule] = {
-    "name": ignored,  # a class is known by it: another name is another class
+    # A class is known by its name; attributes, commands and queries are compared one by one, and templates have become
+    # attributes when the interface was read.
+    **_each("name attributes commands queries conditions accounts", ignored),
     "description": text,
     "device": changed(breaks(CLIENTS), note=", so the devices have other names"),
     "instance": changed(adds(ENGINEERS), note=", so the registration has to be loaded again"),
-    "sampling": changed(adds(CLIENTS)),
-    "stale_after": changed(adds(CLIENTS)),
-    "attributes": ignored,  # compared one by one, as are the next two
-    "commands": ignored,
-    "queries": ignored,
-    "conditions": ignored,  # has become attributes when the interface was read, as have the next
-    "accounts": ignored,
+    **_each("sampling stale_after", changed(adds(CLIENTS))),
 }
 
 
 def _access(old: str, new: str) -> Iterator[Change]:
-    yield from switched(on=adds(CLIENTS), off=breaks(CLIENTS))(old != "READ", new != "READ")
+    yield from _bounded(less=breaks(CLIENTS), more=adds(CLIENTS))(old != "READ", new != "READ")
 
 
 ATTRIBUTE: Mapping[str, Rule] = {
-    "name": ignored,
-    "type": changed(breaks(CLIENTS)),
-    "label": text,
-    "description": text,
-    "source": changed(breaks(CLIENTS), note=", so it says something else"),
-    "account": changed(breaks(CLIENTS), note=", so it says something else"),
-    "unit": changed(breaks(CLIENTS)),
-    "format": text,
+    **_each("name each", ignored),
+    **_each("type unit enum", changed(breaks(CLIENTS))),
+    **_each("source account", changed(breaks(CLIENTS), note=", so it says something else")),
+    **_each("label description format expert", text),
     "access": _access,
-    "enum": changed(breaks(CLIENTS)),
-    "length": measured(less=breaks(CLIENTS), more=adds(CLIENTS), none=0),
-    "height": measured(less=breaks(CLIENTS), more=adds(CLIENTS), none=0),
-    "each": ignored,  # has become several attributes when the interface was read
-    "expert": text,
-    "sampling": changed(adds(CLIENTS)),
-    "stale_after": changed(adds(CLIENTS)),
+    **_each("length height", _bounded(less=breaks(CLIENTS), more=adds(CLIENTS))),
+    **_each("sampling stale_after initial", changed(adds(CLIENTS))),
     "limits": changed(adds(CLIENTS, OPERATORS)),
-    "reported": switched(on=breaks(CONTROLLERS), off=adds(CONTROLLERS)),
-    "initial": changed(adds(CLIENTS)),
+    "reported": _bounded(less=adds(CONTROLLERS), more=breaks(CONTROLLERS)),
 }
 
 COMMAND: Mapping[str, Rule] = {
     "name": ignored,
     "description": text,
-    "argument": changed(breaks(CLIENTS, CONTROLLERS)),
+    **_each("argument reports targets overtakes", changed(breaks(CLIENTS, CONTROLLERS))),
     "state": members(removed=breaks(CLIENTS), added=adds(CLIENTS, CONTROLLERS)),
     "obs_state": members(removed=breaks(CLIENTS), added=adds(CLIENTS, CONTROLLERS), empty_is_any=True),
-    "reports": changed(breaks(CLIENTS, CONTROLLERS)),
-    "transitional": changed(breaks(CLIENTS)),
-    "targets": changed(breaks(CLIENTS, CONTROLLERS)),
-    "commanded": changed(breaks(CLIENTS)),
-    "repeatable": switched(on=breaks(CONTROLLERS), off=adds(CONTROLLERS)),
-    "start_within": measured(less=breaks(CONTROLLERS), more=adds(CLIENTS)),
-    "deadline": measured(less=breaks(CONTROLLERS), more=adds(CLIENTS)),
-    "ceiling": measured(less=breaks(CONTROLLERS), more=adds(CLIENTS)),
-    "overtakes": changed(breaks(CLIENTS, CONTROLLERS)),
+    **_each("transitional commanded", changed(breaks(CLIENTS))),
+    "repeatable": _bounded(less=adds(CONTROLLERS), more=breaks(CONTROLLERS)),
+    **_each("start_within deadline ceiling", measured(less=breaks(CONTROLLERS), more=adds(CLIENTS))),
 }
 
 QUERY: Mapping[str, Rule] = {
     "name": ignored,
-    "description": text,
-    "argument": changed(breaks(CLIENTS)),
-    "argument_description": text,
-    "result": changed(breaks(CLIENTS)),
-    "result_description": text,
-    "max_bytes": measured(less=breaks(CLIENTS), more=adds(CLIENTS), none=0),
+    **_each("description argument_description result_description", text),
+    **_each("argument result", changed(breaks(CLIENTS))),
+    "max_bytes": _bounded(less=breaks(CLIENTS), more=adds(CLIENTS)),
 }
 
 CONDITION: Mapping[str, Rule] = {
-    "label": text,
-    "description": text,
-    "response": text,
-    "priority": changed(adds(OPERATORS)),
-    "latching": changed(adds(OPERATORS)),
-    "on_delay": changed(adds(OPERATORS)),
-    "off_delay": changed(adds(OPERATORS)),
-    "suppressed_by": changed(adds(OPERATORS)),
+    **_each("label description response", text),
+    **_each("priority latching on_delay off_delay suppressed_by", changed(adds(OPERATORS))),
 }
 
 WINDOW: Mapping[str, Rule] = {
     "length": changed(breaks(CLIENTS), note=", so windowed attributes say something else"),
-    "lateness": measured(less=breaks(PRODUCERS), more=adds(CLIENTS)),
-    "ahead": measured(less=breaks(PRODUCERS), more=adds(CLIENTS)),
+    **_each("lateness ahead", measured(less=breaks(PRODUCERS), more=adds(CLIENTS))),
     "hold": changed(adds(CLIENTS)),
-    "time": changed(breaks(PRODUCERS)),
-    "group": changed(breaks(PRODUCERS)),
-    "sequence": changed(breaks(PRODUCERS)),
-    "epoch": changed(breaks(PRODUCERS)),
+    **_each("time group sequence epoch", changed(breaks(PRODUCERS))),
     "quantile_error": measured(less=adds(CLIENTS), more=breaks(CLIENTS)),
 }
 
@@ -127,21 +104,16 @@ def _window(old: Window | None, new: Window | None) -> Iterator[Change]:
             yield replace(change, what=f"{name}: {change.what}")
 
 
-ROLE: Mapping[str, Rule] = {
-    "description": text,
-    "side": changed(adds(ENGINEERS)),
-}
+ROLE: Mapping[str, Rule] = {"description": text, "side": changed(adds(ENGINEERS))}
 
 TOPIC: Mapping[str, Rule] = {
     "description": text,
-    "message": changed(breaks(PRODUCERS, CONSUMERS)),
+    **_each("message key cleanup", changed(breaks(PRODUCERS, CONSUMERS))),
     "also": members(removed=breaks(PRODUCERS, CONSUMERS), added=adds(CONSUMERS)),
-    "key": changed(breaks(PRODUCERS, CONSUMERS)),
     "writers": members(removed=breaks(PRODUCERS), added=adds(PRODUCERS, ENGINEERS)),
     "readers": members(removed=breaks(CONSUMERS), added=adds(CONSUMERS, ENGINEERS)),
     "partitions": changed(breaks(PRODUCERS, CONSUMERS), note=", so keys move and lose their order"),
-    "partitions_may_grow": switched(on=adds(CONSUMERS, ENGINEERS), off=breaks(ENGINEERS)),
-    "cleanup": changed(breaks(PRODUCERS, CONSUMERS)),
+    "partitions_may_grow": _bounded(less=breaks(ENGINEERS), more=adds(CONSUMERS, ENGINEERS)),
     "retention": measured(less=breaks(CONSUMERS), more=adds(CONSUMERS)),
     "timestamp": changed(breaks(CONSUMERS)),
     "max_bytes": measured(less=breaks(PRODUCERS), more=adds(CONSUMERS)),
@@ -156,6 +128,6 @@ def enum_labels(old: tuple[str, ...], new: tuple[str, ...]) -> Iterator[Change]:
     """Judge the labels of an enum: their positions are the values, so only what is put at the end moves nothing."""
     if new[: len(old)] != old:
         moved = [f"{value} {label}" for value, label in enumerate(old) if new[value : value + 1] != (label,)]
-        yield breaks(CLIENTS).of(f"no longer what they were: {', '.join(moved)}")
+        yield breaks(CLIENTS)(f"no longer what they were: {', '.join(moved)}")
     elif more := new[len(old) :]:
-        yield adds(CLIENTS).of(f"also {', '.join(more)}")
+        yield adds(CLIENTS)(f"also {', '.join(more)}")

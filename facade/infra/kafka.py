@@ -1,16 +1,13 @@
 """A single Kafka node (KRaft) from the jars that Maven copies.
 
-Ready means that the broker itself says so: it is asked for the cluster's metadata over its own
-protocol, and must name itself as a live broker of *our* cluster. A port that merely accepts
-connections, or somebody else's Kafka on it, is not enough.
+Ready means that the broker itself says so: it is asked for the cluster's metadata, and must name itself as a live
+broker of *our* cluster. A port that merely accepts connections, or somebody else's Kafka on it, is not enough.
 """
 
 import base64
 import os
 import re
 import shutil
-import socket
-import struct
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +16,12 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from facade.bus.kafka.inspection import find_cluster
 from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
-from facade.infra.processes import ProcessRecord, spawn, stop
+from facade.infra.processes import Process
 from facade.infra.service import PortTakenError, check_alive
 from facade.resources import resource
 
@@ -37,12 +35,7 @@ _JAVA_OPTIONS: Final = (
 _STARTS_WITHIN_S: Final = 90.0
 _ARCHIVES_WITHIN_S: Final = 60.0
 _LOOK_AGAIN_S: Final = 0.05
-_ANSWERS_WITHIN_S: Final = 2.0
-
-_METADATA: Final = 3
-_METADATA_VERSION: Final = 2
-_CORRELATION: Final = 0x5D9
-_NO_TOPICS: Final = struct.pack(">i", 0)
+_ANSWERS_WITHIN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +47,13 @@ class Kafka:
     report: tools.Report
     clock: Clock = field(default_factory=SystemClock)
 
-    def launch(self, port: int, started: Callable[[ProcessRecord], None]) -> None:
+    def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Copy the jars, format the storage (both once) and start the broker."""
         java = find_java()
         classes = archived_classes(java, self.report)
         self.run([java] if classes is None else [java, f"-XX:SharedArchiveFile={classes}"], [], port, started)
 
-    def run(
-        self, java: Sequence[str], options: Sequence[str], port: int, started: Callable[[ProcessRecord], None]
-    ) -> None:
+    def run(self, java: Sequence[str], options: Sequence[str], port: int, started: Callable[[Process], None]) -> None:
         """Format the storage (once) and start the broker, with options for the broker alone."""
         classpath = f"{libraries(self.report)}/*"
         properties = self._write_properties(port)
@@ -74,9 +65,9 @@ class Kafka:
         argv = [*java, *options, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_JAVA_OPTIONS]
         argv += [f"-Dlog4j2.configurationFile={resource('docker', 'kafka', 'log4j2.yaml')}"]
         argv += ["-cp", classpath, "kafka.Kafka", str(properties)]
-        started(spawn("kafka", argv, log=self.folder / "kafka.log"))
+        started(Process.start("kafka", argv, log=self.folder / "kafka.log"))
 
-    def await_ready(self, port: int, processes: Sequence[ProcessRecord]) -> None:
+    def await_ready(self, port: int, processes: Sequence[Process]) -> None:
         """Return when the broker is a live member of its cluster."""
         self.report(f"Kafka: starting on {HOST}:{port}")
         deadline = self.clock.monotonic() + _STARTS_WITHIN_S
@@ -84,17 +75,17 @@ class Kafka:
         while self.clock.monotonic() < deadline:
             for process in processes:
                 check_alive(process)
-            answer = ask_metadata(port)
-            if answer is not None and answer.cluster_id not in (cluster_id, None):
+            found = find_cluster(f"{HOST}:{port}", _ANSWERS_WITHIN_S)
+            if found is not None and found.id != cluster_id:
                 raise PortTakenError(
-                    f"another Kafka answers on {HOST}:{port}: expected cluster {cluster_id}, got {answer.cluster_id}"
+                    f"another Kafka answers on {HOST}:{port}: expected cluster {cluster_id}, got {found.id}"
                 )
-            if answer is not None and (HOST, port) in answer.brokers:
+            if found is not None and (HOST, port) in found.brokers:
                 return
             self.clock.sleep(_LOOK_AGAIN_S)
         raise InfraError(
             f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
-            f"the end of {processes[0].log}:\n" + tools.tail_of(processes[0].log)
+            f"the end of {processes[0].log}:\n" + processes[0].tail()
         )
 
     def clean_up(self) -> None:
@@ -117,60 +108,6 @@ class Kafka:
         if found is None:
             raise InfraError(f"{self._data / 'meta.properties'} has no cluster.id: expected a formatted storage")
         return found[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """What a broker says about its cluster."""
-
-    brokers: tuple[tuple[str, int], ...]
-    cluster_id: str | None
-
-
-def ask_metadata(port: int) -> Metadata | None:
-    """Ask a broker for its cluster's metadata; None when there is no Kafka that answers."""
-    client = b"sdp-facade infra"
-    request = struct.pack(">hhih", _METADATA, _METADATA_VERSION, _CORRELATION, len(client)) + client + _NO_TOPICS
-    try:
-        with socket.create_connection((HOST, port), timeout=_ANSWERS_WITHIN_S) as connection:
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            with connection.makefile("rb") as stream:
-                (size,) = struct.unpack(">i", stream.read(4))
-                return _parse_metadata(stream.read(size))
-    except (OSError, struct.error, UnicodeDecodeError):
-        return None
-
-
-def _parse_metadata(answer: bytes) -> Metadata | None:
-    fields = _Fields(answer)
-    if fields.take("i") != _CORRELATION:
-        return None
-    brokers = []
-    for _ in range(fields.take("i")):
-        fields.take("i")  # the broker's id
-        brokers.append((fields.take_text() or "", fields.take("i")))
-        fields.take_text()  # its rack
-    return Metadata(tuple(brokers), fields.take_text())
-
-
-class _Fields:
-    """Takes one field after the other from a message."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
-
-    def take(self, code: str) -> int:
-        (value,) = struct.unpack_from(f">{code}", self._content, self._at)
-        self._at += struct.calcsize(code)
-        return int(value)
-
-    def take_text(self) -> str | None:
-        length = self.take("h")
-        if length < 0:
-            return None
-        self._at += length
-        return self._content[self._at - length : self._at].decode()
 
 
 def find_java() -> str:
@@ -227,7 +164,7 @@ def archived_classes(java: str, report: tools.Report) -> Path | None:
     def install(folder: Path) -> None:
         report("Kafka: archiving its classes, so that it starts in half the time (once, 50 MB; 5 to 30 s)")
         broker, port = Kafka(folder=folder / "broker", heap="256m", report=lambda _: None), choose_port()
-        running: list[ProcessRecord] = []
+        running: list[Process] = []
         # `timeout` ends it should this process be killed: nobody would find it.
         limited = ["timeout", f"{_STARTS_WITHIN_S + _ARCHIVES_WITHIN_S:g}", java]
         broker.run(limited, [f"-XX:ArchiveClassesAtExit={folder / 'classes.jsa'}"], port, running.append)
@@ -235,7 +172,7 @@ def archived_classes(java: str, report: tools.Report) -> Path | None:
             broker.await_ready(port, running)
         finally:
             for process in running:
-                stop(process, _ARCHIVES_WITHIN_S)
+                process.stop(_ARCHIVES_WITHIN_S)
         if not (folder / "classes.jsa").exists():
             raise InfraError(f"Java made no archive:\n{tools.tail_of(broker.folder / 'kafka.log')}")
         shutil.rmtree(broker.folder)

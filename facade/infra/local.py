@@ -12,8 +12,9 @@ from typing import Final
 
 from facade.clock import Clock
 from facade.errors import InfraError
-from facade.infra import processes, tools
+from facade.infra import tools
 from facade.infra.ports import HOST
+from facade.infra.processes import Process
 from facade.infra.runtime import Endpoints, Runtime
 from facade.infra.state import InfraState, ServiceName, TangoDb, load
 
@@ -107,7 +108,7 @@ def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
             pid=None if process is None else process.pid,
             address=f"{HOST}:{service.port}",
             since=service.since,
-            alive=process is not None and processes.is_alive(process),
+            alive=process is not None and Process(process).is_alive,
         )
         for name, service in load(state_dir.resolve()).services.items()
         for process in service.processes or (None,)

@@ -18,7 +18,7 @@ from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.debian import unpacked_packages
 from facade.infra.ports import HOST
-from facade.infra.processes import ProcessRecord, spawn
+from facade.infra.processes import Process
 from facade.infra.service import check_alive
 from facade.infra.tango_database import INSTANCE, await_tango_database
 
@@ -42,13 +42,13 @@ class MariaDbTangoDatabase:
     report: tools.Report
     clock: Clock = field(default_factory=SystemClock)
 
-    def launch(self, port: int, started: Callable[[ProcessRecord], None]) -> None:
+    def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Unpack the packages, make the data folder and load the schema (all once); start both servers."""
         root = unpacked_packages(self.report)
         env = root.environment()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._make_data(root.path, env)
-        server = spawn("mariadb", self._server_argv(root.path), log=self.folder / "mariadb.log", env=env)
+        server = Process.start("mariadb", self._server_argv(root.path), log=self.folder / "mariadb.log", env=env)
         started(server)
         client = [str(root.path / "usr/bin/mariadb"), "--no-defaults", "-uroot", f"--socket={self.socket}"]
         self._await_mariadb(client, env, server)
@@ -65,9 +65,9 @@ class MariaDbTangoDatabase:
             "-ORBendPoint",
             f"giop:tcp:{HOST}:{port}",
         ]
-        started(spawn("tango-db", argv, log=self.folder / "tango-db.log", env=env))
+        started(Process.start("tango-db", argv, log=self.folder / "tango-db.log", env=env))
 
-    def await_ready(self, port: int, processes: Sequence[ProcessRecord]) -> None:
+    def await_ready(self, port: int, processes: Sequence[Process]) -> None:
         """Return when the database answers a query."""
         await_tango_database(port, processes, self.report)
 
@@ -116,7 +116,7 @@ class MariaDbTangoDatabase:
         argv += ["--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=2", "--skip-log-bin"]
         return argv + _user_option()
 
-    def _await_mariadb(self, client: list[str], env: dict[str, str], server: ProcessRecord) -> None:
+    def _await_mariadb(self, client: list[str], env: dict[str, str], server: Process) -> None:
         self.report("Tango database: starting MariaDB")
         deadline = self.clock.monotonic() + _STARTS_WITHIN_S
         while True:
@@ -125,7 +125,7 @@ class MariaDbTangoDatabase:
                 tools.run([*client, "-e", "SELECT 1"], what="asking MariaDB", env=env)
             except InfraError as error:
                 if self.clock.monotonic() > deadline:
-                    end = tools.tail_of(server.log)
+                    end = server.tail()
                     raise InfraError(
                         f"{error}\nwithin {_STARTS_WITHIN_S:g} s; the end of {server.log}:\n{end}"
                     ) from error

@@ -1,190 +1,213 @@
 """Detached processes that are found again later, by another run, without ever hitting a stranger.
 
-A process id alone is no identity: the kernel reuses it. A record therefore also holds the process'
-start time (in clock ticks since boot) and the boot itself; all three must match before a
-signal is sent. A zombie is dead: it holds no port and no file any more, except while its other
-threads still end.
+A process id alone is no identity: the kernel reuses it. A record therefore also holds the time at which the
+process was created, and both must match before a signal is sent. A zombie is dead: it holds no port and no file
+any more, except while its other threads still end.
 """
 
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Self
+
+import psutil
 
 from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
+from facade.infra.tools import tail_of
 
-_PROC: Final = Path("/proc")
-_LOOK_AGAIN_S: Final = 0.01
-_KILL_TAKES_S: Final = 10.0
+_LOOK_AGAIN: Final = 0.01
+_KILL_TAKES: Final = 10.0
+_GRACE: Final = 20.0
+_CLOCK_STEP: Final = 2.0
+"""The kernel counts creation times from the boot: a step of the system's clock by less than this moves them [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """What is needed to find a process that was started by `spawn` again.
+    """What is needed to find a process again.
 
     Attributes
     ----------
-    start_ticks
-        Field 22 of ``/proc/PID/stat``: clock ticks from boot to the start of the process.
-    boot_id
-        The kernel's name for this boot; ids and ticks of an earlier one mean nothing.
+    created
+        When the kernel created the process [Unix s].
     log
         Where the process writes its standard output and standard error.
     """
 
     name: str
     pid: int
-    start_ticks: int
-    boot_id: str
+    created: float
     argv: tuple[str, ...]
     log: str
 
 
-class _Stat(NamedTuple):
-    state: str
-    threads: int
-    start_ticks: int
-
-
-def spawn(name: str, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> ProcessRecord:
-    """Start a process that outlives this one and gets none of its signals (setsid).
-
-    The log of the previous life is kept beside the new one, as ``<log>.1``.
+class Process:
+    """A process that was started by `start`, in this run or an earlier one.
 
     Parameters
     ----------
-    env
-        The whole environment; this process' own by default.
-
-    Raises
-    ------
-    InfraError
-        The program cannot be started.
+    record
+        What `start` noted. If the process has ended meanwhile, the object says so and never sends a signal.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists():
-        log.replace(log.with_name(log.name + ".1"))
-    try:
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=None if env is None else dict(env),
-                start_new_session=True,
-            )
-    except OSError as error:
-        raise InfraError(f"{name} cannot be started: {error} (command: {' '.join(argv)})") from error
-    # Popen would warn that it is left running, which is the very purpose; `_reap` collects it.
-    child.returncode = 0
-    stat = _stat(child.pid)
-    return ProcessRecord(
-        name=name,
-        pid=child.pid,
-        start_ticks=0 if stat is None else stat.start_ticks,
-        boot_id=_boot_id(),
-        argv=tuple(argv),
-        log=str(log),
-    )
 
+    def __init__(self, record: ProcessRecord, clock: Clock | None = None) -> None:
+        self.record, self._clock = record, clock or SystemClock()
+        self.code: int | None = None
+        """Exit code, negative for a signal; None while it runs, and for a child of another process."""
+        self._found: psutil.Process | None = None
+        with suppress(psutil.NoSuchProcess):
+            found = psutil.Process(record.pid)
+            if abs(found.create_time() - record.created) < _CLOCK_STEP:
+                self._found = found
 
-def is_alive(record: ProcessRecord) -> bool:
-    """Return whether exactly this process still runs: a successor with its id or a zombie is not it."""
-    stat = _stat(record.pid)
-    if stat is None or stat.start_ticks != record.start_ticks or record.boot_id != _boot_id():
-        return False
-    if stat.state in "ZX" and stat.threads <= 1:
-        _reap(record.pid)
-        return False
-    return True
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        append: bool = False,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Start a process that outlives this one and gets none of its signals (setsid).
 
+        Parameters
+        ----------
+        env
+            The whole environment; this process' own by default.
+        append
+            Write behind the log of the previous life. Otherwise that is kept beside the new one, as ``<log>.1``.
 
-def stop(record: ProcessRecord, grace_s: float = 20.0, clock: Clock | None = None) -> bool:
-    """Ask the process to end, and kill it when it has not ended after the grace time.
+        Raises
+        ------
+        InfraError
+            The program cannot be started.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists() and not append:
+            log.replace(log.with_name(log.name + ".1"))
+        try:
+            with log.open("ab") as output:
+                child = subprocess.Popen(
+                    list(argv),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=None if env is None else dict(env),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise InfraError(f"{name} cannot be started: {error} (command: {' '.join(argv)})") from error
+        # Popen would warn that it is left running, which is the very purpose; `is_alive` collects it.
+        child.returncode = 0
+        created = psutil.Process(child.pid).create_time()  # at worst a zombie: nobody has collected it yet
+        record = ProcessRecord(name=name, pid=child.pid, created=created, argv=tuple(argv), log=str(log))
+        return cls(record, clock)
 
-    Returns
-    -------
-    bool
-        True when it ended by itself (or was not alive), False when it had to be killed.
+    @property
+    def name(self) -> str:
+        """Return what it is called here."""
+        return self.record.name
 
-    Raises
-    ------
-    InfraError
-        The process survives even a SIGKILL.
-    """
-    clock = clock or SystemClock()
-    _signal(record, signal.SIGTERM)
-    if _ends_within(record, grace_s, clock):
-        return True
-    kill(record, clock)
-    return False
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self.record.pid
 
+    @property
+    def log(self) -> Path:
+        """Return the file with its output."""
+        return Path(self.record.log)
 
-def kill(record: ProcessRecord, clock: Clock | None = None) -> None:
-    """End the process at once, as a power cut would, and wait until it is gone.
-
-    Raises
-    ------
-    InfraError
-        The process survives a SIGKILL (it hangs in the kernel, or belongs to another user).
-    """
-    _signal(record, signal.SIGKILL)
-    if not _ends_within(record, _KILL_TAKES_S, clock or SystemClock()):
-        raise InfraError(
-            f"{record.name} (process {record.pid}) still runs {_KILL_TAKES_S:g} s after a SIGKILL; "
-            f"look at it with `ps -o pid,stat,wchan,args -p {record.pid}`"
-        )
-
-
-def _signal(record: ProcessRecord, number: signal.Signals) -> None:
-    if not is_alive(record):
-        return
-    try:
-        # Its group is its own and holds nothing but itself and what it started.
-        os.killpg(record.pid, number)
-    except ProcessLookupError:
-        return
-    except PermissionError as error:
-        raise InfraError(
-            f"{record.name} (process {record.pid}) belongs to another user and cannot be stopped"
-        ) from error
-
-
-def _ends_within(record: ProcessRecord, seconds: float, clock: Clock) -> bool:
-    deadline = clock.monotonic() + seconds
-    while is_alive(record):
-        if clock.monotonic() >= deadline:
+    @property
+    def is_alive(self) -> bool:
+        """Return whether exactly this process still runs: a successor with its id or a zombie is not it."""
+        if self._found is None:
             return False
-        clock.sleep(_LOOK_AGAIN_S)
-    return True
+        try:
+            status = self._found.status() if self._found.is_running() else psutil.STATUS_DEAD
+            if status != psutil.STATUS_DEAD and (status != psutil.STATUS_ZOMBIE or self._found.num_threads() > 1):
+                return True
+        except psutil.NoSuchProcess:
+            pass
+        self._collect()
+        self._found = None
+        return False
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it alone, if it still runs."""
+        if self.is_alive:
+            os.kill(self.pid, number)
 
-def _reap(pid: int) -> None:
-    """Collect the process if it is our own dead child, so that no zombie is left."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return
+    def stop(self, grace: float = _GRACE) -> bool:
+        """Ask the process to end, and kill it when it has not ended after the grace time [s].
 
+        Returns
+        -------
+        bool
+            True when it ended by itself (or was not alive), False when it had to be killed.
 
-def _stat(pid: int) -> _Stat | None:
-    """Read the kernel's figures, or give None if there is no such process."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name stands in parentheses and may itself contain spaces and parentheses.
-    fields = text.rpartition(")")[2].split()
-    return _Stat(fields[0], int(fields[17]), int(fields[19]))
+        Raises
+        ------
+        InfraError
+            The process survives even a SIGKILL.
+        """
+        self._signal_group(signal.SIGTERM)
+        if self.wait(grace):
+            return True
+        self.kill()
+        return False
 
+    def kill(self) -> None:
+        """End the process at once, as a power cut would, and wait until it is gone.
 
-def _boot_id() -> str:
-    try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+        Raises
+        ------
+        InfraError
+            The process survives a SIGKILL (it hangs in the kernel, or belongs to another user).
+        """
+        self._signal_group(signal.SIGKILL)
+        if not self.wait(_KILL_TAKES):
+            raise InfraError(
+                f"{self.name} (process {self.pid}) still runs {_KILL_TAKES:g} s after a SIGKILL; "
+                f"look at it with `ps -o pid,stat,wchan,args -p {self.pid}`"
+            )
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; return whether it came in time [s]."""
+        deadline = self._clock.monotonic() + seconds
+        while self.is_alive:
+            if self._clock.monotonic() >= deadline:
+                return False
+            self._clock.sleep(_LOOK_AGAIN)
+        return True
+
+    def tail(self) -> str:
+        """Return the last lines of its log, for an error message."""
+        return tail_of(self.log)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if not self.is_alive:
+            return
+        try:
+            # Its group is its own and holds nothing but itself and what it started.
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise InfraError(
+                f"{self.name} (process {self.pid}) belongs to another user and cannot be stopped"
+            ) from error
+
+    def _collect(self) -> None:
+        """Take the exit code of our own dead child, so that no zombie is left."""
+        with suppress(ChildProcessError):
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None

@@ -9,11 +9,11 @@ from typing import Final
 
 from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
-from facade.infra import processes, tools
+from facade.infra import tools
 from facade.infra.kafka import Kafka
 from facade.infra.mariadb import MariaDbTangoDatabase
 from facade.infra.ports import HOST, choose_port, is_free
-from facade.infra.processes import ProcessRecord
+from facade.infra.processes import Process
 from facade.infra.service import PortTakenError, Service
 from facade.infra.state import LOCK_FILE, STATE_FILE, InfraState, ServiceName, ServiceState, TangoDb, save
 from facade.infra.tango_database import EmbeddedTangoDatabase
@@ -94,10 +94,10 @@ class Runtime:
         if service is None or not service.processes:
             return
         self._report(f"{name}: stopping")
-        for process in reversed(service.processes):
+        for process in reversed(self._processes(service)):
             if kill:
-                processes.kill(process, self._clock)
-            elif not processes.stop(process, clock=self._clock):
+                process.kill()
+            elif not process.stop():
                 self._report(f"{process.name}: did not end by itself and was killed")
         self._service(name).clean_up()
         self._put(name, replace(service, processes=(), ready=False))
@@ -122,7 +122,7 @@ class Runtime:
         for attempt in range(1, _ATTEMPTS + 1):
             service = self.state.services[name]
             try:
-                self._service(name).await_ready(service.port, service.processes)
+                self._service(name).await_ready(service.port, self._processes(service))
                 break
             except PortTakenError:
                 if attempt == _ATTEMPTS:
@@ -151,9 +151,12 @@ class Runtime:
             return EmbeddedTangoDatabase(folder=folder, report=self._report)
         return MariaDbTangoDatabase(folder=folder, report=self._report, clock=self._clock)
 
-    def _add_process(self, name: ServiceName, process: ProcessRecord) -> None:
+    def _add_process(self, name: ServiceName, process: Process) -> None:
         service = self.state.services[name]
-        self._put(name, replace(service, processes=(*service.processes, process)))
+        self._put(name, replace(service, processes=(*service.processes, process.record)))
+
+    def _processes(self, service: ServiceState) -> list[Process]:
+        return [Process(record, self._clock) for record in service.processes]
 
     def _put(self, name: ServiceName, service: ServiceState) -> None:
         self.state = self.state.with_service(name, service)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from facade.errors import InfraError
-from facade.infra.processes import ProcessRecord, is_alive
+from facade.infra.processes import Process, ProcessRecord
 
 STATE_FILE: Final = "infra.json"
 LOCK_FILE: Final = "infra.lock"
@@ -50,7 +50,7 @@ class ServiceState:
     @property
     def is_running(self) -> bool:
         """Return whether all of its processes are alive."""
-        return bool(self.processes) and all(is_alive(process) for process in self.processes)
+        return bool(self.processes) and all(Process(record).is_alive for record in self.processes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

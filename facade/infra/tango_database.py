@@ -15,7 +15,7 @@ from typing import Final
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST
-from facade.infra.processes import ProcessRecord, spawn
+from facade.infra.processes import Process
 from facade.infra.service import check_alive
 
 # "2" is the instance name that Tango's own tools expect: the database is the device sys/database/2.
@@ -23,15 +23,14 @@ INSTANCE: Final = "2"
 
 _STARTS_WITHIN_S: Final = 30.0
 _POLL: Final = """
-import os, sys, time
-import tango
-port, pids, deadline = int(sys.argv[1]), sys.argv[3:], time.monotonic() + float(sys.argv[2])
+import sys, time
+import psutil, tango
+port, pids, deadline = int(sys.argv[1]), list(map(int, sys.argv[3:])), time.monotonic() + float(sys.argv[2])
 
 def runs(pid):
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 while True:
@@ -55,7 +54,7 @@ class EmbeddedTangoDatabase:
     folder: Path
     report: tools.Report
 
-    def launch(self, port: int, started: Callable[[ProcessRecord], None]) -> None:
+    def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Start the server; it makes the file if there is none."""
         # Beside the interpreter rather than on the PATH: the virtual environment need not be active.
         program = Path(sys.executable).with_name("PyDatabaseds")
@@ -70,9 +69,9 @@ class EmbeddedTangoDatabase:
             "TANGO_HOST": f"{HOST}:{port}",
         }
         argv = [str(program), "--host", HOST, "--port", str(port), INSTANCE]
-        started(spawn("tango-db", argv, log=self.folder / "tango-db.log", env=env))
+        started(Process.start("tango-db", argv, log=self.folder / "tango-db.log", env=env))
 
-    def await_ready(self, port: int, processes: Sequence[ProcessRecord]) -> None:
+    def await_ready(self, port: int, processes: Sequence[Process]) -> None:
         """Return when the database answers a query."""
         await_tango_database(port, processes, self.report)
 
@@ -80,7 +79,7 @@ class EmbeddedTangoDatabase:
         """Nothing is outside the folder."""
 
 
-def await_tango_database(port: int, processes: Sequence[ProcessRecord], report: tools.Report) -> None:
+def await_tango_database(port: int, processes: Sequence[Process], report: tools.Report) -> None:
     """Return when the Tango database on this port answers a query.
 
     Raises
@@ -100,7 +99,7 @@ def await_tango_database(port: int, processes: Sequence[ProcessRecord], report: 
             check_alive(process)
         raise InfraError(
             f"the Tango database does not answer within {_STARTS_WITHIN_S:g} s: {error}\n"
-            f"the end of {processes[-1].log}:\n{tools.tail_of(processes[-1].log)}"
+            f"the end of {processes[-1].log}:\n{processes[-1].tail()}"
         ) from error
     # Somebody else's database may answer while ours has just found the port taken.
     for process in processes:

@@ -1,18 +1,17 @@
 """How soon all alarms are back after the device server was killed."""
 
 import json
-import sys
 
 import tango
 
-from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
+from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
-from proving.bench.alert_roles import DEVICE
-from proving.bench.deployment import SERVER_PROGRAM, Deployment, deployment
+from proving.bench.hop_roles import ALERTS as DEVICE
 from proving.bench.report import Outcome, Verdict
-from proving.testbed import BenchError, Stage
+from proving.deployment import Deployment
+from proving.testbed import Testbed
 
 ALARMS = 10_000
 BAR = 5.0
@@ -22,20 +21,19 @@ _SNAPSHOT = 3.0
 """So that a snapshot stands after the last alert, as in a quiet hour [s]."""
 
 
-def alert_restart(stage: Stage, *, quick: bool) -> Outcome:
+def alert_restart(testbed: Testbed, *, quick: bool) -> Outcome:
     """Kill the device server with ten thousand retained alarms and start it again."""
-    took = []
-    with deployment(stage, stage.settings("alert-restart", nodes=1)) as running:
+    took, progress = [], testbed.progress
+    with testbed.system("alert-restart", nodes=1) as running:
         _raise(running)
-        stage.until(lambda: _retained(running) == ALARMS, f"{ALARMS:,} alarms", 60.0)
+        progress.demand(lambda: _retained(running) == ALARMS, 60.0, f"{ALARMS:,} alarms")
         for _ in range(2 if quick else 5):
-            stage.watch(_SNAPSHOT, "at rest")
-            running.processes[_INSTANCE].kill()
-            began = stage.clock.monotonic()
-            process = stage.start(_INSTANCE, [sys.executable, "-c", SERVER_PROGRAM, _INSTANCE], running.settings)
-            running.processes[_INSTANCE] = process
-            stage.until(lambda: _retained(running) == ALARMS, "all alarms are back", 60.0)
-            took.append(stage.clock.monotonic() - began)
+            progress.wait(_SNAPSHOT, "at rest")
+            running.processes.kill(_INSTANCE)
+            began = progress.clock.monotonic()
+            running.processes.start_again(_INSTANCE)
+            progress.demand(lambda: _retained(running) == ALARMS, 60.0, "all alarms are back")
+            took.append(progress.clock.monotonic() - began)
     found = f"{max(took):.2f} s, the longest of {len(took)}"
     return Outcome(
         name="alert-restart",
@@ -47,9 +45,8 @@ def alert_restart(stage: Stage, *, quick: bool) -> Outcome:
 
 
 def _raise(running: Deployment) -> None:
-    clock = running.stage.clock
-    writer = KafkaStreamWriter(Connection(running.settings, clock=clock), health=BusHealth(), client="bench-alerts")
-    now_us = round(clock.now() * 1e6)
+    writer = KafkaStreamWriter(running.connection, health=BusHealth(), client="bench-alerts")
+    now_us = round(running.clock.now() * 1e6)
     records = [
         alert_record(
             Alert(
@@ -66,14 +63,13 @@ def _raise(running: Deployment) -> None:
     ]
     writer.send_many(ALERTS, [record.key for record in records], [record.value for record in records])
     if not writer.flush(30.0) or writer.failed:
-        raise BenchError(f"{ALARMS:,} alerts were not delivered")
+        raise InfraError(f"{ALARMS:,} alerts were not delivered")
 
 
 def _retained(running: Deployment) -> int:
-    running.require_all()
+    running.processes.check()
     try:
-        # A proxy of its own each time: one that has failed waits before it tries again.
-        proxy = tango.DeviceProxy(f"tango://{running.stage.tango_host}/{DEVICE}")
+        proxy = running.proxy(DEVICE)
         if proxy.state() == tango.DevState.UNKNOWN:
             return 0
         return len(json.loads(proxy.command_inout("GetAlarms")))

@@ -1,6 +1,5 @@
 """The command `sdp-facade bench`."""
 
-import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +15,8 @@ from facade.clock import Clock, SystemClock
 from facade.errors import ConfigError, FacadeError
 from facade.runtime.stopping import terminable
 from proving.bench.report import Machine, Outcome, Report, machine, summary, write
-from proving.testbed import Stage, stage
+from proving.progress import Progress
+from proving.testbed import Testbed, testbed
 
 Measure = Callable[..., Outcome]
 
@@ -27,8 +27,8 @@ MEASUREMENTS = {
     "peers": "proving.bench.peers:peers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.reads:reads",
-    "commands": "proving.bench.commands:commands",
-    "alerts": "proving.bench.alerts:alerts",
+    "commands": "proving.bench.hops:commands",
+    "alerts": "proving.bench.hops:alerts",
     "visit": "proving.bench.visit:visit",
     "alert-restart": "proving.bench.alert_restart:alert_restart",
     "tables": "proving.bench.tables:tables",
@@ -67,7 +67,7 @@ def bench(
     journal = _Journal(report, clock, quick=quick)
     with terminable():
         try:
-            with stage(report.parent, clock, journal.say) as made:
+            with testbed(report.parent, journal.progress) as made:
                 for name in names:
                     journal.add(_measure(made, name, quick=quick))
             journal.finish()
@@ -82,8 +82,9 @@ class _Journal:
     """What has been found so far, kept in the file from the first measurement on."""
 
     def __init__(self, path: Path, clock: Clock, *, quick: bool) -> None:
-        self._path, self._clock, self._quick = path, clock, quick
-        self._began, self._began_wall = clock.monotonic(), clock.now()
+        self._path, self._quick = path, quick
+        self._began = clock.now()
+        self.progress = Progress(_out, clock)
         self._machine: Machine = machine()
         self._finished = False
         self.outcomes: list[Outcome] = []
@@ -92,11 +93,6 @@ class _Journal:
             f"{where.cores} cores, {where.cpu}, {where.memory_gb:g} GB, {where.system}, Python {where.python};"
             f" load average {where.load_average[0]:.1f} before the bench began"
         )
-
-    def say(self, text: str) -> None:
-        """Print a line of progress."""
-        _out.print(f"[dim]{self._clock.monotonic() - self._began:6.0f} s  {escape(text)}[/dim]")
-        sys.stdout.flush()
 
     def add(self, outcome: Outcome) -> None:
         """Keep an outcome and print it."""
@@ -111,8 +107,8 @@ class _Journal:
     def save(self) -> None:
         """Write the file."""
         whole = Report(
-            began=self._began_wall,
-            seconds=self._clock.monotonic() - self._began,
+            began=self._began,
+            seconds=self.progress.elapsed,
             quick=self._quick,
             finished=self._finished,
             machine=self._machine,
@@ -121,17 +117,15 @@ class _Journal:
         write(whole, self._path)
 
 
-def _measure(made: Stage, name: str, *, quick: bool) -> Outcome:
+def _measure(made: Testbed, name: str, *, quick: bool) -> Outcome:
     """Make one measurement; one that fails does not take the others with it."""
     module, _, function = MEASUREMENTS[name].partition(":")
-    made.say(name)
+    made.progress.step(name)
     try:
         measure: Measure = getattr(import_module(module), function)
         return measure(made, quick=quick)
     except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
         return Outcome(name=name, what="", how=(), verdicts=(), failure=f"{type(error).__name__}: {error}")
-    finally:
-        made.stop_all()
 
 
 def _show(outcome: Outcome) -> None:

@@ -1,7 +1,6 @@
 """Tango clients in processes of their own: one that listens to events, one that reads."""
 
 import itertools
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,8 +10,8 @@ import tango
 
 from clients.events import EventRecorder
 from facade.reading import Quality
-from proving.bench import gauges
-from proving.bench.roles import Desk
+from proving import gauges
+from proving.roles import RoleContext
 
 _STATE_EACH = 5
 """State() is asked for after so many attributes, so that there are enough answers for a p99."""
@@ -52,15 +51,15 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     failed: bool
 
 
-def listen(desk: Desk, *, devices: list[str], attributes: list[str], keep: int) -> Listened:
+def listen(context: RoleContext, *, devices: list[str], attributes: list[str], keep: int) -> Listened:
     """Subscribe through the database as any client would, until called off."""
-    recorder = EventRecorder(os.environ["TANGO_HOST"], desk.clock, keep=keep)
+    recorder = EventRecorder(context.tango_host, context.clock, keep=keep)
     for device in devices:
         recorder.subscribe(device, attributes)
     cpu = gauges.own_cpu()
-    desk.announce()
-    while not desk.called_off:
-        desk.clock.sleep(0.1)
+    context.announce()
+    while not context.called_off:
+        context.clock.sleep(0.1)
     records = [(d, a, r) for d, found in recorder.records().items() for a, r in found.items()]
     cpu = gauges.own_cpu() - cpu
     events = [(d, a, e) for d, a, record in records for e in record.events]
@@ -73,9 +72,9 @@ def listen(desk: Desk, *, devices: list[str], attributes: list[str], keep: int) 
     )
 
 
-def read(desk: Desk, *, devices: list[str], pause: float) -> list[Call]:
+def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Call]:
     """Ask for State(), each attribute, and all at once, of one device after the other until called off."""
-    proxies = {device: tango.DeviceProxy(f"tango://{os.environ['TANGO_HOST']}/{device}") for device in devices}
+    proxies = {device: tango.DeviceProxy(f"tango://{context.tango_host}/{device}") for device in devices}
     calls: list[tuple[str, Callable[[], Any]]] = []
     for proxy in proxies.values():
         names = list(proxy.get_attribute_list())
@@ -84,16 +83,16 @@ def read(desk: Desk, *, devices: list[str], pause: float) -> list[Call]:
                 calls.append(("State()", proxy.state))
             calls.append(("read_attribute", partial(proxy.read_attribute, name)))
         calls.append(("read_attributes", partial(proxy.read_attributes, names)))
-    desk.announce()
+    context.announce()
     made: list[Call] = []
     for kind, call in itertools.cycle(calls):
-        if desk.called_off:
+        if context.called_off:
             break
-        began, begin, failed = desk.clock.now(), desk.clock.monotonic(), False
+        began, begin, failed = context.clock.now(), context.clock.monotonic(), False
         try:
             call()
         except tango.DevFailed:
             failed = True
-        made.append(Call(kind, began, desk.clock.monotonic() - begin, failed))
-        desk.clock.sleep(pause)
+        made.append(Call(kind, began, context.clock.monotonic() - begin, failed))
+        context.clock.sleep(pause)
     return made

@@ -11,16 +11,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.codec.columns import ColumnDecoder
+from facade.errors import InfraError
 from facade.flows.telemetry.simulator.report import Report
 from proving.bench.client_roles import Heard, Listened
-from proving.bench.deployment import Deployment, cores_used, deployment, in_words
-from proving.bench.load import NODES, RATE, TOPIC, pace_of
+from proving.bench.load import NODES, RATE, TOPIC, rate_kept, stream
 from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
-from proving.testbed import BenchError, Stage
+from proving.deployment import Deployment
+from proving.gauges import cores_used, cpu_of_all, in_words
+from proving.testbed import Testbed
 
 ATTRIBUTE = "latencyMean"
 """A window's figure that differs from window to window, hence comes as an event for each."""
@@ -31,17 +32,16 @@ WARM_UP = 5.0
 Times = npt.NDArray[np.float64]
 
 
-def latency(stage: Stage, *, quick: bool) -> Outcome:
+def latency(testbed: Testbed, *, quick: bool) -> Outcome:
     """Measure the whole path under the full load of four nodes."""
     seconds = 12.0 if quick else 30.0
-    settings = stage.settings("latency", nodes=NODES)
-    with deployment(stage, settings) as running:
+    with testbed.system("latency", nodes=NODES) as running:
         nodes = {device: number for number, device in enumerate(running.devices("SdpIngestNode"))}
         listened, sent, cores, (begin, end) = _listen(running, list(nodes), seconds)
-        window = stage.icd.topics[TOPIC].window
+        window = running.icd.topics[TOPIC].window
         if window is None:
-            raise BenchError(f"topics.toml: {TOPIC}: expected a [window]")
-        stage.say(f"  reading the {sent.sent:,} notifications again")
+            raise InfraError(f"topics.toml: {TOPIC}: expected a [window]")
+        testbed.progress.step(f"  reading the {sent.sent:,} notifications again")
         times = notification_times(running, sent.sent)
     events = [(nodes[heard.device], heard) for heard in listened.events]
     first = first_events(events, window.length)
@@ -73,21 +73,21 @@ def latency(stage: Stage, *, quick: bool) -> Outcome:
 def _listen(
     running: Deployment, devices: list[str], seconds: float
 ) -> tuple[Listened, Report, dict[str, float], tuple[float, float]]:
-    stage = running.stage
+    progress, clock = running.progress, running.clock
     keep = round(seconds + WARM_UP) * 3
-    client = stage.play("listen", running.settings, devices=devices, attributes=[ATTRIBUTE], keep=keep)
-    running.processes["client"] = client
-    stage.until_ready(client)
-    stream = running.stream(RATE)
-    stage.watch(WARM_UP, "warm-up")
-    begin, cpu, slipped = stage.clock.now(), running.cpu(), stream.report().slipped
-    stage.watch(seconds, "listening")
-    end, cores, slipped = stage.clock.now(), cores_used(cpu, running.cpu(), seconds), stream.report().slipped - slipped
-    stage.clock.sleep(2.0)  # so that the events of the last window are in
-    running.require_all()
+    client = running.play("listen", devices=devices, attributes=[ATTRIBUTE], keep=keep)
+    running.await_ready(client)
+    heaps = stream(running, RATE)
+    progress.wait(WARM_UP, "warm-up")
+    begin, cpu, slipped = clock.now(), cpu_of_all(running), heaps.report().slipped
+    progress.wait(seconds, "listening")
+    end, cores = clock.now(), cores_used(cpu, cpu_of_all(running), seconds)
+    slipped = heaps.report().slipped - slipped
+    progress.wait(2.0)  # so that the events of the last window are in
+    running.processes.check()
     client.call_off()
-    sent = msgspec.structs.replace(stream.end(), slipped=slipped)
-    return stage.result(client, Listened, 30.0), sent, cores, (begin, end)
+    sent = msgspec.structs.replace(heaps.end(), slipped=slipped)
+    return running.result(client, Listened, 30.0), sent, cores, (begin, end)
 
 
 def notification_times(running: Deployment, records: int) -> dict[int, Times]:
@@ -95,18 +95,17 @@ def notification_times(running: Deployment, records: int) -> dict[int, Times]:
 
     Raises
     ------
-    BenchError
+    InfraError
         They cannot all be found.
     """
-    connection = Connection(running.settings, clock=running.stage.clock)
-    log = KafkaTransactionalLog(connection, TOPIC, group="times", slot="0", health=BusHealth())
-    message = running.stage.icd.topics[TOPIC].message or ""
-    decoder = ColumnDecoder(message, running.stage.icd.messages[message])
+    log = KafkaTransactionalLog(running.connection, TOPIC, group="times", slot="0", health=BusHealth())
+    message = running.icd.topics[TOPIC].message or ""
+    decoder = ColumnDecoder(message, running.icd.messages[message])
     parts: list[tuple[Any, Any]] = []
-    left, patience = records, running.stage.clock.monotonic() + 120.0
+    left, patience = records, running.clock.monotonic() + 120.0
     while left > 0:
-        if running.stage.clock.monotonic() > patience:
-            raise BenchError(f"{left} of {records} notifications were not found on the topic again")
+        if running.clock.monotonic() > patience:
+            raise InfraError(f"{left} of {records} notifications were not found on the topic again")
         for run in log.take(10_000, 0.5):
             columns = decoder.decode(run.values()).columns
             parts.append((columns["node"], columns["time"] / 1e6))
@@ -170,7 +169,7 @@ def _figures(
     return {
         "notification_to_event_s": found,
         "window_end_to_event_s": behind,
-        "sent": pace_of(sent),
+        "sent": rate_kept(sent),
         "client_errors": listened.errors,
         "cores": cores,
     }

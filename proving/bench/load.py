@@ -2,7 +2,6 @@
 
 import os
 import random
-import sys
 from typing import Any
 
 import msgspec
@@ -11,15 +10,16 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
-from facade.config import Settings
+from facade.errors import InfraError
 from facade.flows.tables.producer import TableProducer
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.report import Report, read_report
-from proving.bench.roles import Desk
-from proving.testbed import BenchError, Running, Stage
+from proving.deployment import Deployment
+from proving.roles import RoleContext
 
 TOPIC = "ingest.heaps"
+SIMULATOR = "simulate"
 NODES = 4
 METRICS = 3.0
 """[MB/s], the memo's figure for quality metrics."""
@@ -41,10 +41,10 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def fill(desk: Desk, *, records: int, scan_id: int) -> Filled:
+def fill(context: RoleContext, *, records: int, scan_id: int) -> Filled:
     """Put heap notifications of four nodes on the topic as fast as they can be made."""
-    clock = desk.clock
-    connection, health = Connection(desk.settings, clock=clock), BusHealth()
+    clock = context.clock
+    connection, health = Connection(context.settings, clock=clock), BusHealth()
     writer = KafkaStreamWriter(connection, health=health, client="bench-fill")
     writer.require_topic(TOPIC, 10.0)
     stream = HeapStream(Scenario(nodes=NODES, rate=RATE, seed=1, scan_id=scan_id))
@@ -57,27 +57,29 @@ def fill(desk: Desk, *, records: int, scan_id: int) -> Filled:
         writer.send_many(TOPIC, batch.keys, batch.values)
     writer.flush(120.0)
     if writer.delivered != records:
-        raise BenchError(f"{records - writer.delivered} of {records} records were not delivered: {health.last_error}")
+        raise InfraError(f"{records - writer.delivered} of {records} records were not delivered: {health.last_error}")
     return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
 
 
-def send_tables(desk: Desk) -> None:
+def send_tables(context: RoleContext) -> None:
     """Send the same table again and again, under a new id each time, with pauses."""
-    content, clock = random.Random(1).randbytes(TABLE), desk.clock  # noqa: S311 - bytes that do not compress
-    producer = TableProducer(KafkaBus(Connection(desk.settings, clock=clock), client="bench").writer(), clock)
-    while not desk.called_off:
+    content, clock = random.Random(1).randbytes(TABLE), context.clock  # noqa: S311 - bytes that do not compress
+    producer = TableProducer(KafkaBus(Connection(context.settings, clock=clock), client="bench").writer(), clock)
+    while not context.called_off:
         begin = clock.monotonic()
         producer.send("subarray/01/sky", "sky-model", content, "application/x-bench")
-        desk.announce()
+        context.announce()
         clock.sleep(max(0.0, TABLE_EACH - (clock.monotonic() - begin)))
 
 
-def fill_topic(stage: Stage, settings: Settings, records: int, *, scan_id: int = 1) -> Filled:
+def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1) -> Filled:
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
-    stage.say(f"  filling {settings.prefix}{TOPIC} with {records:,} notifications of {NODES} nodes")
-    filled = stage.result(stage.play("fill", settings, records=records, scan_id=scan_id), Filled, 1800.0)
+    say = deployment.progress.step
+    say(f"  filling {deployment.settings.prefix}{TOPIC} with {records:,} notifications of {NODES} nodes")
+    role = deployment.play("fill", ends=True, records=records, scan_id=scan_id)
+    filled = deployment.result(role, Filled, 1800.0)
     os.sync()  # or the broker's pages are written out while the first run is timed, and only then
-    stage.say(
+    say(
         f"  filled: {filled.value_bytes / 1e6:,.0f} MB, {filled.value_bytes / records:.0f} B each,"
         f" {records / filled.seconds:,.0f}/s"
     )
@@ -85,34 +87,13 @@ def fill_topic(stage: Stage, settings: Settings, records: int, *, scan_id: int =
 
 
 class Stream:
-    """`sdp-facade simulate ingest` at a steady rate, as a process of the bench."""
+    """`sdp-facade simulate ingest` at a steady rate, as a process of a deployment."""
 
-    def __init__(self, stage: Stage, settings: Settings, rate: float) -> None:
-        self._file = stage.folder / "simulate.sent.json"
+    def __init__(self, deployment: Deployment, rate: float) -> None:
+        self._deployment = deployment
+        self._file = deployment.folder / f"{SIMULATOR}.sent.json"
         self._file.unlink(missing_ok=True)
-        argv = [
-            sys.executable,
-            "-m",
-            "facade.cli",
-            "simulate",
-            "ingest",
-            "--rate",
-            str(rate),
-        ]
-        self.process: Running = stage.start("simulate", [*argv, "--report", str(self._file)], settings)
-        self._stage = stage
-
-    def until_sending(self) -> None:
-        """Wait for the first records.
-
-        Raises
-        ------
-        BenchError
-            None were sent.
-        """
-        self._stage.until(lambda: self._file.exists() or not self.process.is_alive, "the first records", 30.0)
-        if not self.process.is_alive:
-            raise BenchError(f"the simulator ended:\n{self.process.log_end()}")
+        self.process = deployment.launch(SIMULATOR, "simulate", "ingest", "--rate", rate, "--report", self._file)
 
     def report(self) -> Report:
         """Return the account so far, at most a second old."""
@@ -120,11 +101,32 @@ class Stream:
 
     def end(self) -> Report:
         """Stop sending and give the account of what was sent."""
-        self.process.stop(20.0)
+        self._deployment.processes.stop(SIMULATOR)
         return self.report()
 
+    def is_sending(self) -> bool:
+        """Return whether first records were sent; raise if none ever will be."""
+        self._deployment.processes.check()
+        return self._file.exists()
 
-def pace_of(report: Report) -> dict[str, Any]:
+
+def stream(deployment: Deployment, rate: float) -> Stream:
+    """Start the notifications, and wait for the first of them."""
+    made = Stream(deployment, rate)
+    deployment.progress.demand(made.is_sending, 30.0, "the first records")
+    return made
+
+
+def large(deployment: Deployment) -> str:
+    """Let large things come instead of the notifications: metrics, and tables that are assembled; return what."""
+    deployment.processes.kill(SIMULATOR)
+    deployment.launch("assemble", "tables", "assemble")
+    deployment.launch("quality-simulator", "simulate", "quality", f"--megabytes-per-second={METRICS:g}")
+    deployment.await_ready(deployment.play("send-tables"))
+    return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
+
+
+def rate_kept(report: Report) -> dict[str, Any]:
     """Say whether a stream kept its rate."""
     return {
         "rate": report.rate,

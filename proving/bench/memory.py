@@ -1,14 +1,15 @@
 """How much memory one worker takes over a long backlog: the real command, watched from outside."""
 
-import sys
 import urllib.error
 import urllib.request
 
+from facade.errors import InfraError
 from facade.infra.ports import choose_port
-from proving.bench import gauges
+from facade.infra.processes import Process
+from proving import gauges
 from proving.bench.load import fill_topic
 from proving.bench.report import Outcome, Verdict, at_most, flatness
-from proving.testbed import BenchError, Running, Stage
+from proving.testbed import Testbed
 
 PEAK_BAR = 300.0
 RISE_BAR = 0.05
@@ -18,19 +19,16 @@ _EVERY = 0.2
 _STALLED = 45.0
 """Without progress for so long [s], a worker is given up."""
 _COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
-_COMMAND = "facade.cli"
 
 
-def memory(stage: Stage, *, quick: bool) -> Outcome:
+def memory(testbed: Testbed, *, quick: bool) -> Outcome:
     """Let one worker process a backlog, and sample its resident memory until it is through."""
     records = 4_000_000 if quick else 20_000_000
-    settings = stage.settings("memory")
-    with stage.topics(settings, 1):
-        filled = fill_topic(stage, settings, records)
+    with testbed.deployment("memory") as deployment:
+        filled = fill_topic(deployment, records)
         port = choose_port()
-        argv = [sys.executable, "-m", _COMMAND, "aggregate", "--slot", "0"]
-        worker = stage.start("aggregate", argv, settings, SDP_METRICS_PORT=str(port))
-        samples = _sample(stage, worker, port, records)
+        worker = deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port))
+        samples = _sample(testbed, worker, port, records)
         peak = gauges.peak_resident(worker.pid)
         worker.stop()
     rise = flatness(samples, WARM_UP)
@@ -56,25 +54,26 @@ def memory(stage: Stage, *, quick: bool) -> Outcome:
     )
 
 
-def _sample(stage: Stage, worker: Running, port: int, records: int) -> list[float]:
+def _sample(testbed: Testbed, worker: Process, port: int, records: int) -> list[float]:
     samples: list[float] = []
-    taken, moved = 0, stage.clock.monotonic()
+    clock = testbed.progress.clock
+    taken, moved = 0, clock.monotonic()
     said = moved
     while taken < records:
-        now, before = stage.clock.monotonic(), taken
+        now, before = clock.monotonic(), taken
         taken = max(_taken(port), taken)
         if taken > before:
             moved = now
             samples.append(gauges.resident(worker.pid))
         if not worker.is_alive or now - moved > _STALLED:
-            raise BenchError(
+            raise InfraError(
                 f"the worker stands still at {taken:,} of {records:,} records,"
-                f" after {gauges.cpu(worker.pid):.1f} CPU s; its output ends:\n{worker.log_end()}"
+                f" after {gauges.cpu(worker.pid):.1f} CPU s; its output ends:\n{worker.tail()}"
             )
         if samples and now - said >= 5:
             said = now
-            stage.say(f"  {taken:,} of {records:,} records, {samples[-1]:.0f} MB")
-        stage.clock.sleep(_EVERY)
+            testbed.progress.step(f"  {taken:,} of {records:,} records, {samples[-1]:.0f} MB")
+        clock.sleep(_EVERY)
     return samples
 
 

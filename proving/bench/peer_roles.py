@@ -9,9 +9,9 @@ import msgspec
 import tango
 from tango.server import Device, attribute, run
 
-from proving.bench import gauges
+from proving import gauges
 from proving.bench.load import TOPIC
-from proving.bench.roles import Desk
+from proving.roles import RoleContext
 
 DEVICE = "bench/sdp/1"
 
@@ -53,32 +53,32 @@ class SdpNode(Device):
         self.push_change_event("widgetx", value)
 
 
-def sink(desk: Desk, *, port: int) -> None:
+def sink(context: RoleContext, *, port: int) -> None:
     """Serve the device that the memo's facade writes to, without a database."""
-    run((SdpNode,), args=_without_database("SdpNode", port), post_init_callback=desk.announce)
+    run((SdpNode,), args=_without_database("SdpNode", port), post_init_callback=context.announce)
 
 
-def memo(desk: Desk, *, device: str, records: int) -> PeerTiming:
+def memo(context: RoleContext, *, device: str, records: int) -> PeerTiming:
     """Do what the memo's sketch does, line by line: one attribute write per message."""
     from kafka import KafkaConsumer  # of the extra `bench`
 
     sdp_node = tango.DeviceProxy(device)
     consumer = KafkaConsumer(
-        desk.settings.prefix + TOPIC,
-        bootstrap_servers=desk.settings.bootstrap,
+        context.settings.prefix + TOPIC,
+        bootstrap_servers=context.settings.bootstrap,
         auto_offset_reset="earliest",
         consumer_timeout_ms=_PATIENCE_MS,
     )
     done, began, cpu = 0, 0.0, 0.0
     for message in consumer:
         if not done:
-            began, cpu = desk.clock.monotonic(), gauges.own_cpu()
+            began, cpu = context.clock.monotonic(), gauges.own_cpu()
         msg = json.loads(str(message.value, "utf-8"))
         sdp_node.widgetx = msg["seq"]
         done += 1
         if done > records:
             break
-    return _timing(desk, done, began, cpu)
+    return _timing(context, done, began, cpu)
 
 
 class _Heap(msgspec.Struct):
@@ -86,7 +86,7 @@ class _Heap(msgspec.Struct):
     seq: int
 
 
-def one_at_a_time(desk: Desk, *, port: int, records: int) -> None:
+def one_at_a_time(context: RoleContext, *, port: int, records: int) -> None:
     """Consume inside an asyncio device and push an event per message; delivers by itself and ends."""
 
     class Pushing(Device):
@@ -108,36 +108,36 @@ def one_at_a_time(desk: Desk, *, port: int, records: int) -> None:
 
         async def _consume(self) -> None:
             try:
-                desk.deliver(await _push_each(desk, records, self))
+                context.deliver(await _push_each(context, records, self))
             finally:
                 os._exit(0)  # a Tango server that ends itself in order takes seconds
 
     run((Pushing,), args=_without_database("Pushing", port), green_mode=tango.GreenMode.Asyncio)
 
 
-async def _push_each(desk: Desk, records: int, device: Any) -> PeerTiming:
+async def _push_each(context: RoleContext, records: int, device: Any) -> PeerTiming:
     from aiokafka import AIOKafkaConsumer  # of the extra `bench`
 
     decode = msgspec.json.Decoder(_Heap).decode
     consumer = AIOKafkaConsumer(
-        desk.settings.prefix + TOPIC,
-        bootstrap_servers=desk.settings.bootstrap,
+        context.settings.prefix + TOPIC,
+        bootstrap_servers=context.settings.bootstrap,
         auto_offset_reset="earliest",
     )
     await consumer.start()
     done, began, cpu = 0, 0.0, 0.0
     async for message in consumer:
         if not done:
-            began, cpu = desk.clock.monotonic(), gauges.own_cpu()
+            began, cpu = context.clock.monotonic(), gauges.own_cpu()
         device.push_change_event("seq", decode(message.value).seq)
         done += 1
         if done > records:
             break
-    return _timing(desk, done, began, cpu)
+    return _timing(context, done, began, cpu)
 
 
-def _timing(desk: Desk, done: int, began: float, cpu: float) -> PeerTiming:
-    return PeerTiming(records=done - 1, seconds=desk.clock.monotonic() - began, cpu=gauges.own_cpu() - cpu)
+def _timing(context: RoleContext, done: int, began: float, cpu: float) -> PeerTiming:
+    return PeerTiming(records=done - 1, seconds=context.clock.monotonic() - began, cpu=gauges.own_cpu() - cpu)
 
 
 def _without_database(server: str, port: int) -> list[str]:

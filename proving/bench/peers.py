@@ -7,34 +7,34 @@ transactions, no subscribers, no database. The multiples are therefore lower bou
 import statistics
 from importlib.util import find_spec
 
-from facade.config import Settings
+from facade.errors import InfraError
 from facade.infra.ports import choose_port
 from proving.bench.load import fill_topic
 from proving.bench.peer_roles import DEVICE, PeerTiming
 from proving.bench.report import Outcome, Verdict, ratios
 from proving.bench.throughput import run_worker
-from proving.testbed import BenchError, Stage
+from proving.deployment import Deployment
+from proving.testbed import Testbed
 
 MEMO, ASYNCIO = "the memo's facade", "one at a time in asyncio"
 
 
-def peers(stage: Stage, *, quick: bool) -> Outcome:
+def peers(testbed: Testbed, *, quick: bool) -> Outcome:
     """Compare our worker with two other ways, one after the other, again and again."""
     if missing := [name for name in ("kafka", "aiokafka") if find_spec(name) is None]:
-        raise BenchError(
+        raise InfraError(
             f"{' and '.join(missing)} not installed; expected the extra `bench`: pip install -e '.[bench]'"
         )
     worker_records, memo_records, asyncio_records = (500_000, 10_000, 50_000) if quick else (2_000_000, 40_000, 300_000)
     rounds = 2 if quick else 3
-    settings = stage.settings("peers")
     rates: list[tuple[float, float, float]] = []
-    with stage.topics(settings, 1):
-        fill_topic(stage, settings, worker_records)
+    with testbed.deployment("peers") as deployment:
+        fill_topic(deployment, worker_records)
         for number in range(rounds):
-            ours = run_worker(stage, settings, worker_records).rate
-            memo, one_by_one = _memo(stage, settings, memo_records), _one_at_a_time(stage, settings, asyncio_records)
+            ours = run_worker(deployment, worker_records).rate
+            memo, one_by_one = _memo(deployment, memo_records), _one_at_a_time(deployment, asyncio_records)
             rates.append((ours, memo.rate, one_by_one.rate))
-            stage.say(
+            testbed.progress.step(
                 f"  round {number + 1} of {rounds}: worker {ours:,.0f}/s, {MEMO} {memo.rate:,.0f}/s,"
                 f" {ASYNCIO} {one_by_one.rate:,.0f}/s"
             )
@@ -59,16 +59,17 @@ def peers(stage: Stage, *, quick: bool) -> Outcome:
     )
 
 
-def _memo(stage: Stage, settings: Settings, records: int) -> PeerTiming:
+def _memo(deployment: Deployment, records: int) -> PeerTiming:
     port = choose_port()
-    sink = stage.play("sink", settings, port=port)
-    stage.until_ready(sink)
+    sink = deployment.play("sink", port=port)
+    deployment.await_ready(sink)
     try:
         address = f"tango://127.0.0.1:{port}/{DEVICE}#dbase=no"
-        return stage.result(stage.play("memo", settings, device=address, records=records), PeerTiming)
+        return deployment.result(deployment.play("memo", ends=True, device=address, records=records), PeerTiming)
     finally:
         sink.stop(2.0)
 
 
-def _one_at_a_time(stage: Stage, settings: Settings, records: int) -> PeerTiming:
-    return stage.result(stage.play("asyncio", settings, port=choose_port(), records=records), PeerTiming)
+def _one_at_a_time(deployment: Deployment, records: int) -> PeerTiming:
+    role = deployment.play("asyncio", ends=True, port=choose_port(), records=records)
+    return deployment.result(role, PeerTiming)

@@ -1,16 +1,13 @@
 """How fast a client gets answers: under load, with the broker killed, back, frozen, and thawed."""
 
-import os
-import signal
 from collections.abc import Iterable
 from itertools import pairwise
 
-from facade.infra import local
 from proving.bench.client_roles import Call
-from proving.bench.deployment import Deployment, deployment
-from proving.bench.load import NODES, RATE
+from proving.bench.load import NODES, RATE, stream
 from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
-from proving.testbed import BenchError, Stage
+from proving.deployment import Deployment
+from proving.testbed import Testbed
 
 P99_BAR = 5.0
 """[ms]."""
@@ -25,21 +22,19 @@ Phases = list[tuple[str, float]]
 """Name and begin [Unix s] of each phase."""
 
 
-def reads(stage: Stage, *, quick: bool) -> Outcome:
+def reads(testbed: Testbed, *, quick: bool) -> Outcome:
     """Read everything again and again while the bus has its troubles."""
     calm, trouble = (12.0, 6.0) if quick else (40.0, 15.0)
-    settings = stage.settings("reads", nodes=NODES)
-    with deployment(stage, settings) as running:
+    with testbed.system("reads", nodes=NODES) as running:
         devices = running.devices()
-        client = stage.play("read", settings, devices=devices, pause=_PAUSE)
-        running.processes["client"] = client
-        stage.until_ready(client)
-        running.stream(RATE)
-        stage.watch(_WARM_UP, "warm-up")
+        client = running.play("read", devices=devices, pause=_PAUSE)
+        running.await_ready(client)
+        stream(running, RATE)
+        testbed.progress.wait(_WARM_UP, "warm-up")
         phases = _troubles(running, calm, trouble)
-        running.require_all()
+        running.processes.check()
         client.call_off()
-        calls = stage.result(client, list[Call], 30.0)
+        calls = running.result(client, list[Call], 30.0)
     by_phase = {name: list(part) for name, part in divide(calls, phases)}
     return Outcome(
         name="reads",
@@ -57,31 +52,21 @@ def reads(stage: Stage, *, quick: bool) -> Outcome:
 
 
 def _troubles(running: Deployment, calm: float, trouble: float) -> Phases:
-    stage, phases = running.stage, Phases()
+    phases, broker = Phases(), running.broker
 
-    def begin(name: str) -> None:
-        phases.append((name, stage.clock.now()))
+    def phase(name: str, seconds: float) -> None:
+        phases.append((name, running.clock.now()))
+        running.progress.wait(seconds, name)
 
-    begin("under load")
-    stage.watch(calm, "reading under load")
-    begin("broker killed")
-    local.stop_service(stage.state_dir, local.ServiceName.KAFKA, kill=True, clock=stage.clock)
-    stage.watch(trouble, "broker killed")
-    begin("broker back")
-    local.start_service(stage.state_dir, local.ServiceName.KAFKA, clock=stage.clock)
-    stage.watch(trouble, "broker back")
-    pid = stage.broker_pid()
-    if not pid:
-        raise BenchError("the broker did not come back")
-    begin("broker frozen")
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        stage.watch(trouble, "broker frozen")
-    finally:
-        begin("broker thawed")
-        os.kill(pid, signal.SIGCONT)
-    stage.watch(trouble, "broker thawed")
-    begin("")
+    phase("under load", calm)
+    broker.kill()
+    phase("broker killed", trouble)
+    broker.start()
+    phase("broker back", trouble)
+    with broker.frozen():
+        phase("broker frozen", trouble)
+    phase("broker thawed", trouble)
+    phases.append(("", running.clock.now()))
     return phases
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from proving.bench.client_roles import Heard, Listened
-from proving.bench.deployment import Deployment, cores_used, deployment, in_words
-from proving.bench.load import pace_of
+from proving.bench.load import rate_kept, stream
 from proving.bench.report import Outcome, Verdict, quantiles
-from proving.testbed import Stage
+from proving.deployment import Deployment
+from proving.gauges import cores_used, cpu_of_all, in_words, memory_of_all
+from proving.testbed import Testbed
 
 NODES = 1500
 RACK = 375
@@ -23,11 +24,10 @@ ATTRIBUTES = ("heapsTotal", "latencyMean")
 _WARM_UP = 8.0
 
 
-def scale(stage: Stage, *, quick: bool) -> Outcome:
+def scale(testbed: Testbed, *, quick: bool) -> Outcome:
     """Run all nodes and look whether each of them is updated each second."""
     seconds = 15.0 if quick else 40.0
-    settings = stage.settings("scale", nodes=NODES, rack_size=RACK)
-    with deployment(stage, settings, within=180.0) as running:
+    with testbed.system("scale", within=180.0, nodes=NODES, rack_size=RACK) as running:
         listened, cores, memory, sent = _listen(running, seconds)
     gaps, counts = gaps_between(listened.events)
     complete = [count for count in counts.values() if count >= seconds - 2]
@@ -68,24 +68,21 @@ def scale(stage: Stage, *, quick: bool) -> Outcome:
 def _listen(
     running: Deployment, seconds: float
 ) -> tuple[Listened, dict[str, float], dict[str, float], dict[str, float]]:
-    stage = running.stage
-    stage.say(f"  subscribing to {NODES * len(ATTRIBUTES):,} attributes")
+    progress, clock = running.progress, running.clock
+    progress.step(f"  subscribing to {NODES * len(ATTRIBUTES):,} attributes")
     keep = round((seconds + _WARM_UP) * 3)
-    client = stage.play(
-        "listen", running.settings, devices=running.devices("SdpIngestNode"), attributes=ATTRIBUTES, keep=keep
-    )
-    running.processes["client"] = client
-    stage.until_ready(client, 120.0)
-    stream = running.stream(NODES * RATE_PER_NODE)
-    stage.watch(_WARM_UP, "warm-up")
-    begin, cpu = stage.clock.now(), running.cpu()
-    stage.watch(seconds, "listening")
-    end, cores, memory = stage.clock.now(), cores_used(cpu, running.cpu(), seconds), running.memory()
-    running.require_all()
+    client = running.play("listen", devices=running.devices("SdpIngestNode"), attributes=ATTRIBUTES, keep=keep)
+    running.await_ready(client, 120.0)
+    heaps = stream(running, NODES * RATE_PER_NODE)
+    progress.wait(_WARM_UP, "warm-up")
+    begin, cpu = clock.now(), cpu_of_all(running)
+    progress.wait(seconds, "listening")
+    end, cores, memory = clock.now(), cores_used(cpu, cpu_of_all(running), seconds), memory_of_all(running)
+    running.processes.check()
     client.call_off()
-    listened = stage.result(client, Listened, 60.0)
+    listened = running.result(client, Listened, 60.0)
     listened.events[:] = [heard for heard in listened.events if begin <= heard.received < end]
-    return listened, cores, memory, pace_of(stream.end())
+    return listened, cores, memory, rate_kept(heaps.end())
 
 
 def gaps_between(events: Iterable[Heard]) -> tuple[list[float], dict[tuple[str, str], int]]:

@@ -3,18 +3,16 @@
 import hashlib
 import random
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.raw import bare_values
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.config import Settings
+from facade.errors import InfraError
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.fetch import newest_tables
@@ -22,9 +20,10 @@ from facade.flows.tables.messages import CALIBRATION, COMPLETE
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker, WorkerTiming
-from proving.bench import gauges
+from proving import gauges
 from proving.bench.report import MEGA, Outcome, Ratios, Verdict
-from proving.testbed import BenchError, Stage
+from proving.deployment import Deployment
+from proving.testbed import Testbed
 
 BAR = 1.3
 """Times the bare loop's."""
@@ -43,18 +42,16 @@ _AT_ONCE = 10
 _MOST = 200
 """Memory above that of an idle worker while ten tables come at once [MB]."""
 _SETTLE = 8.0
-_PROGRAM = [sys.executable, "-m", "facade.cli"]
 
 
-def tables(stage: Stage, *, quick: bool) -> Outcome:
+def tables(testbed: Testbed, *, quick: bool) -> Outcome:
     """Measure time and memory of large tables."""
     content = random.Random(1).randbytes(_SIZE)  # noqa: S311 - bytes that do not compress
-    settings = stage.settings("tables")
-    with stage.topics(settings, 1):
-        ratios, notes, bare, ours = _times(stage, settings, content, pairs=2 if quick else 7)
+    with testbed.deployment("tables") as deployment:
+        ratios, notes, bare, ours = _times(deployment, content, pairs=2 if quick else 7)
         if not quick:
-            notes += [_other(stage, content, segment) for segment in _MEMO if segment != _SEGMENT]
-    one, ten = (_peak(stage, content, name, count) for name, count in (("tables-one", 1), ("tables-ten", _AT_ONCE)))
+            notes += [_other(testbed, content, segment) for segment in _MEMO if segment != _SEGMENT]
+    one, ten = (_peak(testbed, content, name, count) for name, count in (("tables-one", 1), ("tables-ten", _AT_ONCE)))
     return Outcome(
         name="tables",
         what="a table of 100 MB in segments of 1 MB on one partition -> announced as complete",
@@ -87,28 +84,25 @@ def tables(stage: Stage, *, quick: bool) -> Outcome:
     )
 
 
-def _times(
-    stage: Stage, settings: Settings, content: bytes, *, pairs: int
-) -> tuple[Ratios, list[str], list[float], list[float]]:
-    sent = _send(stage, settings, content, "bench/tables", _SEGMENT)
-    place = _partition(stage, settings, "bench/tables")
+def _times(deployment: Deployment, content: bytes, *, pairs: int) -> tuple[Ratios, list[str], list[float], list[float]]:
+    sent = _send(deployment, content, "bench/tables", _SEGMENT)
+    place = _partition(deployment, "bench/tables")
     bare, ours = [], []
     for pair in range(pairs):
-        stage.say(f"  pair {pair + 1} of {pairs}")
-        bare.append(_bare(settings, place, stage.clock))
-        ours.append(_worker(stage, settings, f"{pair}", _SIZE // _SEGMENT))
+        deployment.progress.step(f"  pair {pair + 1} of {pairs}")
+        bare.append(_bare(deployment, place))
+        ours.append(_worker(deployment, f"{pair}", _SIZE // _SEGMENT))
     quotients = sorted(a / b for a, b in zip(ours, bare, strict=True))
     ratios = Ratios(median=statistics.median(quotients), lowest=quotients[0], highest=quotients[-1], pairs=pairs)
     note = _beside_memo(_SEGMENT, sent, statistics.median(bare), statistics.median(ours))
     return ratios, [note], bare, ours
 
 
-def _other(stage: Stage, content: bytes, segment: int) -> str:
-    other = stage.settings(f"tables-{segment}")
-    with stage.topics(other, 1):
-        sent = _send(stage, other, content, "bench/tables", segment)
-        bare = _bare(other, _partition(stage, other, "bench/tables"), stage.clock)
-        ours = _worker(stage, other, "0", _SIZE // segment)
+def _other(testbed: Testbed, content: bytes, segment: int) -> str:
+    with testbed.deployment(f"tables-{segment}") as other:
+        sent = _send(other, content, "bench/tables", segment)
+        bare = _bare(other, _partition(other, "bench/tables"))
+        ours = _worker(other, "0", _SIZE // segment)
     return _beside_memo(segment, sent, bare, ours)
 
 
@@ -120,16 +114,16 @@ def _beside_memo(segment: int, sent: float, bare: float, ours: float) -> str:
     )
 
 
-def _send(stage: Stage, settings: Settings, content: bytes, product: str, segment: int) -> float:
-    bus = KafkaBus(Connection(settings, clock=stage.clock), client="bench-tables")
-    begin = stage.clock.monotonic()
-    TableProducer(bus.writer(), stage.clock).send(product, "bench", content, "application/x-bench", segment=segment)
-    return stage.clock.monotonic() - begin
+def _send(deployment: Deployment, content: bytes, product: str, segment: int) -> float:
+    bus, clock = KafkaBus(deployment.connection, client="bench-tables"), deployment.clock
+    begin = clock.monotonic()
+    TableProducer(bus.writer(), clock).send(product, "bench", content, "application/x-bench", segment=segment)
+    return clock.monotonic() - begin
 
 
-def _partition(stage: Stage, settings: Settings, product: str) -> int:
+def _partition(deployment: Deployment, product: str) -> int:
     """Find out where a product is."""
-    bus = KafkaBus(Connection(settings, clock=stage.clock), client="bench-look")
+    bus = KafkaBus(deployment.connection, client="bench-look")
     reader = bus.open_reader({CALIBRATION: None}, {})
     try:
         while True:
@@ -140,10 +134,10 @@ def _partition(stage: Stage, settings: Settings, product: str) -> int:
         reader.close()
 
 
-def _bare(settings: Settings, partition: int, clock: Clock) -> float:
+def _bare(deployment: Deployment, partition: int) -> float:
     """Consume and hash, and nothing else; gives the time from the first record on [s]."""
-    size, digest, begin = 0, hashlib.sha256(), 0.0
-    for values in bare_values(Connection(settings), CALIBRATION, partition, batch=WorkerTiming().batch):
+    size, digest, begin, clock = 0, hashlib.sha256(), 0.0, deployment.clock
+    for values in bare_values(deployment.connection, CALIBRATION, partition, batch=WorkerTiming().batch):
         begin = begin or (clock.monotonic() if values else 0.0)
         for value in values:
             digest.update(value)
@@ -185,9 +179,9 @@ class _Timed:
         return records
 
 
-def _worker(stage: Stage, settings: Settings, name: str, segments: int) -> float:
+def _worker(deployment: Deployment, name: str, segments: int) -> float:
     """Assemble with a new group; gives the time from the first record on [s]."""
-    connection, clock = Connection(settings, clock=stage.clock), stage.clock
+    connection, clock = deployment.connection, deployment.clock
     bus = KafkaBus(connection, client=f"bench-{name}")
     member = _Timed(
         KafkaGroupMember(connection, CALIBRATION, group=f"bench-{name}", member=name, health=bus.health), clock
@@ -195,7 +189,7 @@ def _worker(stage: Stage, settings: Settings, name: str, segments: int) -> float
     worker = TableWorker(
         member,
         _NothingBefore(bus),
-        stage.icd,
+        deployment.icd,
         slot=name,
         clock=clock,
         summarise=_nothing,
@@ -207,7 +201,7 @@ def _worker(stage: Stage, settings: Settings, name: str, segments: int) -> float
     while worker.account.used < segments:
         worker.step()
         if clock.monotonic() > until:
-            raise BenchError(f"worker: expected {segments} segments used within 120 s, got {worker.account}")
+            raise InfraError(f"worker: expected {segments} segments used within 120 s, got {worker.account}")
     seconds = clock.monotonic() - member.began
     worker.finish()
     return seconds
@@ -228,20 +222,19 @@ def _send_at_once(producer: TableProducer, content: bytes, count: int) -> None:
             done.result()
 
 
-def _peak(stage: Stage, content: bytes, name: str, count: int) -> float:
+def _peak(testbed: Testbed, content: bytes, name: str, count: int) -> float:
     """Return the most memory that a worker has taken beyond that of an idle one [MB]."""
-    settings = stage.settings(name)
-    with stage.topics(settings, 1):
-        worker = stage.start(name, [*_PROGRAM, "tables", "assemble"], settings)
-        stage.watch(_SETTLE, f"a worker starts, for {count} tables")
+    with testbed.deployment(name) as deployment:
+        worker = deployment.launch(name, "tables", "assemble")
+        testbed.progress.wait(_SETTLE, f"a worker starts, for {count} tables")
         idle = gauges.peak_resident(worker.pid)
-        bus = KafkaBus(Connection(settings, clock=stage.clock), client="bench-tables")
-        _send_at_once(TableProducer(bus.writer(), stage.clock), content, count)
+        bus = KafkaBus(deployment.connection, client="bench-tables")
+        _send_at_once(TableProducer(bus.writer(), deployment.clock), content, count)
 
         def complete() -> bool:
             return sum(table.state == COMPLETE for table in newest_tables(bus).values()) == count
 
-        stage.until(complete, f"{count} tables", 120.0)
+        testbed.progress.demand(complete, 120.0, f"{count} tables")
         peak = gauges.peak_resident(worker.pid)
         worker.stop()
     return peak - idle

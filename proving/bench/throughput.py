@@ -1,17 +1,19 @@
 """How fast workers are: one beside a bare consume loop, two beside one."""
 
 import itertools
+import os
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from facade.config import Settings
+from facade.errors import InfraError
 from proving.bench.load import NODES, Filled, fill_topic
 from proving.bench.report import MEGA, Outcome, Verdict, at_least, ratios
 from proving.bench.throughput_roles import Timing
-from proving.testbed import BenchError, Running, Stage
+from proving.deployment import Deployment
+from proving.testbed import Testbed
 
 WORKER_BAR, WORKER_DREAM = 0.4, 0.6
 TWO_WORKERS_BAR = 1.6
@@ -21,18 +23,17 @@ _WARM = 300_000
 """Records of each worker that are not counted when workers are compared: more than a client fetches ahead."""
 
 
-def one_worker(stage: Stage, *, quick: bool) -> Outcome:
+def one_worker(testbed: Testbed, *, quick: bool) -> Outcome:
     """Compare one worker process with one that only consumes, on the same records."""
     records, pairs = (1_000_000, 2) if quick else (4_000_000, 3)
-    settings = stage.settings("worker")
     timings: list[tuple[Timing, Timing]] = []
-    with stage.topics(settings, 1):
-        filled = fill_topic(stage, settings, records)
-        stage.say("  a run that does not count, so that both find the page cache warm")
-        _run(stage, settings, "bare", records)
+    with testbed.deployment("worker") as deployment:
+        filled = fill_topic(deployment, records)
+        testbed.progress.step("  a run that does not count, so that both find the page cache warm")
+        _run(deployment, "bare", records)
         for pair in range(pairs):
-            timings.append((_run(stage, settings, "worker", records), _run(stage, settings, "bare", records)))
-            stage.say(
+            timings.append((run_worker(deployment, records), _run(deployment, "bare", records)))
+            testbed.progress.step(
                 f"  pair {pair + 1} of {pairs}: {_line('worker', timings[-1][0])}; {_line('bare', timings[-1][1])}"
             )
     workers, bares = [worker for worker, _ in timings], [bare for _, bare in timings]
@@ -68,23 +69,22 @@ def one_worker(stage: Stage, *, quick: bool) -> Outcome:
     )
 
 
-def two_workers(stage: Stage, *, quick: bool) -> Outcome:
+def two_workers(testbed: Testbed, *, quick: bool) -> Outcome:
     """Compare two worker processes with one, on the same two partitions."""
     records, pairs = (4_000_000, 2) if quick else (10_000_000, 3)
-    settings = stage.settings("two")
     found: list[tuple[float, float]] = []
     ceilings: list[float] = []
     figures = []
-    cores = len(stage.cores)
-    with stage.topics(settings, 2):
-        filled = fill_topic(stage, settings, records)
+    cores = len(os.sched_getaffinity(0))
+    with testbed.deployment("two", partitions=2) as deployment:
+        filled = fill_topic(deployment, records)
         for pair in range(pairs):
-            two, one = (_together(stage, settings, count, records) for count in (2, 1))
+            two, one = (_together(deployment, count, records) for count in (2, 1))
             found.append((together_rate(two, _WARM), together_rate(one, _WARM)))
             cpu = (one[0].cpu_per_million + one[0].broker_cpu_per_million) / MEGA
             ceilings.append(cores / cpu / found[-1][1])
             figures.append({"two": [_figures(timing) for timing in two], "one": _figures(one[0]), "rates": found[-1]})
-            stage.say(
+            testbed.progress.step(
                 f"  pair {pair + 1} of {pairs}: two {found[-1][0] / 1e6:.2f} M/s, one {found[-1][1] / 1e6:.2f} M/s"
             )
     ceiling = statistics.median(ceilings)
@@ -116,17 +116,17 @@ def together_rate(timings: Sequence[Timing], warm: int) -> float:
 
     Raises
     ------
-    BenchError
+    InfraError
         There is no such time, or not all of it was their own work.
     """
     if any(timing.given_up for timing in timings):
-        raise BenchError("a worker gave up a transaction while it was timed, so its records were counted twice")
+        raise InfraError("a worker gave up a transaction while it was timed, so its records were counted twice")
     times = [np.array([mark.time for mark in timing.marks]) for timing in timings]
     counts = [np.array([mark.records - timing.marks[0].records for mark in timing.marks]) for timing in timings]
     begin = max(float(np.interp(warm, count, time)) for time, count in zip(times, counts, strict=True))
     end = min(float(time[-1]) for time in times)
     if end - begin < 0.5:
-        raise BenchError(f"the workers worked together for {max(end - begin, 0):.2f} s only; expected at least 0.5 s")
+        raise InfraError(f"the workers worked together for {max(end - begin, 0):.2f} s only; expected at least 0.5 s")
     done = (
         float(np.interp(end, time, count) - np.interp(begin, time, count))
         for time, count in zip(times, counts, strict=True)
@@ -134,31 +134,32 @@ def together_rate(timings: Sequence[Timing], warm: int) -> float:
     return sum(done) / (end - begin)
 
 
-def run_worker(stage: Stage, settings: Settings, records: int) -> Timing:
+def run_worker(deployment: Deployment, records: int) -> Timing:
     """Time one worker over a topic's first records."""
-    return _run(stage, settings, "worker", records)
+    return _run(deployment, "worker", records, slot="0")
 
 
-def _run(stage: Stage, settings: Settings, role: str, records: int) -> Timing:
-    task: dict[str, Any] = {"records": records, "broker_pid": stage.broker_pid()}
-    task |= {"group": f"{role}-{next(_numbers)}"} | ({"slot": "0"} if role == "worker" else {})
-    return stage.result(stage.play(role, settings, **task), Timing)
+def _run(deployment: Deployment, role: str, records: int, **task: Any) -> Timing:
+    group = f"{role}-{next(_numbers)}"
+    broker_pid = deployment.broker.pid
+    made = deployment.play(role, ends=True, group=group, records=records, broker_pid=broker_pid, **task)
+    return deployment.result(made, Timing)
 
 
-def _together(stage: Stage, settings: Settings, count: int, records: int) -> list[Timing]:
-    task: dict[str, Any] = {"records": records, "broker_pid": stage.broker_pid(), "gated": True}
+def _together(deployment: Deployment, count: int, records: int) -> list[Timing]:
+    task: dict[str, Any] = {"records": records, "broker_pid": deployment.broker.pid, "gated": True}
     task |= {"group": f"together-{next(_numbers)}"}
-    workers: list[Running] = [
-        stage.play("worker", settings, name=f"worker-{slot}", slot=str(slot), **task) for slot in range(count)
+    workers = [
+        deployment.play("worker", name=f"worker-{slot}", ends=True, slot=str(slot), **task) for slot in range(count)
     ]
-    stage.until(
+    deployment.progress.demand(
         lambda: all(worker.is_ready for worker in workers) or not all(worker.is_alive for worker in workers),
-        f"{count} workers to share the partitions",
         60.0,
+        f"{count} workers share the partitions",
     )
     for worker in workers:
         worker.release()
-    return [stage.result(worker, Timing) for worker in workers]
+    return [deployment.result(worker, Timing) for worker in workers]
 
 
 def _amount(filled: Filled, partitions: int) -> str:

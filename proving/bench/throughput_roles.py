@@ -17,9 +17,9 @@ from facade.bus.port import Aborted, BusHealth, Record, Run, TransactionalLog
 from facade.clock import Clock
 from facade.flows.telemetry.worker import Pace, Worker
 from facade.icd.load import load
-from proving.bench import gauges
+from proving import gauges
 from proving.bench.load import TOPIC
-from proving.bench.roles import Desk
+from proving.roles import RoleContext
 
 _GATE_PAUSE = 0.05
 _EXHAUSTED = 1.5
@@ -97,17 +97,17 @@ class _TimedLog:
     At the gate it takes a record now and then, because only who takes takes part in the group.
     """
 
-    def __init__(self, log: TransactionalLog, desk: Desk, meter: _Meter, *, gated: bool) -> None:
-        self._log, self._desk, self._meter = log, desk, meter
+    def __init__(self, log: TransactionalLog, context: RoleContext, meter: _Meter, *, gated: bool) -> None:
+        self._log, self._context, self._meter = log, context, meter
         self._gated = gated
         self._taken = 0
-        self._took_at = desk.clock.monotonic()
+        self._took_at = context.clock.monotonic()
         self.given_up = 0
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Take records; see `facade.bus.port.TransactionalLog`."""
-        if self._gated and not self._desk.released:
-            self._desk.clock.sleep(_GATE_PAUSE)
+        if self._gated and not self._context.released:
+            self._context.clock.sleep(_GATE_PAUSE)
             limit, timeout = 1, 0.0
         else:
             self._gated = False
@@ -118,9 +118,9 @@ class _TimedLog:
             raise
         if runs:
             self._taken += sum(run.last_offset - run.first_offset + 1 for run in runs)
-            self._took_at = self._desk.clock.monotonic()
+            self._took_at = self._context.clock.monotonic()
             if self._gated:
-                self._desk.announce()
+                self._context.announce()
             elif not self._meter.marks:
                 self._meter.mark(self._taken)
         return runs
@@ -142,28 +142,30 @@ class _TimedLog:
     @property
     def is_exhausted(self) -> bool:
         """Return whether there have been no records for a while, with the gate open."""
-        return not self._gated and self._desk.clock.monotonic() - self._took_at > _EXHAUSTED
+        return not self._gated and self._context.clock.monotonic() - self._took_at > _EXHAUSTED
 
     def _note_failure(self) -> None:
         if self._gated:
-            self._desk.retract()  # the group is being rebalanced: this share is not the final one
+            self._context.retract()  # the group is being rebalanced: this share is not the final one
         else:
             self.given_up += 1
 
 
-def worker(desk: Desk, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False) -> Timing:
+def worker(
+    context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False
+) -> Timing:
     """Run a whole worker, as `sdp-facade aggregate` does, until it has taken so many records.
 
     Gated, it is one of several: it takes its share of the partitions, waits to be released, and ends
     when there is nothing left.
     """
     gc.set_threshold(_GC_THRESHOLD)
-    icd, meter = load(), _Meter(desk.clock, broker_pid)
-    connection = Connection(desk.settings, clock=desk.clock)
+    icd, meter = load(), _Meter(context.clock, broker_pid)
+    connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    timed = _TimedLog(log, desk, meter, gated=gated)
-    work = Worker(timed, icd, desk.settings, slot=slot, clock=desk.clock)
+    timed = _TimedLog(log, context, meter, gated=gated)
+    work = Worker(timed, icd, context.settings, slot=slot, clock=context.clock)
     while work.account.consumed + work.account.uncommitted < records and not (gated and timed.is_exhausted):
         work.step()
     work.finish()
@@ -172,11 +174,13 @@ def worker(desk: Desk, *, group: str, slot: str, records: int, broker_pid: int, 
     return meter.timing(timed.given_up)
 
 
-def bare(desk: Desk, *, group: str, records: int, broker_pid: int) -> Timing:
+def bare(context: RoleContext, *, group: str, records: int, broker_pid: int) -> Timing:
     """Consume so many records with a worker's settings, and do nothing with them."""
     gc.set_threshold(_GC_THRESHOLD)
-    meter, taken = _Meter(desk.clock, broker_pid), 0
-    for count in bare_batches(Connection(desk.settings, clock=desk.clock), TOPIC, group=group, batch=Pace().batch):
+    meter, taken = _Meter(context.clock, broker_pid), 0
+    for count in bare_batches(
+        Connection(context.settings, clock=context.clock), TOPIC, group=group, batch=Pace().batch
+    ):
         taken += count
         # A look at the clocks for each batch would cost more than the batch's share of the loop.
         if count and (not meter.marks or taken >= records):

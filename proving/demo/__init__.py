@@ -1,1 +1,1 @@
-"""The whole system on one machine, with a simulated SDP, an observation, accidents, and an account of it all."""
+"""The whole system on one machine, with a simulated SDP, an observation, faults, and an account of it all."""

@@ -4,7 +4,7 @@ Every figure is compared, none within a tolerance: a single record lost or count
 a line that differs, with its name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -77,6 +77,11 @@ def disagreements(sent: Report, lines: list[Line]) -> list[str]:
             " so used, late and ahead cannot be told apart beforehand; lower --rate"
         )
     return failures
+
+
+def disagreeing(of: str, lines: Iterable[Line]) -> list[str]:
+    """Name the figures that are not as expected."""
+    return [f"{of}: {line.what}: expected {line.expected}, got {line.found}" for line in lines if not line.agrees]
 
 
 def _stream(sent: Report, found: Found) -> list[Line]:

@@ -6,20 +6,16 @@ from collections.abc import Callable
 import tango
 
 from clients.alert_subscription import AlertSubscription
-from clients.events import EventRecorder
 from clients.scene import ALERTS
-from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
-from facade.clock import Clock
 from facade.flows.alerts.follower import Entry
 from facade.flows.alerts.messages import Severity
 from facade.flows.alerts.source import AlertSource
-from proving.demo.account import Line
+from proving.demo.account import Line, disagreeing
 from proving.demo.options import FLOWS_WITHIN
-from proving.demo.report import AlertLine, DemoReport, Kill
-from proving.demo.show import Show
-from proving.demo.stage import Stage
+from proving.demo.report import AlertLine
+from proving.demo.system import Demo
 
 INSTANCE = "alerts"
 _OPERATOR = "demo operator"
@@ -34,32 +30,37 @@ _EXPECTED = {
     ("coolantWarm", "cooling/2"): "SHLVD",
     ("pipelineFailed", "buffer/0"): "UNACK",
 }
-"""What the alarms of the story come to in the end."""
+"""What the alarms come to in the end."""
 
 
-class AlertStory:
+class AlertScenario:
     """Raises, acknowledges, shelves and clears; a client with a subscription of its own listens all the time.
 
     Everything is compared at the end: what was sent and done beside what the client was given.
     """
 
-    def __init__(self, stage: Stage, show: Show, clock: Clock) -> None:
-        self._stage, self._show, self._clock = stage, show, clock
-        self._device = f"tango://{stage.endpoints.tango_host}/{stage.tango_side.devices[ALERTS][0]}"
-        writer = KafkaWriter(Connection(stage.settings, clock=clock), health=BusHealth(), client="demo-source")
-        self._sources = {name: AlertSource(writer, name, clock) for name in _SOURCES}
+    def __init__(self, demo: Demo) -> None:
+        self._demo, self._progress = demo, demo.progress
+        self._name = demo.tango_side.devices[ALERTS][0]
+        writer = KafkaWriter(demo.deployment.connection, health=BusHealth(), client="demo-source")
+        self._sources = {name: AlertSource(writer, name, demo.clock) for name in _SOURCES}
         self._actions: set[str] = set()
         self._sent: dict[str, int] = dict.fromkeys(_SOURCES, 0)
         self.entries: list[Entry] = []
         self._lost: list[str] = []
-        self._client = AlertSubscription(self._device, self.entries.append, start=0, on_lost=self._lost.append)
+        self._client = AlertSubscription(
+            f"tango://{demo.deployment.tango_host}/{self._name}",
+            self.entries.append,
+            start=0,
+            on_lost=self._lost.append,
+        )
 
     def close(self) -> None:
         """End the client."""
         self._client.close()
 
-    def play(self, report: DemoReport, recorder: EventRecorder, *, kill: bool) -> None:
-        """Tell the whole story.
+    def play(self) -> None:
+        """Play the whole scenario.
 
         Raises
         ------
@@ -69,24 +70,25 @@ class AlertStory:
         self._raise("receiveOverrun", "receive/0001", "ALARM", "expected no drops, got 312 heaps/s")
         self._raise("storageLow", "buffer/0", "WARNING", "expected 40 TB free, got 31 TB")
         self._raise("coolantWarm", "cooling/2", "WARNING", "expected at most 18 C, got 19.5 C")
-        self._show.step("alerts: three conditions raised, one of them unknown to the ICD")
+        self._progress.step("alerts: three conditions raised, one of them unknown to the ICD")
         self._until("receiveOverrun", "receive/0001", "UNACK")
         self._act("Acknowledge", "receiveOverrun", "receive/0001", comment="asked the receive team")
         self._act("Shelve", "coolantWarm", "cooling/2", duration=_SHELVED_FOR, comment="pump is being changed")
         self._until("receiveOverrun", "receive/0001", "ACKED")
-        self._show.step(f"the {_OPERATOR} has acknowledged one and shelved another")
-        if kill:
-            self._kill(report, recorder)
+        self._progress.step(f"the {_OPERATOR} has acknowledged one and shelved another")
+        if self._demo.options.kills:
+            self._kill()
         else:
             self._raise("pipelineFailed", "buffer/0", "ALARM", "processing block pb-7 ended with exit code 1")
         self._clear("receiveOverrun", "receive/0001", "no drops for 10 s")
         self._clear("storageLow", "buffer/0", "45 TB free")
         for (condition, source), state in _EXPECTED.items():
             self._until(condition, source, state)
-        self._show.step("alerts: the acknowledged one is gone, the latching one waits for the operator")
+        self._progress.step("alerts: the acknowledged one is gone, the latching one waits for the operator")
 
-    def account(self, report: DemoReport) -> None:
+    def account(self) -> None:
         """Put what was sent, and what the client was given, into the report."""
+        report, where = self._demo.report, self._name
         numbers = [entry.sequence for entry in self.entries]
         seen = dict.fromkeys(_SOURCES, 0)
         for entry in self.entries:
@@ -94,7 +96,6 @@ class AlertStory:
                 seen[entry.alert["source"]] += 1
         acted = {entry.action["id"] for entry in self.entries if entry.action is not None}
         right = sum(self._state(*key) == state for key, state in _EXPECTED.items())
-        where = self._stage.tango_side.devices[ALERTS][0]
         report.alert_account = [
             *(Line(where, f"alerts of {name} that a client got", self._sent[name], seen[name]) for name in _SOURCES),
             Line(where, "actions of the operator that it got", len(self._actions), len(self._actions & acted)),
@@ -103,34 +104,30 @@ class AlertStory:
         ]
         report.alerts = [_line(entry) for entry in self.entries]
         report.failures += [f"alerts: {text}" for text in self._lost]
-        report.failures += [
-            f"alerts: {line.what}: expected {line.expected}, got {line.found}"
-            for line in report.alert_account
-            if not line.agrees
-        ]
+        report.failures += disagreeing("alerts", report.alert_account)
 
     def settled(self) -> bool:
         """Return whether the client has everything that was sent and done."""
         found = sum(entry.alert is not None and entry.alert["source"] in self._sent for entry in self.entries)
         return found >= sum(self._sent.values())
 
-    def _kill(self, report: DemoReport, recorder: EventRecorder) -> None:
+    def _kill(self) -> None:
         """Kill the device server, raise an alert while it is away, and start it again."""
-        processes = self._stage.processes
-        report.kills.append(Kill(self._clock.now(), INSTANCE))
-        processes.kill(INSTANCE)
-        self._show.step(f"kill -9 the device server {INSTANCE}")
-        self._raise("pipelineFailed", "buffer/0", "ALARM", "processing block pb-7 ended with exit code 1")
-        processes.start_again(INSTANCE)
-        started = self._clock.now()
-        self._until("pipelineFailed", "buffer/0", "UNACK")
-        for key in (("receiveOverrun", "receive/0001"), ("coolantWarm", "cooling/2")):
-            self._until(*key, "ACKED" if key[0] == "receiveOverrun" else "SHLVD")
-        report.alerts_recovery = self._clock.now() - started
-        recorder.renew(self._stage.tango_side.devices[ALERTS])
-        self._show.step(
-            f"its alarms are back, with the one raised meanwhile, {report.alerts_recovery:.2f} s after the start"
+        expected = {**_EXPECTED, ("receiveOverrun", "receive/0001"): "ACKED"}
+        del expected["storageLow", "buffer/0"]
+
+        def raise_one() -> None:
+            self._raise("pipelineFailed", "buffer/0", "ALARM", "processing block pb-7 ended with exit code 1")
+
+        self._demo.report.alerts_recovery = took = self._demo.restart(
+            INSTANCE,
+            f"the device server {INSTANCE}",
+            lambda *_: all(self._state(*key) == state for key, state in expected.items()),
+            "alarms, with one raised meanwhile,",
+            meanwhile=raise_one,
         )
+        self._demo.recorder.renew([self._name])
+        self._progress.step(f"its alarms are back, with the one raised meanwhile, {took:.2f} s after the start")
 
     def _raise(self, condition: str, source: str, severity: Severity, text: str) -> None:
         self._sources[source].raise_alert(condition, severity, text)
@@ -151,16 +148,16 @@ class AlertStory:
             except tango.DevFailed as failed:
                 # On a busy machine the broker may take longer than a call may; nothing says that it has not been done.
                 if again and failed.args[0].reason == _NOT_ALLOWED:
-                    self._show.step(f"{command} had been done all the same")
+                    self._progress.step(f"{command} had been done all the same")
                     return
                 unsent = "was not sent" in failed.args[0].desc
                 if not (unsent or failed.args[0].reason == _TIMED_OUT) or again == _TRIES - 1:
                     raise
-                self._show.step(f"{command} was not confirmed in time; the {_OPERATOR} tries again")
+                self._progress.step(f"{command} was not confirmed in time; the {_OPERATOR} tries again")
 
     def _until(self, condition: str, source: str, state: str) -> None:
         what = f"the alarm {condition} of {source} in the state {state}"
-        self._show.demand(lambda: self._state(condition, source) == state, FLOWS_WITHIN, what)
+        self._progress.demand(lambda: self._state(condition, source) == state, FLOWS_WITHIN, what)
 
     def _state(self, condition: str, source: str) -> str:
         try:
@@ -173,8 +170,7 @@ class AlertStory:
         return next((one for one in alarms if (one["condition"], one["source"]) == (condition, source)), {})
 
     def _ask(self, what: Callable[[tango.DeviceProxy], str]) -> str:
-        # A proxy of its own each time: one that has failed waits before it tries again.
-        return str(what(tango.DeviceProxy(self._device)))
+        return str(what(self._demo.deployment.proxy(self._name)))
 
 
 def _rising(numbers: list[int]) -> list[int]:

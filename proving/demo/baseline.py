@@ -9,31 +9,27 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-import tango
-
-from facade.clock import Clock
 from facade.infra.ports import HOST, choose_port
 from proving.demo.bare import DEVICE
-from proving.demo.options import FLOWS_WITHIN, YARDSTICK
-from proving.demo.report import DemoReport
-from proving.demo.show import Show
-from proving.demo.stage import Stage
+from proving.demo.options import BASELINE, FLOWS_WITHIN
+from proving.demo.system import Demo
+from proving.deployment import answers
 
 NAME: Final = "baseline"
 
 
-def slowness(yardsticks: Iterable[float]) -> float:
+def slowness(baselines: Iterable[float]) -> float:
     """Return the factor on limits of time; a machine that is faster than need be has no shorter ones.
 
     Parameters
     ----------
-    yardsticks
+    baselines
         How long the bare server took each time [s]. The longest counts: the load of a machine changes.
     """
-    return max([1.0, *(one / YARDSTICK for one in yardsticks)])
+    return max([1.0, *(one / BASELINE for one in baselines)])
 
 
-def measure(stage: Stage, show: Show, report: DemoReport, clock: Clock) -> None:
+def measure(demo: Demo) -> None:
     """Start the bare server, wait for its first answer, and end it.
 
     Raises
@@ -41,23 +37,15 @@ def measure(stage: Stage, show: Show, report: DemoReport, clock: Clock) -> None:
     InfraError
         It does not answer.
     """
-    port = choose_port()
-    device = f"tango://{HOST}:{port}/{DEVICE}#dbase=no"
-    began = clock.monotonic()
-    stage.processes.start(NAME, [sys.executable, "-m", "proving.demo.bare", str(port)])
-    show.demand(lambda: _answers(device), FLOWS_WITHIN, "baseline: a device server with nothing in it answers")
-    took = clock.monotonic() - began
-    stage.processes.kill(NAME)
-    report.yardsticks.append(took)
-    report.slowness = slowness(report.yardsticks)
-    show.patience = max(stage.options.patience, report.slowness)
-    show.step(f"baseline: a device server with nothing in it answers {took:.2f} s after its start")
-
-
-def _answers(device: str) -> bool:
-    try:
-        # A proxy of its own each time: one that has failed waits before it tries again.
-        tango.DeviceProxy(device).ping()
-    except tango.DevFailed:
-        return False
-    return True
+    port, report = choose_port(), demo.report
+    address, device = f"{HOST}:{port}", f"{DEVICE}#dbase=no"
+    began = demo.clock.monotonic()
+    demo.deployment.start(NAME, [sys.executable, "-m", "proving.demo.bare", str(port)])
+    what = "baseline: a device server with nothing in it answers"
+    demo.progress.demand(lambda: answers(address, device), FLOWS_WITHIN, what)
+    took = demo.clock.monotonic() - began
+    demo.processes.kill(NAME)
+    report.baselines.append(took)
+    report.slowness = slowness(report.baselines)
+    demo.progress.patience = max(demo.options.patience, report.slowness)
+    demo.progress.step(f"{what} {took:.2f} s after its start")

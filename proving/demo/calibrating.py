@@ -3,43 +3,38 @@
 import hashlib
 from pathlib import Path
 
-from clients.events import EventRecorder
 from clients.scene import CALIBRATION
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import Clock
 from facade.errors import FacadeError
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import COMPLETE, decode_table
 from facade.flows.tables.messages import TABLES as TABLES_TOPIC
 from facade.messages import Table
 from facade.reading import Quality
-from proving.demo.account import Line
+from proving.demo.account import Line, disagreeing
 from proving.demo.options import FLOWS_WITHIN
-from proving.demo.report import DemoReport, Kill
-from proving.demo.show import Show
-from proving.demo.stage import ASSEMBLER, Stage
+from proving.demo.system import ASSEMBLER, Demo
 
 TABLES = 4
 """How many are sent."""
 _PRODUCT = "subarray/01/gains"
 
 
-class CalibrationStory:
+class CalibrationScenario:
     """Sends tables, kills the worker that assembles them in between, and compares what came out with what was sent."""
 
-    def __init__(self, stage: Stage, show: Show, clock: Clock) -> None:
-        self._stage, self._show, self._clock = stage, show, clock
-        self._device = stage.tango_side.devices[CALIBRATION][0]
+    def __init__(self, demo: Demo) -> None:
+        self._demo, self._progress = demo, demo.progress
+        self._device = demo.tango_side.devices[CALIBRATION][0]
         self._announced: dict[int, str] = {}
         """Digest of each complete table, by the offset of its announcement."""
 
     def begin(self) -> None:
         """Let the pipeline solve and send."""
-        self._stage.start_calibration(TABLES)
-        self._show.step(f"calibration: {TABLES} tables of gains, 20 MB each, in segments of 1 MB")
+        self._demo.start_calibration(TABLES)
+        self._progress.step(f"calibration: {TABLES} tables of gains, 20 MB each, in segments of 1 MB")
 
-    def kill(self, report: DemoReport) -> None:
+    def kill(self) -> None:
         """Kill the worker while a table is under way, and start it again; what it had is on the bus.
 
         Raises
@@ -47,29 +42,26 @@ class CalibrationStory:
         InfraError
             The first table never came.
         """
-        self._show.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
-        self._show.wait_until(lambda: bool(self._shown("assembling")), 5.0)
-        processes, before = self._stage.processes, self._shown("digest")
-        report.kills.append(Kill(self._clock.now(), ASSEMBLER))
-        processes.kill(ASSEMBLER)
-        self._show.step(f"kill -9 {ASSEMBLER}, which assembles")
-        processes.start_again(ASSEMBLER)
-        started = self._clock.now()
-        self._show.demand(lambda: self._shown("digest") != before, FLOWS_WITHIN, "a solution after the restart")
-        report.tables_recovery = self._clock.now() - started
+        self._progress.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
+        self._progress.wait_until(lambda: bool(self._shown("assembling")), 5.0)
+        before = self._shown("digest")
+        self._demo.report.tables_recovery = took = self._demo.restart(
+            ASSEMBLER, f"{ASSEMBLER}, which assembles", lambda *_: self._shown("digest") != before, "a solution"
+        )
         self._read_announcements()
-        self._show.step(f"the next solution is shown {report.tables_recovery:.2f} s after the worker's new start")
+        self._progress.step(f"the next solution is shown {took:.2f} s after the worker's new start")
 
-    def account(self, report: DemoReport, recorder: EventRecorder) -> None:
+    def account(self) -> None:
         """Put what was sent, and what devices and consumers got, into the report."""
-        self._show.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN)
+        report = self._demo.report
+        self._progress.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN)
         sent = self._sent()
         newest = list(sent.values())[-1:]
-        self._show.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN)
+        self._progress.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN)
         # A read shows a table at once, its event comes when the attribute's sampling allows it. The attribute is a
         # last value: of two tables within its shortest gap, it shows the second.
-        self._show.wait_until(lambda: set(newest) <= self._events(recorder), FLOWS_WITHIN)
-        shown = self._events(recorder)
+        self._progress.wait_until(lambda: set(newest) <= self._events(), FLOWS_WITHIN)
+        shown = self._events()
         self._read_announcements()
         good = set(self._announced.values()) & set(sent.values())
         report.table_account = [
@@ -80,26 +72,22 @@ class CalibrationStory:
             Line(self._device, "the newest, shown by an event", len(newest), len(shown & set(newest))),
             Line(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
         ]
-        report.failures += [
-            f"calibration: {line.what}: expected {line.expected}, got {line.found}"
-            for line in report.table_account
-            if not line.agrees
-        ]
+        report.failures += disagreeing("calibration", report.table_account)
 
-    def _events(self, recorder: EventRecorder) -> set[str]:
+    def _events(self) -> set[str]:
         """Return the digests that the subscriber was given."""
-        record = recorder.records()[self._device]["digest"]
+        record = self._demo.recorder.records()[self._device]["digest"]
         # After a broken connection Tango gives the subscriber what it has missed as a read value.
         events = [*record.events, *([record.newest] if record.newest else [])]
         return {str(event.value) for event in events if event.value and event.quality is not Quality.INVALID}
 
     def _sent(self) -> dict[str, str]:
         """Return the digests of the copies that the pipeline has kept, the oldest first."""
-        copies = sorted(self._stage.tables_folder.glob("*"), key=lambda file: file.name)
+        copies = sorted(self._demo.tables_folder.glob("*"), key=lambda file: file.name)
         return {file.name: _digest(file) for file in copies}
 
     def _bus(self) -> KafkaBus:
-        return KafkaBus(Connection(self._stage.settings, clock=self._clock), client="demo-tables")
+        return KafkaBus(self._demo.deployment.connection, client="demo-tables")
 
     def _read_announcements(self) -> None:
         """Collect what was announced: more than once in a demo, as the topic forgets what is superseded."""
@@ -109,19 +97,19 @@ class CalibrationStory:
                 self._announced[record.offset] = table.sha256
 
     def _fetched(self, newest: list[str]) -> bool:
-        copy = self._stage.processes.folder / "fetched"
+        copy = self._demo.options.folder / "fetched"
         bus = self._bus()
         try:
-            fetch(bus, find(bus, _PRODUCT), copy, self._clock)
+            fetch(bus, find(bus, _PRODUCT), copy, self._demo.clock)
         except FacadeError as error:
-            self._show.step(f"the newest table could not be fetched: {error}")
+            self._progress.step(f"the newest table could not be fetched: {error}")
             return False
         found = [_digest(copy)]
         copy.unlink()
         return found == newest
 
     def _shown(self, attribute: str) -> object:
-        shown = self._stage.tango_side.read(self._device, [attribute]).get(attribute)
+        shown = self._demo.tango_side.read(self._device, [attribute]).get(attribute)
         return "" if shown is None or not shown.valid or shown.value is None else shown.value
 
 

@@ -17,7 +17,7 @@ from proving.demo.journal import Given
 from proving.demo.plan import OBSERVATION
 
 
-class Told(msgspec.Struct, frozen=True):
+class HistoryEntry(msgspec.Struct, frozen=True):
     """As much of an entry of GetCommandHistory as is compared."""
 
     id: str
@@ -33,7 +33,7 @@ class CommandsFound(msgspec.Struct, frozen=True, kw_only=True):
     """The topic, in its order for each device."""
     acks: Sequence[AckMessage]
     """The topic, in its order for each device."""
-    histories: Mapping[str, Sequence[Told]]
+    histories: Mapping[str, Sequence[HistoryEntry]]
     """GetCommandHistory by device."""
     executions: Sequence[ExecutionLine]
     """The controller's report."""
@@ -65,7 +65,7 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(found: CommandsFound) -> list[CommandLine]:
-    """Tell the story of each command, in the order of the calls."""
+    """Return what became of each command, in the order of the calls."""
     acks = _by_id(found.acks)
     issued = {command.id: command.issued for command in found.commands}
     executions = Counter(line.id for line in found.executions)

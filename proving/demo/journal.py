@@ -1,5 +1,6 @@
 """What TM writes down of an observation: each command that it gave, and what it saw of it. No Tango, no bus."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,22 @@ def read_journal(path: Path) -> Journal:
         return msgspec.json.decode(path.read_bytes(), type=Journal)
     except FileNotFoundError:
         return Journal()
+
+
+class JournalWriter:
+    """The journal, written down again with each change."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.journal = Journal()
+
+    def note(self, given: Given | None = None, *, error: str = "", finished: bool = False) -> None:
+        """Write down what has changed; a command when it is given for the first time."""
+        with self._lock:
+            if given is not None:
+                self.journal.given.append(given)
+            if error:
+                self.journal.errors.append(error)
+            self.journal.finished |= finished
+            self.journal.write(self._path)

@@ -7,7 +7,7 @@ from typing import Final
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.infra import local
 
-YARDSTICK: Final = 1.5
+BASELINE: Final = 1.5
 """How long a device server with nothing in it takes to its first answer, in the middle of a demo, on the machine for
 which the limits of time below are set [s]; on a slower one they are longer in proportion."""
 SERVER_RECOVERY: Final = 5.0

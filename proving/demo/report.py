@@ -12,8 +12,8 @@ from rich.text import Text
 from facade.flows.telemetry.simulator.report import Report
 from proving.demo.account import NODE_TOTALS, Line
 from proving.demo.command_account import CommandLine
-from proving.demo.options import YARDSTICK
-from proving.demo.timing import Interval, Pace, Spread
+from proving.demo.options import BASELINE
+from proving.demo.timing import EventRates, Interval, Spread
 
 _MOST_NODES = 20
 _NODE = "node "
@@ -30,7 +30,7 @@ _TITLES = {
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """One accident."""
+    """One process that was killed."""
 
     time: float
     """[Unix s]."""
@@ -66,7 +66,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """Whether every figure agrees to the last record."""
     failures: list[str] = []
     """What does not balance, which limit was passed, what went wrong; empty: all is well."""
-    yardsticks: list[float] = []
+    baselines: list[float] = msgspec.field(default_factory=list, name="yardsticks")
     """How long a device server with nothing in it took to its first answer, each time that it was started [s]."""
     slowness: float = 1.0
     """How many times as long as on the machine for which the limits of time were set; never less than 1."""
@@ -89,7 +89,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """From the end of a window to its event."""
     window_latency_undisturbed: Spread | None = None
     """The same, outside of restarts."""
-    pace: Pace | None = None
+    pace: EventRates | None = None
     account: list[Line] = []
     subarray_recovery: float | None = None
     """From the new start of the subarrays' killed device server until their state was back [s]."""
@@ -145,7 +145,7 @@ def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None
 
 
 def print_commands(console: Console, report: DemoReport) -> None:
-    """Print the story of each command, and whether all agree about them."""
+    """Print what became of each command, and whether all agree about them."""
     table = Table("at s", title="THE COMMANDS", title_style="bold", title_justify="left")
     for title in ("subarray", "command", "durable ms", "begun ms", "outcome", "obsState by its events"):
         table.add_column(title, justify="right" if title.endswith(" ms") else "left", no_wrap=True)
@@ -260,9 +260,9 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("end of the window to its event", _spread(report.window_latency)),
         ("the same, away from restarts", _spread(report.window_latency_undisturbed)),
     ]
-    if report.yardsticks:
-        took = ", ".join(map(_seconds, report.yardsticks))
-        figures.append(("baseline: a bare device server answers after", f"{took} (limits: for {YARDSTICK:g} s)"))
+    if report.baselines:
+        took = ", ".join(map(_seconds, report.baselines))
+        figures.append(("baseline: a bare device server answers after", f"{took} (limits: for {BASELINE:g} s)"))
     if (pace := report.pace) is not None:
         figures += [
             ("events received", f"{pace.events:,}, of {pace.attributes:,} attributes"),

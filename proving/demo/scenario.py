@@ -1,29 +1,25 @@
-"""The story of a demo: start, observation, accidents, stop, account. Whatever happens, all is cleared away."""
+"""The scenario of a demo: start, observation, faults, stop, account. Whatever happens, all is cleared away."""
 
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType
 
 import tango
 from rich.console import Console
 from rich.markup import escape
 
-from clients.events import EventRecorder
 from clients.scene import MASTER, NODE
 from clients.watch import Watch
 from facade.clock import Clock
 from facade.errors import FacadeError
 from facade.flows.telemetry.simulator.report import Report, read_report
-from proving.demo import baseline as baseline
-from proving.demo import faults as accidents
-from proving.demo import verdict
+from facade.runtime.stopping import terminable
+from proving.demo import baseline, faults, verdict
 from proving.demo.account import compare, disagreements
-from proving.demo.alerting import AlertStory
-from proving.demo.calibrating import CalibrationStory
+from proving.demo.alerting import AlertScenario
+from proving.demo.calibrating import CalibrationScenario
 from proving.demo.observing import account_for_commands
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
-from proving.demo.processes import Processes
 from proving.demo.report import (
     DemoReport,
     print_account,
@@ -33,14 +29,14 @@ from proving.demo.report import (
     print_figures,
     print_verdict,
 )
-from proving.demo.show import Show
-from proving.demo.stage import SIMULATOR, Stage, set_stage, what_to_try
+from proving.demo.system import SIMULATOR, Demo, set_up, what_to_try
+from proving.progress import Progress
+from proving.supervisor import Supervisor
 
 _INTRODUCTION = (
     "Kafka, a Tango database, the device servers and a simulated SDP run on this machine{killed}. In the end every"
     " record, command, alert and table that was sent is compared with what Tango clients were shown."
 )
-_EVENTS_KEPT = 10_000
 _NEARLY = 0.95
 """Part of the rate asked for from which on it counts as reached."""
 _INTERRUPTED = 130
@@ -49,19 +45,19 @@ _INTERRUPTED = 130
 
 def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     """Play the whole demo and give the exit code."""
-    show = Show(console, clock, live=options.live)
-    show.patience = options.patience
+    progress = Progress(console, clock, live=options.live)
+    progress.patience = options.patience
     killed = ", and six of its processes are killed" if options.kills else ""
-    show.console.print(_INTRODUCTION.format(killed=killed), highlight=False)
+    console.print(_INTRODUCTION.format(killed=killed), highlight=False)
     report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
-    stack, processes = ExitStack(), Processes(options.folder, clock)
+    stack, processes = ExitStack(), Supervisor(options.folder, clock)
     interrupted = False
-    with _sigterm_as_interrupt():
+    with terminable():
         try:
-            _play(set_stage(options, processes, show.step, clock, stack), show, report, clock, stack)
+            _play(set_up(options, processes, progress, report, stack), stack)
         except KeyboardInterrupt:
             interrupted = True
-            show.step("interrupted")
+            progress.step("interrupted")
         except FacadeError as error:
             words = processes.last_words()
             report.failures.append(f"{error}\nthe logs end with:\n{words}" if words else str(error))
@@ -69,12 +65,12 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
             report.failures.append(f"Tango: {failed.args[0].desc} ({failed.args[0].reason})")
         finally:
             with _undisturbed():
-                _clear_away(show, report, processes, stack)
+                _clear_away(progress, report, processes, stack)
     if interrupted:
         for failure in report.failures:
             console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
         return _INTERRUPTED
-    report.elapsed = show.elapsed
+    report.elapsed = progress.elapsed
     report.write(options.report_file)
     if report.failures:
         console.print(f"logs: {options.folder}", highlight=False, soft_wrap=True)
@@ -82,107 +78,106 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     return 1 if report.failures else 0
 
 
-def _play(stage: Stage, show: Show, report: DemoReport, clock: Clock, stack: ExitStack) -> None:
-    report.topic_prefix = stage.settings.prefix
-    recorder = EventRecorder(stage.endpoints.tango_host, clock, keep=_EVENTS_KEPT)
-    stack.callback(recorder.close)
-    _start_servers(stage, show, recorder)
-    watch = Watch(recorder, stage.tango_side.devices, tango_host=stage.endpoints.tango_host, icd=stage.icd, clock=clock)
-    with show.view(watch):
-        _run(stage, show, report, recorder, clock, stack)
-        if stage.options.stay:
-            _stay(stage, show)
-        _stop(stage, show, report, clock)
-    _judge(stage, show, report, recorder)
+def _play(demo: Demo, stack: ExitStack) -> None:
+    _start_servers(demo)
+    host, side = demo.deployment.tango_host, demo.tango_side
+    watch = Watch(demo.recorder, side.devices, tango_host=host, icd=demo.icd, clock=demo.clock)
+    with demo.progress.view(watch):
+        _run(demo, stack)
+        if demo.options.stay:
+            _stay(demo)
+        _stop(demo)
+    _judge(demo)
 
 
-def _start_servers(stage: Stage, show: Show, recorder: EventRecorder) -> None:
-    stage.start_servers()
-    show.check = stage.processes.check
-    show.step(f"started: 2 aggregate workers, a controller, the device servers {', '.join(stage.instances)}")
-    took = show.demand(
-        lambda: all(stage.tango_side.read(device, ["State"]) for device in _all_devices(stage)),
-        FLOWS_WITHIN,
-        "all devices answer",
+def _start_servers(demo: Demo) -> None:
+    progress, side = demo.progress, demo.tango_side
+    demo.start_servers()
+    progress.check = demo.processes.check
+    instances = ", ".join(demo.deployment.instances)
+    progress.step(f"started: 2 aggregate workers, a controller, the device servers {instances}")
+    devices = [device for names in side.devices.values() for device in names]
+    took = progress.demand(
+        lambda: all(side.read(device, ["State"]) for device in devices), FLOWS_WITHIN, "all devices answer"
     )
-    for device_class, devices in stage.tango_side.devices.items():
-        entries = stage.icd.classes[device_class].attributes
+    for device_class, names in side.devices.items():
+        entries = demo.icd.classes[device_class].attributes
         attributes = ["State", *(entry.name for entry in entries if entry.is_pushed)]
-        for device in devices:
-            recorder.subscribe(device, attributes)
-    show.step(f"all {len(_all_devices(stage))} devices answer after {took:.1f} s; subscribed to all their attributes")
+        for device in names:
+            demo.recorder.subscribe(device, attributes)
+    progress.step(f"all {len(devices)} devices answer after {took:.1f} s; subscribed to all their attributes")
 
 
-def _run(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder, clock: Clock, stack: ExitStack) -> None:
-    options = stage.options
+def _run(demo: Demo, stack: ExitStack) -> None:
+    options, progress, clock = demo.options, demo.progress, demo.clock
     begin = clock.now()
-    stage.start_simulator()
-    show.step(f"simulator: {options.nodes} nodes, {options.rate:,.0f} heaps/s each, with some of every fault")
-    show.demand(lambda: stage.tango_side.windows_since(begin), FLOWS_WITHIN, "all nodes show a value")
-    report.first_values_after = clock.now() - begin
-    show.step(f"all nodes show values, {report.first_values_after:.1f} s after the simulator's start")
+    demo.start_simulator()
+    progress.step(f"simulator: {options.nodes} nodes, {options.rate:,.0f} heaps/s each, with some of every fault")
+    progress.demand(lambda: demo.tango_side.windows_since(begin), FLOWS_WITHIN, "all nodes show a value")
+    demo.report.first_values_after = clock.now() - begin
+    progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
 
-    story, calibration = AlertStory(stage, show, clock), CalibrationStory(stage, show, clock)
-    stack.callback(story.close)
-    baseline.measure(stage, show, report, clock)
-    stage.start_observation()
-    show.step(f"TM begins to observe with {', '.join(stage.tango_side.subarrays)}")
+    alerts, calibration = AlertScenario(demo), CalibrationScenario(demo)
+    stack.callback(alerts.close)
+    baseline.measure(demo)
+    demo.start_observation()
+    progress.step(f"TM begins to observe with {', '.join(demo.tango_side.subarrays)}")
 
     def wait_for(part: float) -> None:
-        show.wait(max(begin + part * options.seconds - clock.now(), 0.0))
+        progress.wait(max(begin + part * options.seconds - clock.now(), 0.0))
 
     if options.kills:
-        accidents.kill_subarray_server(stage, show, report, recorder, clock)
-        accidents.kill_controller(stage, show, report, clock)
-        baseline.measure(stage, show, report, clock)
-    story.play(report, recorder, kill=options.kills)
+        faults.kill_subarray_server(demo)
+        faults.kill_controller(demo)
+        baseline.measure(demo)
+    alerts.play()
     calibration.begin()
     if options.kills:
-        calibration.kill(report)
+        calibration.kill()
         wait_for(1 / 3)
-        accidents.kill_worker(stage, show, report, clock)
+        faults.kill_worker(demo)
         wait_for(2 / 3)
-        baseline.measure(stage, show, report, clock)
-        accidents.kill_server(stage, show, report, recorder, clock)
+        baseline.measure(demo)
+        faults.kill_server(demo)
     wait_for(1.0)
-    account_for_commands(stage, show, report, clock)
-    show.wait_until(story.settled, FLOWS_WITHIN)
-    story.account(report)
-    calibration.account(report, recorder)
+    account_for_commands(demo)
+    progress.wait_until(alerts.settled, FLOWS_WITHIN)
+    alerts.account()
+    calibration.account()
 
 
-def _stay(stage: Stage, show: Show) -> None:
-    show.console.print(what_to_try(stage), highlight=False, soft_wrap=True, markup=False)
+def _stay(demo: Demo) -> None:
+    demo.progress.console.print(what_to_try(demo), highlight=False, soft_wrap=True, markup=False)
     try:
         while True:
-            show.wait(3600.0)
+            demo.progress.wait(3600.0)
     except KeyboardInterrupt:
-        show.step("the account follows; Ctrl-C once more leaves it out")
+        demo.progress.step("the account follows; Ctrl-C once more leaves it out")
 
 
-def _stop(stage: Stage, show: Show, report: DemoReport, clock: Clock) -> None:
-    stage.processes.stop(SIMULATOR)
-    sent = report.sent = read_report(stage.sent_file)
+def _stop(demo: Demo) -> None:
+    demo.processes.stop(SIMULATOR)
+    report, progress, clock = demo.report, demo.progress, demo.clock
+    sent = report.sent = read_report(demo.sent_file)
     ended = sent.began + sent.elapsed
-    show.step(
+    progress.step(
         f"simulator stopped: {sent.sent:,} records sent in {sent.elapsed:.1f} s,"
         f" {sent.heaps / sent.elapsed:,.0f} heaps/s of {sent.rate:,.0f}/s asked for{_short_of(sent)}"
     )
-    side = stage.tango_side
-    stale_after = max(stage.icd.classes[name].stale_after for name in (NODE, MASTER))
+    stale_after = max(demo.icd.classes[name].stale_after for name in (NODE, MASTER))
 
     def look() -> bool:
-        if report.drained_after is None and side.is_drained(sent.sent):
+        if report.drained_after is None and demo.tango_side.is_drained(sent.sent):
             report.drained_after = clock.now() - ended
-            show.step(f"everything sent is accounted for, {report.drained_after:.1f} s after the last record")
+            progress.step(f"everything sent is accounted for, {report.drained_after:.1f} s after the last record")
         # While records are still read, values are fresh and must not be invalid.
-        if report.drained_after is not None and report.invalid_after is None and side.stale():
+        if report.drained_after is not None and report.invalid_after is None and demo.tango_side.stale():
             report.invalid_after = clock.now() - ended
         return report.drained_after is not None and report.invalid_after is not None
 
-    show.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK)
+    progress.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK)
     if report.invalid_after is not None:
-        show.step(f"all windowed attributes are ATTR_INVALID, {report.invalid_after:.1f} s after the last record")
+        progress.step(f"all windowed attributes are ATTR_INVALID, {report.invalid_after:.1f} s after the last record")
 
 
 def _short_of(sent: Report) -> str:
@@ -190,27 +185,28 @@ def _short_of(sent: Report) -> str:
     return ": as many as this machine can, with all else that runs on it" if less else ""
 
 
-def _judge(stage: Stage, show: Show, report: DemoReport, recorder: EventRecorder) -> None:
+def _judge(demo: Demo) -> None:
+    report, console = demo.report, demo.progress.console
     sent = report.sent
     if sent is None:
         return
-    found = stage.tango_side.found()
-    recorder.close()
+    found = demo.tango_side.found()
+    demo.recorder.close()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
     accounts = (*report.command_account, *report.alert_account, *report.table_account)
     report.balanced = not wrong and all(line.agrees for line in accounts)
-    verdict.measure(stage, report, recorder.records())
-    report.failures += [*wrong, *verdict.passed_limits(stage, report)]
-    print_account(show.console, sent, report.account)
-    print_commands(show.console, report)
-    print_alerts(show.console, report)
-    print_accounts(show.console, report.table_account, "every table")
-    print_figures(show.console, report)
+    verdict.measure(demo, demo.recorder.records())
+    report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
+    print_account(console, sent, report.account)
+    print_commands(console, report)
+    print_alerts(console, report)
+    print_accounts(console, report.table_account, "every table")
+    print_figures(console, report)
 
 
-def _clear_away(show: Show, report: DemoReport, processes: Processes, stack: ExitStack) -> None:
-    show.check = lambda: None
+def _clear_away(progress: Progress, report: DemoReport, processes: Supervisor, stack: ExitStack) -> None:
+    progress.check = lambda: None
     try:
         stack.close()
     except FacadeError as error:
@@ -218,23 +214,7 @@ def _clear_away(show: Show, report: DemoReport, processes: Processes, stack: Exi
     if left := processes.alive():
         report.failures.append(f"clearing away: expected nothing left running, got {', '.join(left)}")
     else:
-        show.step("nothing of this demo is left running")
-
-
-def _all_devices(stage: Stage) -> list[str]:
-    return [device for devices in stage.tango_side.devices.values() for device in devices]
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        progress.step("nothing of this demo is left running")
 
 
 @contextmanager

@@ -137,15 +137,6 @@ def windowed(device_class: DeviceClass) -> list[Attribute]:
     ]
 
 
-def answers(tango_host: str, server: str, instance: str) -> bool:
-    """Return whether a device-server instance runs."""
-    try:
-        tango.DeviceProxy(f"tango://{tango_host}/dserver/{server}/{instance}").ping()
-    except tango.DevFailed:
-        return False
-    return True
-
-
 def _numbers(shown: Mapping[str, Shown]) -> dict[str, int]:
     return {name: int(one.value) for name, one in shown.items() if one.value is not None}
 

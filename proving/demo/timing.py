@@ -26,7 +26,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class EventRates(msgspec.Struct, frozen=True, kw_only=True):
     """How often events of one attribute came, outside of restarts."""
 
     events: int
@@ -76,11 +76,11 @@ def window_latency(events: Iterable[Event], length: float = 1.0) -> Spread | Non
     return _spread(np.array(ages)) if ages else None
 
 
-def pace(
+def event_rates(
     events: Mapping[tuple[str, str], Sequence[Event]],
     shortest: Mapping[tuple[str, str], float],
     restarts: Sequence[Interval],
-) -> Pace | None:
+) -> EventRates | None:
     """Give the busiest attribute and the events closest to each other; None if nothing can be said.
 
     Parameters
@@ -110,7 +110,7 @@ def pace(
     most = [key for key, count in counts.items() if count >= LASTING] or list(rates)
     busiest = max(most, key=lambda key: rates[key] * shortest[key])
     nearest = max(bunches, key=lambda key: bunches[key].ahead)
-    return Pace(
+    return EventRates(
         events=sum(map(len, events.values())),
         attributes=len(rates),
         busiest="/".join(busiest),

@@ -1,12 +1,11 @@
 """TM in a demo: observes with subarrays as the Telescope Manager does, and knows them through Tango alone.
 
-A program of its own, ``python -m proving.demo.tm HOST:PORT JOURNAL SECONDS DEVICE ...``. It goes by the
-events of obsState, and by longRunningCommandResult where a command fails; a device server that is away
-is waited for, and a call whose answer was lost is repeated with the same transaction_id.
+A process of its own, the role `tm`. It goes by the events of obsState, and by longRunningCommandResult where a
+command fails; a device server that is away is waited for, and a call whose answer was lost is repeated with the same
+transaction_id.
 """
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,10 +17,11 @@ from typing import Any
 
 import tango
 
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock
 from facade.errors import FacadeError, InfraError
-from proving.demo.journal import Given, Journal
+from proving.demo.journal import Given, JournalWriter
 from proving.demo.plan import OBSERVATION, OFF, TRANSITIONAL, UNKNOWN, Step, place, remedy
+from proving.roles import RoleContext
 
 _ATTRIBUTES = ("obsState", "State", "longRunningCommandResult")
 _ANSWERS = ("API_CommandFailed", "API_CommandNotAllowed")
@@ -40,32 +40,13 @@ _APART = 1.0
 """Time between the starts of two subarrays [s]."""
 
 
-class Notebook:
-    """The journal, written down again with each change."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self.journal = Journal()
-
-    def note(self, given: Given | None = None, *, error: str = "", finished: bool = False) -> None:
-        """Write down what has changed; a command when it is given for the first time."""
-        with self._lock:
-            if given is not None:
-                self.journal.given.append(given)
-            if error:
-                self.journal.errors.append(error)
-            self.journal.finished |= finished
-            self.journal.write(self._path)
-
-
 class Subarray:
     """One subarray as TM commands it."""
 
-    def __init__(self, tango_host: str, device: str, notebook: Notebook, clock: Clock) -> None:
+    def __init__(self, tango_host: str, device: str, journal: JournalWriter, clock: Clock) -> None:
         self._name = f"tango://{tango_host}/{device}"
         self._device, self._number = device, int(device.rsplit("/", 1)[-1])
-        self._notebook, self._clock = notebook, clock
+        self._journal, self._clock = journal, clock
         self._events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._seen: dict[str, Any] = {}
         self._labels: list[str] = []
@@ -115,7 +96,7 @@ class Subarray:
         if self._shown != step.ends:
             return False
         given.reached = self._clock.now()
-        self._notebook.note()
+        self._journal.note()
         return True
 
     def _give(self, step: Step) -> Given:
@@ -129,12 +110,12 @@ class Subarray:
             document = step.argument(self._number, self._count, day)
             argument = [json.dumps({**document, "transaction_id": given.transaction_id})]
         self._path = given.path
-        self._notebook.note(given)
+        self._journal.note(given)
         while self._call(given, argument):
             self._clock.sleep(_PAUSE)
         if given.id:
             self._given[given.id] = given
-        self._notebook.note()
+        self._journal.note()
         return given
 
     def _call(self, given: Given, argument: Sequence[str]) -> bool:
@@ -240,28 +221,23 @@ class Subarray:
             self._events.put((attribute, tuple(value.value or ()) if value.dim_x > 1 else value.value))
 
 
-def main(arguments: Sequence[str]) -> None:
+def observe(context: RoleContext, *, journal: str, seconds: float, devices: list[str]) -> None:
     """Observe with all subarrays at the same time."""
-    tango_host, path, seconds, *devices = arguments
-    clock, notebook = SystemClock(), Notebook(Path(path))
+    clock, written = context.clock, JournalWriter(Path(journal))
 
-    def observe(device: str) -> None:
+    def observe_with(device: str) -> None:
         with tango.EnsureOmniThread():
             try:
-                Subarray(tango_host, device, notebook, clock).observe(OBSERVATION, float(seconds))
+                Subarray(context.tango_host, device, written, clock).observe(OBSERVATION, seconds)
             except FacadeError as error:
-                notebook.note(error=str(error))
+                written.note(error=str(error))
             except tango.DevFailed as failed:
-                notebook.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
+                written.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
 
-    threads = [threading.Thread(target=observe, args=(device,), name=device) for device in devices]
+    threads = [threading.Thread(target=observe_with, args=(device,), name=device) for device in devices]
     for thread in threads:
         thread.start()
         clock.sleep(_APART)
     for thread in threads:
         thread.join()
-    notebook.note(finished=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    written.note(finished=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from clients.events import Event, Records
 from clients.scene import MASTER, NODE
 from clients.timing import LASTING, RATE_SLACK
+from facade.icd.model import Icd
 from facade.reading import Quality
 from proving.demo.options import (
     CONTROLLER_RECOVERY,
@@ -12,20 +13,22 @@ from proving.demo.options import (
     INVALID_SLACK,
     SERVER_RECOVERY,
     WORKER_RECOVERY,
+    DemoOptions,
 )
 from proving.demo.report import DemoReport
-from proving.demo.stage import Stage
-from proving.demo.timing import Interval, notification_latency, pace, window_latency, without_rereads
+from proving.demo.system import Demo
+from proving.demo.timing import Interval, event_rates, notification_latency, window_latency, without_rereads
 
 
-def measure(stage: Stage, report: DemoReport, records: Records) -> None:
+def measure(demo: Demo, records: Records) -> None:
     """Put what the events say into the report."""
+    report = demo.report
     events = {
         (device, attribute): without_rereads(record.events)
         for device, attributes in records.items()
         for attribute, record in attributes.items()
     }
-    nodes = set(stage.tango_side.nodes.values())
+    nodes = set(demo.tango_side.nodes.values())
     rates = [
         event
         for (device, attribute), of_one in events.items()
@@ -36,20 +39,20 @@ def measure(stage: Stage, report: DemoReport, records: Records) -> None:
     report.notification_latency = notification_latency(rates)
     report.window_latency = window_latency(rates)
     report.window_latency_undisturbed = window_latency(_outside(rates, report.restarts))
-    report.pace = pace(events, _shortest(stage), report.restarts)
+    report.pace = event_rates(events, _shortest(demo), report.restarts)
 
 
-def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
+def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[str]:
     """Say which limits were passed."""
-    patience = max(stage.options.patience, report.slowness)
-    stale_after = max(stage.icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
+    patience = max(options.patience, report.slowness)
+    stale_after = max(icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
     if report.drained_after is not None:
         stale_after += max(report.drained_after - INVALID_SLACK, 0.0)  # until then the values were fresh
     limits: list[tuple[str, float | None, float]] = [
         ("everything sent is accounted for", report.drained_after, DRAINS_WITHIN),
         ("silent attributes are ATTR_INVALID", report.invalid_after, stale_after),
     ]
-    if stage.options.kills:
+    if options.kills:
         limits += [
             ("the killed worker's output is back", report.worker_recovery, WORKER_RECOVERY),
             ("the killed device server's values are back", report.server_recovery, SERVER_RECOVERY),
@@ -63,7 +66,7 @@ def passed_limits(stage: Stage, report: DemoReport) -> list[str]:
         for what, value, limit in limits
         if value is None or value > limit * patience
     ]
-    return failures + _pace_limits(report, patience, stage.options.patience)
+    return failures + _pace_limits(report, patience, options.patience)
 
 
 def _pace_limits(report: DemoReport, patience: float, rate_patience: float) -> list[str]:
@@ -85,11 +88,11 @@ def _pace_limits(report: DemoReport, patience: float, rate_patience: float) -> l
     return failures
 
 
-def _shortest(stage: Stage) -> dict[tuple[str, str], float]:
+def _shortest(demo: Demo) -> dict[tuple[str, str], float]:
     return {
         (device, entry.name): (entry.sampling or device_class.sampling).shortest
-        for name, device_class in stage.icd.classes.items()
-        for device in stage.tango_side.devices.get(name, ())
+        for name, device_class in demo.icd.classes.items()
+        for device in demo.tango_side.devices.get(name, ())
         for entry in device_class.attributes
     }
 

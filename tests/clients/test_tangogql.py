@@ -76,7 +76,7 @@ class Dashboard:
             return False
 
     def _start(self, name: str, argv: list[str], **more: str) -> Running:
-        return Running(name, argv, self._folder / f"{name}.log", {**self._settings, **more})
+        return Running.start(name, argv, log=self._folder / f"{name}.log", env={**self._settings, **more})
 
 
 class Subscription:

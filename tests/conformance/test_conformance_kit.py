@@ -9,28 +9,29 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from clients.conformance import queries, samples
-from clients.conformance.alarm import ACTIONS, condition_of_test
+from clients.conformance import samples
+from clients.conformance.alarm import condition_of_test
 from clients.conformance.catalogue import catalogue, wanted
 from clients.conformance.claims import UNCHECKED, claimed
 from clients.conformance.command_verdicts import (
     is_walked,
 )
-from clients.conformance.deployment import number_of
 from clients.conformance.endings import require_outcome
+from clients.conformance.flows import flow_checks
 from clients.conformance.options import Options
 from clients.conformance.page import page
 from clients.conformance.results import Result
 from clients.conformance.run import NOT_RUN, run
 from clients.conformance.seen import STEPS
 from clients.conformance.system import in_order
-from clients.conformance.topics import IN_HEADERS
+from clients.conformance.topics import headers_of, invalid
+from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ArgumentError, ConfigError
-from facade.flows.alerts.messages import PACKETS
 from facade.flows.commands.arguments import Arguments
 from facade.icd import model
 from facade.icd.load import load
+from facade.instances import number_of
 
 ICD = load()
 NOW = 1_800_000_000.0
@@ -49,9 +50,11 @@ def test_every_field_of_the_icd_is_checked_or_it_is_said_why_not():
 
 
 def test_every_query_is_asked_in_some_way():
-    known = {*queries.ASKED, *queries.ACTIONS, queries.CONTENT, queries.REFRESH}
-    assert {query.name for one in ICD.classes.values() for query in one.queries} == known
-    assert {name for name, _, _ in ACTIONS} | {"Reset"} == set(queries.ACTIONS)
+    found = set(ids(active=True, subarray="mid-sdp/subarray/01"))
+    for device_class in ICD.classes.values():
+        for query in device_class.queries:
+            id = f"{device_class.name}/{query.name}"
+            assert found & {f"{id}/{aspect}" for aspect in ("answer", "content", "effect")}, id
 
 
 def test_every_command_of_a_subarray_is_given():
@@ -59,9 +62,10 @@ def test_every_command_of_a_subarray_is_given():
 
 
 def test_every_topic_has_a_schema_or_a_reason():
-    known = {name for name, topic in ICD.topics.items() if topic.message} | {*IN_HEADERS, PACKETS, "dead-letters"}
+    own = {name for flow in flow_checks() for name in flow.records}
+    known = {name for name, topic in ICD.topics.items() if topic.message} | {*headers_of(ICD), *own, "dead-letters"}
     assert known == set(ICD.topics)
-    assert all(message in ICD.messages for _, message in IN_HEADERS.values())
+    assert all(message in ICD.messages for _, message in headers_of(ICD).values())
 
 
 def test_the_test_alert_has_a_condition_that_disturbs_least():
@@ -102,6 +106,24 @@ def ids(**options: object) -> list[str]:
     found = [case.id for case in catalogue(FakeSystem(**options))]
     assert len(found) == len(set(found))
     return found
+
+
+def test_a_class_and_a_topic_of_any_flow_have_the_checks_that_follow_from_the_icd():
+    class_ = msgspec.structs.replace(ICD.classes["SdpQuality"], name="SdpWeather", device="mid-sdp/weather/0")
+    topic = msgspec.structs.replace(ICD.topics["quality"], description="Raw bytes.")
+    system = FakeSystem()
+    system.icd = msgspec.structs.replace(
+        ICD, classes={**ICD.classes, "SdpWeather": class_}, topics={**ICD.topics, "weather": topic}
+    )
+    system.devices["SdpWeather"] = ["mid-sdp/weather/0"]
+    found = {case.id for case in catalogue(system)}
+    quality = {id.replace("SdpQuality", "SdpWeather").replace("topics/quality", "topics/weather") for id in ids()}
+    assert {id for id in quality if id.startswith(("SdpWeather/", "topics/weather/"))} - found == {
+        id.replace("SdpQuality", "SdpWeather") for id in ids() if id.startswith("SdpQuality/mid-sdp/")
+    }
+    assert {f"SdpWeather/mid-sdp/weather/0/{aspect}" for aspect in ("exported", "answers", "names")} <= found
+    record = Record(topic="weather", key=b"mast", value=b"\0", partition=0, offset=0)
+    assert invalid(system.icd, "weather", topic, [record]) == [], "its bytes are anybody's"
 
 
 def test_only_the_first_of_a_family_is_looked_at_closely_unless_all_are():

@@ -18,10 +18,9 @@ from facade.bus.kafka.topics import create_topics
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.config import Settings
-from facade.exports.tango_db import devices_of
 from facade.icd.load import load
 from facade.icd.model import Icd
-from facade.racks import Racks
+from facade.instances import devices_of
 from facade.resources import resource
 from tests.conformance.mutants import MUTANTS, served
 from tests.conftest import Deploy
@@ -71,7 +70,7 @@ def register(icd: Icd, tango_host: str) -> None:
     database = open_database(tango_host)
     settings = Settings(nodes=2, subarrays=2)
     for device_class in icd.classes.values():
-        for names in devices_of(device_class, settings, Racks(50, 4)).values():
+        for names in devices_of(device_class, settings).values():
             for name in names:
                 if name != MISSING:
                     info = tango.DbDevInfo()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from clients.conformance import queries
+from clients.conformance import alarm, queries
 from clients.conformance.command_verdicts import (
     OnBus,
     judge_acks,
@@ -23,7 +23,7 @@ from clients.conformance.observation import Observation, Shown, Stream
 from clients.conformance.reported import judge_reported, newest_usable
 from clients.conformance.seen import Given, Refused, Walk
 from clients.conformance.subarray import Answer
-from clients.conformance.topics import invalid, judge_records, refused_packets
+from clients.conformance.topics import invalid, judge_records
 from clients.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.port import Record
@@ -341,7 +341,7 @@ def test_records(topic, value, headers, ends):
     [('{"newest": 1, "entries": []}', "passed"), ("{}", "Mismatch"), ("[]", "Mismatch"), ("{", "Mismatch")],
 )
 def test_answers(text, ends):
-    assert verdict(lambda: queries.judge_answer(queries.ASKED["GetAlertsSince"], text)).startswith(ends)
+    assert verdict(lambda: queries.judge_answer(alarm.ASKED["GetAlertsSince"], text)).startswith(ends)
 
 
 def test_packets():
@@ -351,4 +351,4 @@ def test_packets():
     )
     values = [codec.encode(alert), b"1", codec.head, codec.encode(msgspec.structs.replace(alert, condition=""))]
     records = [Record(topic=PACKETS, key=b"k", value=value, partition=0, offset=n) for n, value in enumerate(values)]
-    assert [record.offset for record, _ in refused_packets(ICD, records)] == [1, 2, 3]
+    assert [record.offset for record, _ in alarm.refused_packets(ICD, records)] == [1, 2, 3]

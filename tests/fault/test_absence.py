@@ -51,7 +51,7 @@ def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
     """With no broker a device server comes up, answers every read with State readable, and says what is wrong; a
     worker keeps trying without a crash; both work by themselves once the broker is there."""
     deployment = deploy(nodes=2)
-    broker = deployment.broker()
+    broker = deployment.broker
     broker.kill()
     worker = deployment.worker()
     servers = deployment.serve()
@@ -118,7 +118,7 @@ def test_the_broker_hangs(deploy: Deploy) -> None:
     simulation = deployment.simulate("--rate", 500)
     until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come")
     until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
-    with hanging(deployment.broker().pid):
+    with hanging(deployment.broker.pid):
         with pytest.raises(tango.DevFailed, match="not confirmed") as refused:
             write_mode(deployment, "OFFLINE")
         assert "adminMode OFFLINE" in str(refused.value)
@@ -228,7 +228,7 @@ def test_sigterm(deploy: Deploy, with_broker: bool) -> None:
     simulation.finish()
     until(lambda: deployment.read_one(MASTER, "heapsTotal") == 500, "all was taken")
     if not with_broker:
-        deployment.broker().kill()
+        deployment.broker.kill()
         until(lambda: deployment.read_one(BUS, "connected") is False, "the broker is missed")
     for process in processes:
         process.signal(signal.SIGTERM)

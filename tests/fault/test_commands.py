@@ -6,7 +6,6 @@ One device server with sixteen subarrays and one controller serve all tests; eac
 import json
 import os
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ import tango
 from facade.controller.simulator.controller import CRASHED
 from facade.infra import local
 from tests.support.deployment import Deployment
-from tests.support.processes import Running
+from tests.support.processes import Running, run_command
 from tests.support.subarrays import Subarrays, standing_still
 from tests.support.waiting import until
 
@@ -300,7 +299,7 @@ def test_the_broker_is_away(subarrays: Subarrays, how: str) -> None:
     it, and commands are taken again."""
     subarrays.controller()
     devices = [subarrays.take(), subarrays.take()]
-    broker = subarrays.deployment.broker()
+    broker = subarrays.deployment.broker
     calls: list[Call] = []
 
     def lease_is_lost() -> bool:
@@ -409,14 +408,12 @@ def test_garbage_on_every_topic(subarrays: Subarrays) -> None:
 def test_everything_is_killed_while_commands_come(tmp_path: Path) -> None:
     """The short form of `make faults`: device server, controller and broker are killed at random, and each command has
     one outcome all the same."""
-    argv = ["sdp-facade", "faults", "--quick", "--folder", str(tmp_path)]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    process = Running("faults", argv, tmp_path / "faults.log", {**os.environ, "PATH": path})
+    process = run_command("faults", "--quick", "--folder", str(tmp_path), folder=tmp_path)
     try:
         assert process.exit_code(500.0) == 0, process.text
     finally:
         if process.running:
-            process.terminate(30.0)  # it ends all that it has started
+            process.terminate()  # it ends all that it has started
     assert "every command has one outcome" in process.text
     for part in ("device server", "controller", "broker"):
         (killed,) = re.findall(rf"kill -9 of the {part}\W+(\d+)", process.text)

@@ -232,7 +232,7 @@ def test_a_worker_that_hung_is_no_zombie(deploy: Deploy) -> None:
 
 
 def broker_outage(deployment: Deployment, simulation: Simulation, seconds: float) -> None:
-    broker = deployment.broker()
+    broker = deployment.broker
     simulation.sends(4000)
     broker.kill()
     if seconds:

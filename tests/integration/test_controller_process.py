@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import Message
 
 from facade.controller.simulator.controller import CRASHED
+from proving.deployment import Broker
 from tests.support import topics
-from tests.support.deployment import Broker, Deployment
+from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.waiting import until
 

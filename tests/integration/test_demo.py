@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from facade.clock import SystemClock
 from facade.infra import local
-from facade.infra.processes import ProcessRecord, is_alive, kill
+from facade.infra.processes import Process, ProcessRecord
 from proving.demo.calibrating import TABLES
 from proving.demo.plan import OBSERVATION
 from proving.demo.report import DemoReport
@@ -46,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if process.stdout is not None:
             process.stdout.close()
     for record in records_of(tmp_path):
-        kill(record, SystemClock())
+        Process(record).kill()
     local.down(tmp_path, wipe=True)
 
 
@@ -58,7 +57,7 @@ def records_of(state_dir: Path) -> list[ProcessRecord]:
 
 def running(state_dir: Path) -> list[str]:
     """Return what the records of the demo and of its services say is alive, and any process that names the folder."""
-    alive = [record.name for record in records_of(state_dir) if is_alive(record)]
+    alive = [record.name for record in records_of(state_dir) if Process(record).is_alive]
     alive += [line.process for line in local.status(state_dir) if line.alive]
     return alive + processes_of(state_dir)
 

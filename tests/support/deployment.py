@@ -5,31 +5,29 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import tango
+from rich.console import Console
 
-from devices.registration import register
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics
+import proving.deployment
 from facade.clock import SystemClock
-from facade.config import load_settings
+from facade.config import Settings
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
+from proving.progress import Progress
+from proving.supervisor import Supervisor
 from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
 CLOCK = SystemClock()
 ICD = load()
-_SIMULATE = [sys.executable, "-m", "facade.cli", "simulate"]
-SIMULATE = [*_SIMULATE, "ingest"]
 MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
 _ASSIGNED = "partitions assigned"
 """What a controller's log says each time that it has got its devices."""
@@ -51,7 +49,7 @@ def subarray_device(number: int) -> str:
     return f"mid-sdp/subarray/{number:02d}"
 
 
-class Deployment:
+class Deployment(proving.deployment.Deployment):
     """Starts processes of one deployment and reads its devices; use it in a `with` statement.
 
     Its device server of the subarrays is only started by `serve` if it is to have some.
@@ -67,12 +65,16 @@ class Deployment:
         subarrays: int = 0,
         tango_host: str = "",
     ) -> None:
-        self.bootstrap = infra.bootstrap
-        self.state_dir = infra.state_dir
-        self.prefix = f"t{os.getpid()}-{next(_numbers)}."
-        self.nodes, self.rack_size, self.subarrays = nodes, rack_size, subarrays
-        self.folder = folder
-        self.processes: list[Running] = []
+        settings = Settings(
+            bootstrap=infra.bootstrap,
+            prefix=f"t{os.getpid()}-{next(_numbers)}.",
+            nodes=nodes,
+            rack_size=rack_size,
+            subarrays=subarrays or Settings().subarrays,
+        )
+        progress = Progress(Console(quiet=True), CLOCK)
+        super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True))
+        self.bootstrap, self.prefix, self.nodes, self.subarrays = infra.bootstrap, settings.prefix, nodes, subarrays
         self.expect_trouble = False
         """Set where a test provokes what is otherwise forbidden in a log."""
         self.tango_host = tango_host
@@ -84,9 +86,8 @@ class Deployment:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            process.kill()
-        texts = {process.log.name: process.text for process in self.processes}
+        self.processes.stop_all(kill=True)
+        texts = {process.log.name: process.text for process in self.processes.started}
         for name, text in sorted(texts.items()):
             print(f"--- {name}\n{text[-6000:]}")  # shown by pytest when the test has failed
         topics.delete(self.bootstrap, self.prefix)
@@ -96,24 +97,8 @@ class Deployment:
                 assert found is None, f"{name}: {text[max(0, found.start() - 300) : found.end() + 1500]}"
 
     @property
-    def environment(self) -> dict[str, str]:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
-        if self.subarrays:
-            inherited["SDP_SUBARRAYS"] = str(self.subarrays)
-        return {
-            **inherited,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
-            "KAFKA_BOOTSTRAP": self.bootstrap,
-            "TANGO_HOST": self.tango_host,
-            "SDP_TOPIC_PREFIX": self.prefix,
-            "SDP_INGEST_NODES": str(self.nodes),
-            "SDP_RACK_SIZE": str(self.rack_size),
-            "PYTHONUNBUFFERED": "1",
-        }
-
-    @property
     def instances(self) -> list[str]:
-        racks = [f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.rack_size + 1)]
+        racks = [f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.settings.rack_size + 1)]
         return ["control", *racks, *(["subarray"] if self.subarrays else [])]
 
     def database(self, name: str = "tango-db") -> str:
@@ -137,17 +122,9 @@ class Deployment:
         """Return a topic's name on the broker."""
         return self.prefix + name
 
-    def create_topics(self) -> None:
-        """Make the topics, as `sdp-facade topics create` does, without a process for it."""
-        assert create_topics(Connection(load_settings(self.environment), clock=CLOCK), ICD.topics) == []
-
-    def register(self) -> None:
-        """Make the devices, as `sdp-facade register` does, without a process for it."""
-        register(ICD, load_settings(self.environment), self.tango_host)
-
     def prepare(self) -> None:
-        """Make topics and devices."""
-        self.create_topics()
+        """Make topics and devices, without a process for it."""
+        assert self.create_topics() == []
         self.register()
 
     def command(self, *arguments: str, **changes: str) -> str:
@@ -163,15 +140,13 @@ class Deployment:
         assert done.returncode == 0, f"sdp-facade {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def start(self, name: str, argv: list[str], **changes: str) -> Running:
+    def start(self, name: str, argv: list[str], *, ends: bool = False, **changes: str) -> Running:
         """Start a process that ends with the test at the latest."""
-        process = Running(name, argv, self.folder / f"{name}.log", {**self.environment, **changes})
-        self.processes.append(process)
-        return process
+        return self.processes.start(Running, name, argv, {**self.environment, **changes}, ends=ends)
 
     def worker(self, slot: str = "0", *, log: str = "", **changes: str) -> Running:
         """Start an aggregate worker."""
-        return self.start(log or f"aggregate-{slot}", ["sdp-facade", "aggregate", "--slot", slot], **changes)
+        return self.launch(log or f"aggregate-{slot}", "aggregate", "--slot", slot, **changes)
 
     def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
         """Start a device server, and wait until it answers."""
@@ -182,15 +157,10 @@ class Deployment:
 
     def await_server(self, process: Running, instance: str) -> None:
         """Wait until a device server answers."""
-        name = f"tango://{self.tango_host}/dserver/SdpFacade/{instance}"
 
         def answers() -> bool:
             assert process.running, f"{instance} ended: {process.tail()}"
-            try:
-                # A proxy of its own each time: one that has failed waits before it tries again.
-                return tango.DeviceProxy(name).ping() > 0
-            except tango.DevFailed:
-                return False
+            return self.answers(instance)
 
         until(answers, f"the device server {instance} answers")
 
@@ -204,8 +174,7 @@ class Deployment:
     def simulate(self, *options: object, name: str = "simulate") -> "Simulation":
         """Start the simulator."""
         file = self.folder / f"{name}.json"
-        argv = [*SIMULATE, "--report", str(file), *map(str, options)]
-        return Simulation(self.start(name, argv), file)
+        return Simulation(self.launch(name, "simulate", "ingest", "--report", file, *options), file)
 
     def controller(self, *options: object, log: str = "controller", speed: float = 20.0) -> Running:
         """Start the reference controller, and wait until it executes the commands of all subarrays.
@@ -214,8 +183,8 @@ class Deployment:
         """
         file = self.folder / f"{log}.log"
         before = file.read_text().count(_ASSIGNED) if file.exists() else 0
-        argv = [*_SIMULATE, "controller", "--speed", str(speed), "--report", str(self._executions), *map(str, options)]
-        process = self.start(log, argv)
+        report = ["--speed", speed, "--report", self._executions]
+        process = self.launch(log, "simulate", "controller", *report, *options)
 
         def has_its_devices() -> bool:
             assert process.running, f"the controller ended: {process.tail()}"
@@ -284,10 +253,6 @@ class Deployment:
             found |= {f"{node}/{n}": v for n, v in self.read(node_device(node), *_NODE_TOTALS).items()}
         return found
 
-    def broker(self) -> "Broker":
-        """Return control over the broker."""
-        return Broker(self.state_dir)
-
 
 class Simulation:
     """A simulator and its account."""
@@ -325,27 +290,6 @@ class Simulation:
         assert report.finished
         assert report.sent == report.queued
         return report
-
-
-class Broker:
-    """The Kafka broker of the test run."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
-
-    @property
-    def pid(self) -> int:
-        return next(line.pid for line in local.status(self._state_dir) if line.service == "kafka" and line.pid)
-
-    def kill(self) -> None:
-        local.stop_service(self._state_dir, "kafka", kill=True)
-
-    def start(self) -> None:
-        local.start_service(self._state_dir, "kafka")
-
-    @property
-    def is_up(self) -> bool:
-        return any(line.service == "kafka" and line.alive for line in local.status(self._state_dir))
 
 
 _NODE_TOTALS = (

@@ -1,32 +1,22 @@
 """Processes under test: each with its own log, stopped by its own id, never left behind."""
 
 import os
-import signal
-import subprocess
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from signal import SIGTERM, Signals
 
+import psutil
+
+from facade.infra.processes import Process
+from proving.deployment import PROGRAM
 from tests.support.waiting import HANG, until
 
 
-class Running:
+class Running(Process):
     """One process and its log (standard output and standard error together)."""
-
-    def __init__(self, name: str, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        self.name = name
-        self.log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                list(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dict(environment)
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        return self.is_alive
 
     @property
     def text(self) -> str:
@@ -36,35 +26,26 @@ class Running:
     @property
     def resident(self) -> int:
         """Resident memory [bytes]."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return int(psutil.Process(self.pid).memory_info().rss)
 
-    def await_handler(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
+        self.send(number)
+
+    def await_handler(self, number: Signals) -> None:
         """Wait until it handles a signal: one that is still starting would die of it, which says nothing of its end."""
         until(lambda: not self.running or self._handles(number), f"{self.name} handles {number.name}")
 
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        if self.running:
-            self._process.send_signal(signal.SIGCONT)
-        self._process.kill()
-        self._process.wait()
-
     def terminate(self) -> int:
         """Ask it to end and give its exit code."""
-        self.await_handler(signal.SIGTERM)
-        self._process.terminate()
+        self.await_handler(SIGTERM)
+        self.send(SIGTERM)
         return self.exit_code()
 
     def exit_code(self, within: float = HANG) -> int:
         """Wait for its end."""
-        try:
-            return self._process.wait(within)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs after {within:g} s; its log ends:\n{self.tail()}") from None
+        assert self.wait(within), f"{self.name} still runs after {within:g} s; its log ends:\n{self.tail()}"
+        assert self.code is not None
+        return self.code
 
     def says(self, text: str) -> None:
         """Wait until its log holds a text."""
@@ -83,3 +64,9 @@ class Running:
             return False
         (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
         return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def run_command(*arguments: str, folder: Path) -> Running:
+    """Start a command of sdp-facade that has nothing to do with a deployment of the test."""
+    argv = [PROGRAM, *arguments]
+    return Running.start(arguments[0], argv, log=folder / f"{arguments[0]}.log", env=os.environ)

@@ -1,4 +1,4 @@
-"""The account of the alerts' fault run finds what is wrong, each kind made on purpose; its story is told the same twice
+"""The account of the alerts' fault run finds what is wrong, each kind made on purpose; its scenario can be repeated,
 and its states are those of the ledger, which was written apart from it."""
 
 import msgspec
@@ -6,12 +6,12 @@ import pytest
 
 from facade.flows.alerts.messages import alert_record
 from facade.flows.alerts.operator_api import OperatorApi
-from proving.alert_faults import journal
-from proving.alert_faults.account import Found, account
-from proving.alert_faults.scenario import LATCHING, SOURCES, Standing, Story, digest
+from proving.fault_runs.alert_account import Found, account
+from proving.fault_runs.alert_scenario import LATCHING, SOURCES, AlertScenario, Standing, digest
+from proving.fault_runs.follower import FollowerReport, count_entries, packed, read_entries
 from tests.support.alerting import Bench
 
-CLIENT = journal.ClientReport(
+CLIENT = FollowerReport(
     by_event=3, by_page=1, again=2, overtaken=1, overflowed=0, unusable=0, renewed=1, silence=0.5, lost=[]
 )
 KEY = ("receiveOverrun", "source/00")
@@ -98,28 +98,28 @@ def test_of_a_thousand_losses_some_are_named():
     assert made.wrong[-1] == "... and 995 more"
 
 
-def test_a_story_is_the_same_each_time_and_its_alarms_are_the_ledgers():
+def test_a_scenario_is_the_same_each_time_and_its_alarms_are_the_ledgers():
     bench = Bench()
     server = bench.server()
-    story, again = Story(5, bench.now_us), Story(5, bench.now_us)
-    told = [*story.tell(3000)]
-    assert 10 < len(story.refused) < 60
-    assert told == [*again.tell(1000), *again.tell(2000)]
+    scenario, again = AlertScenario(5, bench.now_us), AlertScenario(5, bench.now_us)
+    told = [*scenario.records(3000)]
+    assert 10 < len(scenario.refused) < 60
+    assert told == [*again.records(1000), *again.records(2000)]
     assert {message.source for message in told} == set(SOURCES)
     assert {message.condition for message in told} == set(LATCHING)
     for message in told:
         bench.broker.append(alert_record(message))
     server.cycle(40)
     assert server.shows("alertSequence") in (2999, 3000)  # the last one may be refused
-    assert server.shows("actionsRefused") == len(story.refused)
-    states = {alarm.state for alarm in story.alarms.values()}
+    assert server.shows("actionsRefused") == len(scenario.refused)
+    states = {alarm.state for alarm in scenario.alarms.values()}
     assert states == {"NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"}
     made = account(
         found(
             sent=[(message.source, digest(message)) for message in told],
-            refused=story.refused,
+            refused=scenario.refused,
             received=[(entry["sequence"], digest(entry.get("alert") or entry["action"])) for entry in server.events()],
-            wanted=story.alarms,
+            wanted=scenario.alarms,
             shown=msgspec.json.decode(server.service.find(OperatorApi).alarms()),
         )
     )
@@ -128,7 +128,7 @@ def test_a_story_is_the_same_each_time_and_its_alarms_are_the_ledgers():
 
 def test_a_journal_is_read_as_it_was_written_and_a_line_under_way_is_left_for_later(tmp_path):
     path = tmp_path / "received.bin"
-    assert (journal.count(path), journal.read(path)) == (0, [])
-    path.write_bytes(journal.line(1, b"abcdefgh") + journal.line(2**40, b"12345678") + b"xyz")
-    assert journal.count(path) == 2
-    assert journal.read(path) == [(1, b"abcdefgh"), (2**40, b"12345678")]
+    assert (count_entries(path), read_entries(path)) == (0, [])
+    path.write_bytes(packed(1, b"abcdefgh") + packed(2**40, b"12345678") + b"xyz")
+    assert count_entries(path) == 2
+    assert read_entries(path) == [(1, b"abcdefgh"), (2**40, b"12345678")]

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from facade.errors import InfraError
 from proving.bench import report
 from proving.bench.client_roles import Call, Heard
 from proving.bench.latency import first_events, latencies
@@ -15,7 +16,6 @@ from proving.bench.report import Machine, Outcome, Ratios, Report, Verdict
 from proving.bench.scale import gaps_between
 from proving.bench.throughput import together_rate
 from proving.bench.throughput_roles import Mark, Timing
-from proving.testbed import BenchError
 
 
 def test_ratios_are_taken_within_pairs() -> None:
@@ -130,9 +130,9 @@ def test_two_workers_are_counted_while_both_work() -> None:
 
 
 def test_figures_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(BenchError, match="counted twice"):
+    with pytest.raises(InfraError, match="counted twice"):
         together_rate([timing((0.0, 0), (10.0, 1000), given_up=1)], warm=0)
-    with pytest.raises(BenchError, match=r"worked together for 0\.00 s"):
+    with pytest.raises(InfraError, match=r"worked together for 0\.00 s"):
         together_rate([timing((0.0, 0), (5.0, 1000)), timing((6.0, 0), (9.0, 1000))], warm=0)
 
 

@@ -17,7 +17,7 @@ from facade.flows.telemetry.simulator.report import Report
 from facade.reading import Quality
 from proving.demo.account import Found, compare, disagreements
 from proving.demo.report import DemoReport, print_account, print_figures, print_verdict
-from proving.demo.timing import notification_latency, pace, window_latency, without_rereads
+from proving.demo.timing import event_rates, notification_latency, window_latency, without_rereads
 
 NODES = {
     "0": NodeAccount(
@@ -196,7 +196,7 @@ KEY, OTHER = ("a/b/1", "heapRate"), ("a/b/2", "heapRate")
 
 def test_the_closest_events_and_the_busiest_attribute_are_found() -> None:
     events = {KEY: [event(t, t) for t in (1.0, 2.0, 2.5, 3.5)], OTHER: [event(t, t) for t in (1.0, 1.7, 2.4, 3.1)]}
-    found = pace(events, {KEY: 0.4, OTHER: 0.8}, [])
+    found = event_rates(events, {KEY: 0.4, OTHER: 0.8}, [])
     assert found is not None
     assert (found.closest, found.bunch.events, found.bunch.shortest) == ("a/b/2/heapRate", 4, 0.8)
     assert found.bunch.within == pytest.approx(2.1)
@@ -214,7 +214,7 @@ def test_the_closest_events_and_the_busiest_attribute_are_found() -> None:
 )
 def test_restarts_and_changes_of_quality_say_nothing_about_the_pace(unusual: Callable[[], list[Event]]) -> None:
     events = {KEY: sorted([event(1.0, 1), event(2.0, 2), *unusual()], key=lambda one: one.received)}
-    found = pace(events, {KEY: 0.8}, [(4.0, 8.0)])
+    found = event_rates(events, {KEY: 0.8}, [(4.0, 8.0)])
     assert found is not None
     assert (found.bunch.events, found.bunch.within) == (2, pytest.approx(1.0))
 
@@ -225,14 +225,14 @@ def test_a_few_quick_events_are_no_rate() -> None:
         KEY: [event(t, t) for t in (1.0, 1.5, 2.0)],
         OTHER: [event(t, t) for t in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)],
     }
-    found = pace(events, {KEY: 0.8, OTHER: 0.8}, [])
+    found = event_rates(events, {KEY: 0.8, OTHER: 0.8}, [])
     assert found is not None
     assert (found.busiest, found.busiest_rate, found.busiest_gaps) == ("a/b/2/heapRate", pytest.approx(1.0), 6)
 
 
 def test_too_few_events_have_no_pace() -> None:
-    assert pace({KEY: [event(1.0, 1)]}, {KEY: 0.8}, []) is None
-    assert pace({KEY: [event(1.0, 1), event(2.0, 2)]}, {}, []) is None
+    assert event_rates({KEY: [event(1.0, 1)]}, {KEY: 0.8}, []) is None
+    assert event_rates({KEY: [event(1.0, 1), event(2.0, 2)]}, {}, []) is None
 
 
 def test_the_report_survives_its_file(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from clients.events import Event, Record
 from clients.scene import CALIBRATION
 from facade.clock import ManualClock
 from facade.reading import Quality
-from proving.demo.calibrating import TABLES, CalibrationStory
+from proving.demo.calibrating import TABLES, CalibrationScenario
 from proving.demo.report import DemoReport
-from proving.demo.show import Show
+from proving.progress import Progress
 
 DEVICE = "mid-sdp/calibration/01"
 
@@ -44,12 +44,16 @@ def test_the_event_of_the_newest_table_may_come_after_its_value_can_be_read(
         digests.append(hashlib.sha256(bytes([number])).hexdigest())
     value = SimpleNamespace(valid=True, value=digests[-1])
     side = SimpleNamespace(devices={CALIBRATION: [DEVICE]}, read=lambda device, names: {"digest": value})
-    testbed: Any = SimpleNamespace(tango_side=side, tables_folder=tmp_path)
-    monkeypatch.setattr(CalibrationStory, "_read_announcements", lambda self: None)
-    monkeypatch.setattr(CalibrationStory, "_fetched", lambda self, newest: True)
-    story = CalibrationStory(testbed, Show(Console(file=io.StringIO()), clock, live=False), clock)
+    monkeypatch.setattr(CalibrationScenario, "_read_announcements", lambda self: None)
+    monkeypatch.setattr(CalibrationScenario, "_fetched", lambda self, newest: True)
     report = DemoReport(began=clock.now(), nodes=1, rate=1.0, seconds=1.0)
-    subscriber: Any = Subscriber(clock, digests[-1], after=after, connects=connects)
-    story.account(report, subscriber)
+    demo: Any = SimpleNamespace(
+        tango_side=side,
+        tables_folder=tmp_path,
+        progress=Progress(Console(file=io.StringIO()), clock),
+        report=report,
+        recorder=Subscriber(clock, digests[-1], after=after, connects=connects),
+    )
+    CalibrationScenario(demo).account()
     lines = {line.what: line for line in report.table_account}
     assert lines["the newest, shown by an event"].found == found

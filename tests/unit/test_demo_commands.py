@@ -13,7 +13,7 @@ from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 from facade.icd.load import load
-from proving.demo.command_account import CommandsFound, Told, compare_commands, timeline, wrong_commands
+from proving.demo.command_account import CommandsFound, HistoryEntry, compare_commands, timeline, wrong_commands
 from proving.demo.journal import Given, Journal, read_journal
 from proving.demo.plan import OBSERVATION, TRANSITIONAL, Step, place, remedy
 from proving.demo.report import DemoReport, Kill, print_accounts, print_commands
@@ -61,7 +61,7 @@ FOUND = CommandsFound(
     given=[given(name, id) for id, name in NAMES.items()],
     commands=[command(name, id) for id, name in NAMES.items()],
     acks=[ack(name, id, status) for id, name in NAMES.items() for status in ("ACCEPTED", "COMPLETED")],
-    histories={DEVICE: [Told(id, "COMPLETED") for id in NAMES]},
+    histories={DEVICE: [HistoryEntry(id, "COMPLETED") for id in NAMES]},
     executions=[execution(name, id) for id, name in NAMES.items()],
 )
 
@@ -85,10 +85,10 @@ def test_when_all_agree_there_is_no_failure() -> None:
         ("histories", lambda all: {DEVICE: all[DEVICE][1:]}, "1: GetCommandHistory: expected COMPLETED, got none"),
         (
             "histories",
-            lambda all: {DEVICE: [Told("1", "FAILED"), *all[DEVICE][1:]]},
+            lambda all: {DEVICE: [HistoryEntry("1", "FAILED"), *all[DEVICE][1:]]},
             "1: GetCommandHistory: expected COMPLETED, got FAILED",
         ),
-        ("histories", lambda all: {DEVICE: [*all[DEVICE], Told("9", "SENT")]}, "9: expected that TM gave it"),
+        ("histories", lambda all: {DEVICE: [*all[DEVICE], HistoryEntry("9", "SENT")]}, "9: expected that TM gave it"),
         ("executions", lambda all: all[1:], "1: COMPLETED, but the controller never began it"),
         ("executions", lambda all: [*all, all[1]], "2: expected one execution, got several"),
         (

@@ -2,7 +2,6 @@
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,21 +13,21 @@ from facade.errors import InfraError
 from facade.icd.load import load
 from facade.reading import Quality
 from proving.demo.baseline import slowness
-from proving.demo.options import SERVER_RECOVERY, YARDSTICK, DemoOptions
+from proving.demo.options import BASELINE, SERVER_RECOVERY, DemoOptions
 from proving.demo.report import DemoReport, print_figures, print_verdict
-from proving.demo.show import Show
-from proving.demo.timing import Spread, pace
+from proving.demo.timing import Spread, event_rates
 from proving.demo.verdict import passed_limits
+from proving.progress import Progress
 
 ICD = load()
 KEY = ("a/b/1", "heapRate")
 
 
-def stage(**options: Any) -> Any:
-    return SimpleNamespace(options=DemoOptions(**options), icd=ICD)
+def passed(judged: DemoReport, **options: Any) -> list[str]:
+    return passed_limits(DemoOptions(**options), ICD, judged)
 
 
-def report(*yardsticks: float, recovery: float = 2.0, **changed: Any) -> DemoReport:
+def report(*baselines: float, recovery: float = 2.0, **changed: Any) -> DemoReport:
     """Return the report of a run in which a device server with nothing in it took so long each time."""
     values = {
         "began": 0.0,
@@ -36,8 +35,8 @@ def report(*yardsticks: float, recovery: float = 2.0, **changed: Any) -> DemoRep
         "rate": 31_800.0,
         "seconds": 30.0,
         "balanced": True,
-        "yardsticks": list(yardsticks),
-        "slowness": slowness(yardsticks),
+        "baselines": list(baselines),
+        "slowness": slowness(baselines),
         "drained_after": 1.0,
         "invalid_after": 3.0,
         "worker_recovery": 6.0,
@@ -51,19 +50,19 @@ def report(*yardsticks: float, recovery: float = 2.0, **changed: Any) -> DemoRep
 
 
 def test_a_machine_that_is_fast_enough_has_the_limits_as_they_are() -> None:
-    for yardsticks in ((), (0.1,), (YARDSTICK,)):
-        assert slowness(yardsticks) == 1.0
-        assert passed_limits(stage(), report(*yardsticks, recovery=SERVER_RECOVERY)) == []
-        assert passed_limits(stage(), report(*yardsticks, recovery=SERVER_RECOVERY + 0.1)) == [
+    for baselines in ((), (0.1,), (BASELINE,)):
+        assert slowness(baselines) == 1.0
+        assert passed(report(*baselines, recovery=SERVER_RECOVERY)) == []
+        assert passed(report(*baselines, recovery=SERVER_RECOVERY + 0.1)) == [
             "the killed device server's values are back: expected within 5.0 s, got 5.10 s"
         ]
 
 
 def test_a_slow_machine_may_take_longer_in_proportion() -> None:
-    assert slowness([0.5 * YARDSTICK, 1.7 * YARDSTICK, YARDSTICK]) == pytest.approx(1.7)
-    slow = report(1.7 * YARDSTICK, recovery=1.69 * SERVER_RECOVERY)
-    assert passed_limits(stage(), slow) == []
-    assert passed_limits(stage(), report(1.7 * YARDSTICK, recovery=1.71 * SERVER_RECOVERY)) == [
+    assert slowness([0.5 * BASELINE, 1.7 * BASELINE, BASELINE]) == pytest.approx(1.7)
+    slow = report(1.7 * BASELINE, recovery=1.69 * SERVER_RECOVERY)
+    assert passed(slow) == []
+    assert passed(report(1.7 * BASELINE, recovery=1.71 * SERVER_RECOVERY)) == [
         "the killed device server's values are back: expected within 8.5 s (1.70 times the limit), got 8.55 s"
     ]
 
@@ -71,19 +70,19 @@ def test_a_slow_machine_may_take_longer_in_proportion() -> None:
 @pytest.mark.parametrize("slow", [0.5, 1.0, 1.7, 3.0, 10.0])
 def test_a_restart_that_has_become_slow_by_our_fault_is_found_on_any_machine(slow: float) -> None:
     """Three times as long as the same machine's baseline allows; and never without an end."""
-    baseline = slow * YARDSTICK
+    slowed = slow * BASELINE
     allowed = max(1.0, slow) * SERVER_RECOVERY
-    (failure,) = passed_limits(stage(), report(baseline, recovery=3 * allowed))
+    (failure,) = passed(report(slowed, recovery=3 * allowed))
     assert failure.startswith("the killed device server's values are back")
-    (failure,) = passed_limits(stage(), report(baseline, server_recovery=None))
+    (failure,) = passed(report(slowed, server_recovery=None))
     assert failure.endswith("got never")
 
 
 def test_patience_counts_where_it_is_more_than_the_slowness() -> None:
     late = 2.5 * SERVER_RECOVERY
-    assert passed_limits(stage(patience=3.0), report(1.7 * YARDSTICK, recovery=late)) == []
-    assert passed_limits(stage(patience=1.2), report(3.0 * YARDSTICK, recovery=late)) == []
-    assert len(passed_limits(stage(patience=2.0), report(1.7 * YARDSTICK, recovery=late))) == 1
+    assert passed(report(1.7 * BASELINE, recovery=late), patience=3.0) == []
+    assert passed(report(3.0 * BASELINE, recovery=late), patience=1.2) == []
+    assert len(passed(report(1.7 * BASELINE, recovery=late), patience=2.0)) == 1
 
 
 def events(*received: float) -> list[Event]:
@@ -93,9 +92,9 @@ def events(*received: float) -> list[Event]:
 def test_an_event_that_was_held_up_passes_and_an_attribute_that_is_too_fast_does_not() -> None:
     held_up, too_fast = events(1.0, 1.84, 2.0, 2.5, 3.0), events(1.0, 1.2, 1.4, 1.6)
     for found, failures in ((held_up, 0), (too_fast, 1)):
-        judged = report(pace=pace({KEY: found}, {KEY: 0.5}, []))
-        assert len(passed_limits(stage(), judged)) == failures
-    assert passed_limits(stage(), report(pace=pace({KEY: too_fast}, {KEY: 0.5}, []))) == [
+        judged = report(pace=event_rates({KEY: found}, {KEY: 0.5}, []))
+        assert len(passed(judged)) == failures
+    assert passed(report(pace=event_rates({KEY: too_fast}, {KEY: 0.5}, []))) == [
         "events of a/b/1/heapRate: expected at least 0.5 s from one to the next (one may be held up on its way),"
         " got 4 within 0.60 s"
     ]
@@ -109,7 +108,7 @@ def printed(of: DemoReport) -> list[str]:
 
 
 def test_the_last_line_is_the_verdict_and_a_slow_machine_is_told() -> None:
-    lines = printed(report(1.7 * YARDSTICK))
+    lines = printed(report(1.7 * BASELINE))
     assert lines[-1].startswith("Everything balances to the last record")
     assert "every limit is kept" in lines[-1]
     assert any("takes 1.7 times as long as the one for which the limits of time were set" in line for line in lines)
@@ -128,8 +127,8 @@ def test_the_last_line_tells_limits_from_what_is_lost(balanced: bool, says: str)
 
 def test_waits_are_longer_on_a_slow_machine_and_have_an_end() -> None:
     clock = ManualClock(0.0)
-    show = Show(Console(file=io.StringIO()), clock, live=False)
-    show.patience = 1.7
-    assert show.demand(lambda: clock.now() >= 15.0, 10.0, "values") == pytest.approx(15.0, abs=0.1)
+    progress = Progress(Console(file=io.StringIO()), clock)
+    progress.patience = 1.7
+    assert progress.demand(lambda: clock.now() >= 15.0, 10.0, "values") == pytest.approx(15.0, abs=0.1)
     with pytest.raises(InfraError, match=r"values: expected within 17 s, got nothing"):
-        show.demand(lambda: False, 10.0, "values")
+        progress.demand(lambda: False, 10.0, "values")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tango
 
-from proving.demo.alerting import AlertStory
+from proving.demo.alerting import AlertScenario
 
 
 def failed(answer: str) -> tango.DevFailed:
@@ -26,10 +26,10 @@ def act(*answers: str) -> tuple[set[str], list[str]]:
             raise failed(answer)
         return answer
 
-    story: Any = SimpleNamespace(_ask=ask, _actions=set(), _show=SimpleNamespace(step=steps.append))
-    AlertStory._act(story, "Shelve", "coolantWarm", "cooling/2")
+    scenario: Any = SimpleNamespace(_ask=ask, _actions=set(), _progress=SimpleNamespace(step=steps.append))
+    AlertScenario._act(scenario, "Shelve", "coolantWarm", "cooling/2")
     assert not left
-    return story._actions, steps
+    return scenario._actions, steps
 
 
 def test_an_action_that_was_not_confirmed_is_tried_again() -> None:

@@ -13,9 +13,9 @@ from facade.clock import ManualClock
 from facade.errors import InfraError
 from facade.icd.load import load
 from proving.demo import tm
-from proving.demo.journal import read_journal
+from proving.demo.journal import JournalWriter, read_journal
 from proving.demo.plan import OBSERVATION
-from proving.demo.tm import Notebook, Subarray
+from proving.demo.tm import Subarray
 
 LABELS = load().enums["ObsState"]
 COMMANDS = {command.name: command for command in load().classes["SdpSubarray"].commands}
@@ -136,8 +136,8 @@ class Proxy:
 
 def observe(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: Proxy(server))
-    notebook = Notebook(tmp_path / "journal.json")
-    Subarray("host:1", "mid-sdp/subarray/01", notebook, ManualClock()).observe(OBSERVATION, 0.0)
+    journal = JournalWriter(tmp_path / "journal.json")
+    Subarray("host:1", "mid-sdp/subarray/01", journal, ManualClock()).observe(OBSERVATION, 0.0)
     given = read_journal(tmp_path / "journal.json").given
     assert [one.id for one in given if one.id] == [f"{n}_{name}" for n, name in enumerate(server.taken, 1)]
     assert server.state == "OFF"

@@ -5,8 +5,8 @@ import pytest
 
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from proving.faults.account import Found, account, first_outcomes
-from proving.faults.journal import CallLine, read_calls
+from proving.fault_runs.caller import CallLine, read_calls
+from proving.fault_runs.command_account import Found, account, first_outcomes
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000
@@ -57,7 +57,7 @@ def test_a_good_run_has_no_findings():
     found = account(Found(**GOOD))
     assert found.wrong == []
     assert dict(found.rows)["first outcome: COMPLETED"] == 1
-    assert found.slowest == 0.002
+    assert dict(found.rows)["slowest answer of a device that was there"] == "2 ms"
 
 
 @pytest.mark.parametrize(

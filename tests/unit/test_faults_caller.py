@@ -4,7 +4,7 @@ import pytest
 
 from facade.clock import ManualClock
 from facade.icd.load import load
-from proving.faults.caller import CHOICES, Caller
+from proving.fault_runs.caller import CHOICES, Caller
 
 ICD = load()
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}

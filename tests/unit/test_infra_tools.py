@@ -2,14 +2,15 @@
 
 import json
 import socket
-import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from facade.bus.kafka.inspection import find_cluster
 from facade.errors import InfraError
 from facade.infra import debian, kafka, tools
 from facade.infra.ports import HOST, choose_port, is_free
@@ -24,45 +25,41 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def server(answer: bytes) -> Iterator[int]:
-    """Answer one request on one connection with these bytes."""
+    """Answer each request with these bytes, and hang up."""
     with socket.create_server((HOST, choose_port())) as listener:
 
         def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(answer)
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
         yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
         thread.join(10)
 
 
-def metadata(correlation: int, port: int) -> bytes:
-    host, cluster = HOST.encode(), b"abc"
-    body = struct.pack(">iii", correlation, 1, 1) + struct.pack(">h", len(host)) + host
-    body += struct.pack(">ih", port, -1) + struct.pack(">h", len(cluster)) + cluster + struct.pack(">ii", 1, 0)
-    return struct.pack(">i", len(body)) + body
-
-
 def test_kafka_names_its_brokers_and_its_cluster() -> None:
-    with server(metadata(0x5D9, 4711)) as port:
-        assert kafka.ask_metadata(port) == kafka.Metadata(((HOST, 4711),), "abc")
+    mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
+    (broker,) = mock.list_topics(timeout=10).brokers.values()
+    cluster = find_cluster(f"{broker.host}:{broker.port}", 10.0)
+    assert cluster is not None
+    assert cluster.id.startswith("mock")
+    assert cluster.brokers == {(broker.host, broker.port)}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", metadata(1, 4711), metadata(0x5D9, 4711)[:20], b"\0\0\0\4\0\0\5\xd9"],
-    ids=["nothing", "HTTP", "wrong correlation", "cut off", "too short"],
-)
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\4\0\0\5\xd9"])
 def test_what_is_not_kafka_does_not_pass_for_it(answer: bytes) -> None:
     with server(answer) as port:
-        assert kafka.ask_metadata(port) is None
+        assert find_cluster(f"{HOST}:{port}", 0.3) is None
 
 
 def test_nobody_listens() -> None:
-    assert kafka.ask_metadata(choose_port()) is None
+    assert find_cluster(f"{HOST}:{choose_port()}", 0.1) is None
 
 
 def test_a_port_in_use_is_not_free_and_a_chosen_one_is() -> None:

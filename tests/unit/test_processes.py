@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from facade.errors import InfraError
-from facade.infra.processes import ProcessRecord, is_alive, kill, spawn, stop
+from facade.infra.processes import Process, ProcessRecord
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -24,12 +25,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @contextmanager
-def spawned(log: Path, *argv: str) -> Iterator[ProcessRecord]:
-    record = spawn("sample", argv, log=log)
+def spawned(log: Path, *argv: str) -> Iterator[Process]:
+    process = Process.start("sample", argv, log=log)
     try:
-        yield record
+        yield process
     finally:
-        kill(record)
+        process.kill()
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -42,44 +43,61 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_spawned_process_is_alive_until_it_is_stopped(log: Path) -> None:
-    with spawned(log, "sleep", "60") as record:
-        assert is_alive(record)
-        assert stop(record, grace_s=10) is True
-        assert not is_alive(record)
-        assert not Path(f"/proc/{record.pid}").exists(), "a zombie was left behind"
+    with spawned(log, "sleep", "60") as process:
+        assert process.is_alive
+        assert process.stop(10) is True
+        assert not process.is_alive
+        assert not Path(f"/proc/{process.pid}").exists(), "a zombie was left behind"
 
 
 def test_it_is_detached_from_its_parent(log: Path) -> None:
-    with spawned(log, "sleep", "60") as record:
-        assert os.getsid(record.pid) == record.pid != os.getsid(0)
+    with spawned(log, "sleep", "60") as process:
+        assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
 
 def test_both_output_streams_go_to_the_log_and_the_last_log_is_kept(log: Path) -> None:
     for word in ("first", "second"):
         code = f"import sys; print('{word} out', flush=True); print('{word} err', file=sys.stderr)"
-        with spawned(log, *python(code)) as record:
-            wait_for(lambda record=record: not is_alive(record))
+        with spawned(log, *python(code)) as process:
+            wait_for(lambda process=process: not process.is_alive)
     assert log.read_text() == "second out\nsecond err\n"
     assert log.with_name("sample.log.1").read_text() == "first out\nfirst err\n"
 
 
 def test_the_environment_is_the_given_one(log: Path) -> None:
     code = "import os; print(os.environ.get('SAMPLE'), 'HOME' in os.environ)"
-    record = spawn("sample", python(code), log=log, env={"SAMPLE": "yes"})
-    wait_for(lambda: not is_alive(record))
+    process = Process.start("sample", python(code), log=log, env={"SAMPLE": "yes"})
+    wait_for(lambda: not process.is_alive)
     assert log.read_text() == "yes False\n"
 
 
 def test_a_successor_with_the_same_pid_is_not_the_process_and_is_never_signalled(log: Path) -> None:
     with spawned(log, "sleep", "60") as stranger:
-        for forged in (
-            replace(stranger, start_ticks=stranger.start_ticks - 1),
-            replace(stranger, boot_id="an-earlier-boot"),
-        ):
-            assert not is_alive(forged)
-            assert stop(forged, grace_s=1) is True
-            kill(forged)
-        assert is_alive(stranger)
+        forged = Process(replace(stranger.record, created=stranger.record.created - 10))
+        assert not forged.is_alive
+        assert forged.stop(1) is True
+        forged.kill()
+        forged.send(signal.SIGKILL)
+        assert stranger.is_alive
+
+
+def test_it_is_found_again_by_its_record_also_when_the_clock_was_set_a_little(log: Path) -> None:
+    with spawned(log, "sleep", "60") as process:
+        for record in (process.record, replace(process.record, created=process.record.created + 1.0)):
+            assert Process(record).is_alive
+        assert Process(process.record).stop(10) is True
+        assert not process.is_alive
+
+
+def test_the_exit_code_is_known_after_the_end(log: Path) -> None:
+    with spawned(log, "sh", "-c", "exit 3") as process:
+        assert process.wait(10)
+        assert process.code == 3
+    with spawned(log, "sleep", "60") as process:
+        assert not process.wait(0.0)
+        assert process.code is None
+        process.kill()
+        assert process.code == -signal.SIGKILL
 
 
 def test_a_zombie_of_another_parent_is_dead(log: Path) -> None:
@@ -88,30 +106,29 @@ def test_a_zombie_of_another_parent_is_dead(log: Path) -> None:
     with spawned(log, *python(code)):
         wait_for(lambda: log.read_text().endswith("\n"))
         pid = int(log.read_text())
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        child = ProcessRecord(name="child", pid=pid, start_ticks=int(fields[19]), boot_id=boot_id, argv=(), log="")
-        assert is_alive(child)
+        created = psutil.Process(pid).create_time()
+        child = Process(ProcessRecord(name="child", pid=pid, created=created, argv=(), log=""))
+        assert child.is_alive
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not is_alive(child))
-        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        wait_for(lambda: not child.is_alive)
+        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_process_that_ignores_sigterm_is_killed(log: Path) -> None:
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
-    with spawned(log, *python(code)) as record:
+    with spawned(log, *python(code)) as process:
         wait_for(lambda: "deaf" in log.read_text())
-        assert stop(record, grace_s=0.1) is False
-        assert not is_alive(record)
+        assert process.stop(0.1) is False
+        assert not process.is_alive
 
 
 def test_what_it_started_itself_ends_with_it(log: Path) -> None:
-    with spawned(log, "sh", "-c", "sleep 60 & echo $!; wait") as record:
+    with spawned(log, "sh", "-c", "sleep 60 & echo $!; wait") as process:
         wait_for(lambda: log.read_text().endswith("\n"))
         child = Path(f"/proc/{int(log.read_text())}")
-        kill(record)
+        process.kill()
         wait_for(lambda: not child.exists() or ") Z" in (child / "stat").read_text())
 
 
@@ -119,11 +136,18 @@ def test_the_children_of_others_in_this_process_keep_their_exit_code(log: Path) 
     # `is_alive` collects its own dead; it must not snatch the status of a Popen elsewhere.
     with subprocess.Popen(["sh", "-c", "exit 3"]) as other:
         wait_for(lambda: ") Z" in Path(f"/proc/{other.pid}/stat").read_text())
-        forged = ProcessRecord(name="old", pid=other.pid, start_ticks=1, boot_id="x", argv=(), log="")
-        assert not is_alive(forged)
+        forged = ProcessRecord(name="old", pid=other.pid, created=1.0, argv=(), log="")
+        assert not Process(forged).is_alive
         assert other.wait(10) == 3
 
 
 def test_a_program_that_does_not_exist_is_a_clear_error(log: Path) -> None:
     with pytest.raises(InfraError, match=r"sample cannot be started: .*no-such-program"):
-        spawn("sample", ["/no-such-program", "-x"], log=log)
+        Process.start("sample", ["/no-such-program", "-x"], log=log)
+
+
+def test_a_successor_may_go_on_in_the_same_log(log: Path) -> None:
+    for word in ("first", "second"):
+        process = Process.start("sample", ["echo", word], log=log, append=True)
+        assert process.wait(10)
+    assert process.tail() == "    first\n    second"

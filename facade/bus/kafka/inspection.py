@@ -55,6 +55,25 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
         raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {error.args[0]}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a broker says about its cluster."""
+
+    id: str
+    brokers: frozenset[tuple[str, int]]
+    """Host and port of those that are alive."""
+
+
+def find_cluster(bootstrap: str, within: float) -> Cluster | None:
+    """Ask whoever listens there for its cluster; None: no Kafka broker answers in time [s]."""
+    quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": _ignore}
+    try:
+        found = AdminClient({"bootstrap.servers": bootstrap, **quick}).list_topics(timeout=within)
+    except KafkaException:
+        return None
+    return Cluster(found.cluster_id or "", frozenset((one.host, one.port) for one in found.brokers.values()))
+
+
 def newest_records(connection: Connection, topic: str, count: int) -> list[Record]:
     """Return what is on the last `count` places of each partition of a topic, as far as transactions have committed it.
 
@@ -121,3 +140,7 @@ def _settings(prefix: str) -> dict[str, object]:
         "socket.timeout.ms": ANSWER_MS,
         "fetch.wait.max.ms": 20,
     }
+
+
+def _ignore(_: KafkaError) -> None:
+    """Pass over an error: that nobody answers is an answer."""

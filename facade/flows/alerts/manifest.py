@@ -22,4 +22,5 @@ MANIFEST = Manifest(
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Play sources of alerts."),
     ),
     words="facade.flows.alerts.words:WORDS",
+    conformance="clients.conformance.alarm:CHECKS",
 )

@@ -23,4 +23,5 @@ MANIFEST = Manifest(
         ),
     ),
     words="facade.flows.commands.words:WORDS",
+    conformance="clients.conformance.execution:CHECKS",
 )

@@ -23,4 +23,5 @@ MANIFEST = Manifest(
         ),
     ),
     words="facade.flows.tables.words:WORDS",
+    conformance="clients.conformance.tables:CHECKS",
 )

@@ -1,22 +1,24 @@
 """TM in the fault run: one thread for each subarray gives random commands that its state allows.
 
-``python -m proving.faults.caller HOST:PORT JOURNAL COMMANDS SEED DEVICE ...``
+Each call is a line of the journal, so that nothing is lost with a process.
 """
 
 import json
 import os
 import random
 import re
-import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import tango
 
-from facade.clock import Clock, SystemClock
-from proving.faults.journal import Answer, CallLine
+from facade.clock import Clock
+from proving.roles import RoleContext
+
+Answer = Literal["given", "refused", "not sent", "unknown", "no answer"]
+NOT_GIVEN: tuple[Answer, ...] = ("unknown", "no answer", "refused", "not sent")
 
 CHOICES: dict[str, dict[str, int]] = {
     "OFF": {"On": 1},
@@ -43,6 +45,35 @@ _PAUSE = 0.01
 _AWAY = 0.1
 _ID = re.compile(r"GetCommand\('([^']+)'\)|command (\S+) of this transaction_id never")
 """An id in the text of an error."""
+
+
+class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a command."""
+
+    device: str
+    command: str
+    called: float
+    """[Unix s]."""
+    seconds: float
+    """Until there was an answer, or an error instead."""
+    answer: Answer
+    id: str = ""
+    """Where the answer, or the error, has one."""
+    text: str = ""
+    """The error."""
+    transaction_id: str = ""
+    """Of the argument, if it has one."""
+    again: bool = False
+    """Whether the call repeats one whose answer was lost or unknown, with the same transaction_id."""
+
+
+def read_calls(path: Path) -> list[CallLine]:
+    """Return all calls so far; a line that is being written is left for the next time."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [msgspec.json.decode(line, type=CallLine) for line in lines if line.endswith(b"\n")]
 
 
 class Caller:
@@ -159,17 +190,15 @@ def _judge(reason: str, text: str) -> Answer:
     return "no answer"
 
 
-def main(arguments: Sequence[str]) -> None:
+def call_random_commands(context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str]) -> None:
     """Drive all subarrays at the same time."""
-    tango_host, path, commands, seed, *devices = arguments
-    journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    clock = SystemClock()
+    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def drive(device: str, share: int) -> None:
         with tango.EnsureOmniThread():
-            Caller(tango_host, device, journal, int(seed), clock).drive(share)
+            Caller(context.tango_host, device, file, seed, context.clock).drive(share)
 
-    each, rest = divmod(int(commands), len(devices))
+    each, rest = divmod(commands, len(devices))
     threads = [
         threading.Thread(target=drive, args=(device, each + (number < rest)), name=device)
         for number, device in enumerate(devices)
@@ -178,8 +207,3 @@ def main(arguments: Sequence[str]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    os._exit(0)  # Tango's threads may still call back, which crashes an interpreter that is being taken down
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from proving.alert_faults.journal import ClientReport
-from proving.alert_faults.scenario import Standing
+from proving.fault_runs.alert_scenario import Standing
+from proving.fault_runs.follower import FollowerReport
+from proving.fault_runs.frame import Account
 
 _SHOWN = 5
 """Of what is wrong in the same way, so many are named."""
@@ -22,19 +23,11 @@ class Found:
     """Numbers of those that are actions which came too late."""
     received: Sequence[tuple[int, bytes]]
     """Sequence number and digest of what the client got, in its order."""
-    client: ClientReport
+    client: FollowerReport
     wanted: Mapping[tuple[str, str], Standing]
     """All alarms as what was sent says."""
     shown: Sequence[Mapping[str, Any]]
     """GetAlarms."""
-
-
-@dataclass(slots=True)
-class Account:
-    """The table, and what is wrong."""
-
-    rows: list[tuple[str, int]] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
 
 
 def account(found: Found) -> Account:

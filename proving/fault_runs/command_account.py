@@ -2,12 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import COMPLETED, FINAL, REJECTED, TIMED_OUT, UNDELIVERED
-from proving.faults.journal import CallLine
+from proving.fault_runs.caller import NOT_GIVEN, CallLine
+from proving.fault_runs.frame import Account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +26,6 @@ class Found:
     """The controller's report."""
 
 
-@dataclass(slots=True)
-class Account:
-    """The table, and what is wrong."""
-
-    rows: list[tuple[str, int]] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-    """Longest time until a call had an answer from a device that was there [s]."""
-
-
 def account(found: Found) -> Account:
     """Compare all."""
     made = Account()
@@ -44,8 +35,7 @@ def account(found: Found) -> Account:
     outcomes = first_outcomes(found.acks)
     executed = Counter(line.id for line in found.executions)
     ended = Counter(outcomes.get(id, "none") for id in written)
-    made.rows += [(f"calls: {answer}", answers[answer]) for answer in ("given", "unknown", "no answer", "refused",
-                                                                       "not sent")]  # fmt: skip
+    made.rows += [(f"calls: {answer}", answers[answer]) for answer in ("given", *NOT_GIVEN)]
     made.rows += [("calls repeated with their transaction_id", repeated.total()), ("... and given", repeated["given"])]
     made.rows += [("commands on the bus", len(written)), ("their records", len(found.commands))]
     made.rows += [(f"first outcome: {outcome}", count) for outcome, count in sorted(ended.items())]
@@ -65,7 +55,8 @@ def account(found: Found) -> Account:
         for line in found.executions
         if line.begun_at > line.not_after
     ]
-    made.slowest = max((line.seconds for line in found.calls if line.answer != "no answer"), default=0.0)
+    slowest = max((line.seconds for line in found.calls if line.answer != "no answer"), default=0.0)
+    made.rows.append(("slowest answer of a device that was there", f"{slowest * 1e3:.0f} ms"))
     return made
 
 

@@ -3,21 +3,19 @@
 import hashlib
 import os
 import random
-import sys
 from pathlib import Path
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
-from facade.config import load_settings
 from facade.errors import BusError
 from facade.flows.tables.producer import TableProducer
+from proving.roles import RoleContext
 
 KIND, CONTENT_TYPE = "sky-model", "application/x-table-fault"
 _SEGMENT = 100_000
 _PAUSE = 0.5
 _EACH = 1.0
-"""From one table to the next [s]: there is to be time for accidents."""
+"""From one table to the next [s]: there is to be time for faults."""
 
 
 def content(seed: int, number: int, size: int) -> bytes:
@@ -42,31 +40,26 @@ def read_journal(file: Path) -> tuple[set[int], set[int]]:
     return begun, sent
 
 
-def main() -> None:
+def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int, size: int) -> None:
     """Send; what an earlier life had begun is left as it is."""
-    file, seed, count, size = Path(sys.argv[1]), *map(int, sys.argv[2:])
-    clock = SystemClock()
-    tables = TableProducer(KafkaBus(Connection(load_settings(), clock=clock), client="producer").writer(), clock)
-    with file.open("a") as journal:
+    file, clock = Path(journal), context.clock
+    producer = TableProducer(KafkaBus(Connection(context.settings, clock=clock), client="producer").writer(), clock)
+    with file.open("a") as lines:
 
         def note(what: str, number: int) -> None:
-            journal.write(f"{what} {number}\n")
-            journal.flush()
-            os.fsync(journal.fileno())
+            lines.write(f"{what} {number}\n")
+            lines.flush()
+            os.fsync(lines.fileno())
 
-        for number in range(max(read_journal(file)[0], default=-1) + 1, count):
+        for number in range(max(read_journal(file)[0], default=-1) + 1, tables):
             note("begun", number)
             made = content(seed, number, size)
             while True:
                 try:
-                    tables.send(product(number), KIND, made, CONTENT_TYPE, table=f"t{number}", segment=_SEGMENT)
+                    producer.send(product(number), KIND, made, CONTENT_TYPE, table=f"t{number}", segment=_SEGMENT)
                 except BusError:  # what had arrived is known as a duplicate
                     clock.sleep(_PAUSE)
                 else:
                     break
             note("sent", number)
             clock.sleep(_EACH)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,6 @@
-"""What a demo prints while it runs: time-stamped steps, and the live table above which they scroll."""
+"""What is printed while something runs: time-stamped steps, signs of life, and the demo's live table below them."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from facade.errors import InfraError
 _LOOK_AGAIN = 0.05
 
 
-class Show:
+class Progress:
     """Prints, and waits in such a way that the view stays fresh and no dead process goes unnoticed.
 
     Parameters
@@ -22,8 +23,8 @@ class Show:
         Whether to show the live table where there is a terminal.
     """
 
-    def __init__(self, console: Console, clock: Clock, *, live: bool) -> None:
-        self.console, self._clock = console, clock
+    def __init__(self, console: Console, clock: Clock, *, live: bool = False) -> None:
+        self.console, self.clock = console, clock
         self._live = live and console.is_terminal
         self._begin = self._printed = clock.monotonic()
         self._watch: Watch | None = None
@@ -34,12 +35,13 @@ class Show:
 
     @property
     def elapsed(self) -> float:
-        """Time since the demo began [s]."""
-        return self._clock.monotonic() - self._begin
+        """Time since the beginning [s]."""
+        return self.clock.monotonic() - self._begin
 
     def step(self, text: str) -> None:
         """Print what happens now."""
         self.console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
+        sys.stdout.flush()
 
     @contextmanager
     def view(self, watch: Watch) -> Iterator[None]:
@@ -54,11 +56,13 @@ class Show:
         finally:
             self._watch = None
 
-    def wait(self, seconds: float) -> None:
-        """Wait [s]."""
-        self._wait(lambda: False, seconds)
+    def wait(self, seconds: float, what: str = "") -> None:
+        """Wait [s]; what for is printed now and then, if it has a name."""
+        if what:
+            self.step(f"  {what}: {seconds:g} s")
+        self._wait(lambda: False, seconds, what)
 
-    def wait_until(self, condition: Callable[[], bool], seconds: float) -> float | None:
+    def wait_until(self, condition: Callable[[], bool], seconds: float, what: str = "") -> float | None:
         """Wait for a condition and give how long it took [s]; None: it did not come true in time.
 
         Parameters
@@ -66,7 +70,7 @@ class Show:
         seconds
             Longest wait; on a slow machine it is longer.
         """
-        return self._wait(condition, seconds * self.patience)
+        return self._wait(condition, seconds * self.patience, what)
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> float:
         """Wait for a condition as `wait_until` does and give how long it took [s].
@@ -76,26 +80,30 @@ class Show:
         InfraError
             It did not come true in time.
         """
-        took = self.wait_until(condition, seconds)
+        took = self.wait_until(condition, seconds, what)
         if took is None:
             raise InfraError(f"{what}: expected within {seconds * self.patience:.3g} s, got nothing")
         return took
 
-    def _wait(self, condition: Callable[[], bool], seconds: float) -> float | None:
-        begin = self._clock.monotonic()
+    def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> float | None:
+        begin = self._printed = self.clock.monotonic()
         while True:
             if condition():
-                return self._clock.monotonic() - begin
-            if self._clock.monotonic() - begin >= seconds:
+                return self.clock.monotonic() - begin
+            left = begin + seconds - self.clock.monotonic()
+            if left <= 0:
                 return None
-            self._look_after()
+            self.check()
+            if self.clock.monotonic() - self._printed >= PLAIN_INTERVAL:
+                self._printed = self.clock.monotonic()
+                self._sign_of_life(what, self._printed - begin)
+            self.clock.sleep(min(_LOOK_AGAIN, left))
 
-    def _look_after(self) -> None:
-        self.check()
-        if self._watch is not None and not self._live and self._clock.monotonic() - self._printed >= PLAIN_INTERVAL:
-            self._printed = self._clock.monotonic()
+    def _sign_of_life(self, what: str, waited: float) -> None:
+        if self._watch is None and what:
+            self.step(f"  waiting for {what}: {waited:.0f} s")
+        elif self._watch is not None and not self._live:
             print_plain(self.console, self._watch.scene())
-        self._clock.sleep(_LOOK_AGAIN)
 
 
 def _all_is_well() -> None:

@@ -47,7 +47,7 @@ Alarms = dict[tuple[str, str], Standing]
 """By condition and source."""
 
 
-class Story:
+class AlertScenario:
     """Gives records one by one, the same ones for the same seed, and follows what they add up to.
 
     Parameters
@@ -60,14 +60,14 @@ class Story:
         self.refused: set[int] = set()
         """Numbers of the actions that come too late."""
         self.alarms: Alarms = {(condition, source): Standing() for condition in LATCHING for source in SOURCES}
-        self._chance = random.Random(seed)  # noqa: S311 - a story that can be told again
+        self._chance = random.Random(seed)  # noqa: S311 - a scenario that can be repeated
         self._keys = [*self.alarms]
         self._now = begin_us
         self._number = 0
         """On the log; its first record is number 1."""
         self._sequences: Counter[str] = Counter()
 
-    def tell(self, count: int) -> Iterator[Alert | Action]:
+    def records(self, count: int) -> Iterator[Alert | Action]:
         """Return the next records."""
         for _ in range(count):
             self._now += 1

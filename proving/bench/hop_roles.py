@@ -1,0 +1,256 @@
+"""Clients, and what is at the other end, of a way that is measured beside its bare hops."""
+
+import json
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import tango
+from tango.server import Device, attribute, command
+from tango.test_context import DeviceTestContext
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader
+from facade.bus.kafka.sender import KafkaSender
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+from facade.clock import Clock
+from facade.controller import Call, Controller, run
+from facade.errors import InfraError
+from facade.flows.alerts.messages import Alert, alert_record
+from facade.flows.commands.messages import ACKS, COMMANDS
+from facade.icd.load import load
+from proving.roles import RoleContext
+
+SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
+RESULT = "longRunningCommandResult"
+ARGUMENTS = {
+    "AssignResources": {"resources": {"receptors": ["SKA001"]}},
+    "Configure": {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "bench"},
+}
+_NOT_COUNTED = 20
+"""Samples before those that count."""
+_PATIENCE = 20.0
+"""Longest wait for anything [s]."""
+_PAUSE = 0.01
+"""Between two alerts, so that they are not queued behind each other [s]."""
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """One command or alert, and both bare hops of its way, made one after the other."""
+
+    whole: float
+    """From the call, or the sending, until the event [s]."""
+    kafka: float
+    """Bare records: of a command one to another process and one back, durable; of an alert one until it is read [s]."""
+    tango: float
+    """Of a command a bare call until the event that it sets off, of an alert a bare event until it has come [s]."""
+    call: float = 0.0
+    """Until the Tango call returned: the command is durable [s]."""
+
+
+class Bare(Device):
+    """A device that answers a call and then pushes one event from a thread of its own."""
+
+    def init_device(self) -> None:
+        """Start the pushing thread."""
+        super().init_device()
+        self._poked: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.set_change_event("last", True, False)
+        threading.Thread(target=self._push, daemon=True).start()
+
+    @attribute(dtype=str)
+    def last(self) -> str:
+        """Return nothing: it is only pushed."""
+        return ""
+
+    @command(dtype_in=str, dtype_out="DevVarLongStringArray")
+    def Poke(self, number: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's style
+        """Set off an event."""
+        self._poked.put(number)
+        return [2], [number]
+
+    def _push(self) -> None:
+        with tango.EnsureOmniThread():
+            while True:
+                self.push_change_event("last", self._poked.get())
+
+
+def bare_device(context: RoleContext) -> None:
+    """Serve one bare device."""
+    _serve(context, lambda: context.clock.sleep(0.05))
+
+
+def bare_bridge(context: RoleContext) -> None:
+    """Push an event for each record of a topic, and do nothing else; the event says when both were done."""
+    reader = _reader(context, COMMANDS)
+
+    def bridge() -> None:
+        for record in reader.take(1, 0.1):
+            had = context.clock.monotonic()
+            device = next(one for one in tango.Util.instance().get_device_list("*") if isinstance(one, Bare))
+            text = f"{(record.value or b'').decode()} {had:.7f} {context.clock.monotonic():.7f}"
+            device.push_change_event("last", text)
+
+    _serve(context, bridge)
+
+
+def _serve(context: RoleContext, step: Callable[[], None]) -> None:
+    def go_on() -> None:
+        with tango.EnsureOmniThread():
+            while not context.called_off:
+                step()
+
+    device = DeviceTestContext(Bare, process=False, timeout=30)
+    with device:
+        thread = threading.Thread(target=go_on, daemon=True)
+        thread.start()
+        context.announce(device.get_device_access())
+        thread.join()
+
+
+def controller(context: RoleContext) -> None:
+    """Execute every command at once: report the state that it leads to, and nothing else."""
+    targets = {c.name: (c.reports, c.targets[0]) for c in load().classes["SdpSubarray"].commands}
+    made = Controller("bench", "SdpSubarray")
+
+    @made.command(*targets)
+    def execute(call: Call) -> None:
+        name, label = targets[call.command]
+        call.report(**{name: label})
+
+    run(made, context.settings)
+
+
+def echo(context: RoleContext) -> None:
+    """Send every record back, durably: two bare Kafka hops."""
+    sender = KafkaSender(Connection(context.settings, clock=context.clock), health=BusHealth(), client="echo")
+    reader = _reader(context, COMMANDS)
+    context.announce()
+    while not context.called_off:
+        for record in reader.take(1, 0.1):
+            sender.send(Record(topic=ACKS, key=record.key, value=record.value), _PATIENCE)
+
+
+def call_commands(context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str) -> list[Sample]:
+    """Give commands one after the other, and make both bare hops between them."""
+    clock, events, hops = context.clock, _Events(context.clock), _bare_connection(context, bare_prefix)
+    subarray, device = tango.DeviceProxy(f"tango://{context.tango_host}/{SUBARRAY}"), tango.DeviceProxy(bare)
+    events.subscribe(subarray, RESULT, lambda value: value[0])
+    events.subscribe(device, "last", str)
+    sender = KafkaSender(hops, health=BusHealth(), client="round-trip")
+    reader = KafkaReader(hops, {ACKS: None}, start={}, health=BusHealth())
+
+    def give(name: str) -> tuple[float, float]:
+        argument = ARGUMENTS.get(name)
+        text = () if argument is None else (msgspec.json.encode(argument).decode(),)
+        began = clock.monotonic()
+        _, (id,) = subarray.command_inout(name, *text)
+        called = clock.monotonic()
+        return called - began, events.wait(id)[0] - began
+
+    def poke(number: str) -> float:
+        began = clock.monotonic()
+        device.command_inout("Poke", number)
+        return events.wait(number)[0] - began
+
+    def round_trip(text: str) -> float:
+        value, began = text.encode(), clock.monotonic()
+        sender.send(Record(topic=COMMANDS, key=b"bench", value=value), _PATIENCE)
+        while clock.monotonic() - began < _PATIENCE:
+            if any(record.value == value for record in reader.take(1, 0.1)):
+                return clock.monotonic() - began
+        raise InfraError(f"the echo of record {text} did not come within {_PATIENCE:g} s")
+
+    if subarray.state() == tango.DevState.OFF:
+        for name in ("On", "AssignResources"):
+            give(name)
+    for number in range(warm_up):  # a broker that has just been started spends its time compiling
+        round_trip(f"warm-up {number}")
+    samples = []
+    for text in map(str, range(_NOT_COUNTED + count)):
+        called, whole = give("Configure")
+        hop = poke(text)
+        samples.append(Sample(whole, round_trip(text), hop, called))
+    return samples[_NOT_COUNTED:]
+
+
+def send_alerts(context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str) -> list[Sample]:
+    """Send alerts one by one, each followed by a record through the bare bridge, and wait for their events."""
+    clock, events = context.clock, _Events(context.clock)
+    events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{ALERTS}"), "lastAlert", _alert_number)
+    events.subscribe(tango.DeviceProxy(bare), "last", lambda text: f"bare {text.split()[0]}")
+    alerts = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="source")
+    records = KafkaWriter(_bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
+    samples = []
+    for number in range(1, warm_up + _NOT_COUNTED + count + 1):
+        began = clock.monotonic()
+        alerts.send(alert_record(_alert(number, clock.now())))
+        whole = events.wait(f"alert {number}")[0] - began
+        began = clock.monotonic()
+        records.send(Record(topic=COMMANDS, key=b"bench", value=str(number).encode()))
+        came, text = events.wait(f"bare {number}")
+        had, pushed = map(float, text.split()[1:])
+        samples.append(Sample(whole, had - began, came - pushed))
+        clock.sleep(_PAUSE)
+    return samples[warm_up + _NOT_COUNTED :]
+
+
+def _alert(number: int, now: float) -> Alert:
+    return Alert(
+        condition=f"bench{number % 100}",
+        source="bench",
+        severity="WARNING",
+        state="ACTIVE" if number % 2 else "CLEARED",
+        text="expected nothing, found something",
+        raised_at=round(now * 1e6),
+        sequence=number,
+    )
+
+
+def _alert_number(text: str) -> str:
+    return f"alert {json.loads(text).get('alert', {}).get('sequence')}"
+
+
+def _reader(context: RoleContext, topic: str) -> KafkaReader:
+    """Return a reader that has read all there is."""
+    connection = Connection(context.settings, clock=context.clock)
+    reader = KafkaReader(connection, {topic: None}, start={}, health=BusHealth())
+    while not reader.caught_up(topic):
+        reader.take(1, 0.1)
+    return reader
+
+
+def _bare_connection(context: RoleContext, prefix: str) -> Connection:
+    return Connection(msgspec.structs.replace(context.settings, prefix=prefix), clock=context.clock)
+
+
+class _Events:
+    """Events by what they are about, with the time at which each came."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._came: dict[str, tuple[float, Any]] = {}
+        self._changed = threading.Condition()
+
+    def subscribe(self, proxy: Any, attribute: str, about: Callable[[Any], str]) -> None:
+        """Take the events of an attribute that have a value; `about` says which one each is."""
+
+        def on_event(event: Any) -> None:
+            now = self._clock.monotonic()
+            if event.err or event.attr_value is None or not event.attr_value.value:
+                return
+            with self._changed:
+                self._came.setdefault(about(event.attr_value.value), (now, event.attr_value.value))
+                self._changed.notify_all()
+
+        proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
+
+    def wait(self, about: str) -> tuple[float, Any]:
+        """Return when the event about something came (monotonic time), and its value."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: about in self._came, _PATIENCE):
+                raise InfraError(f"no event about {about} within {_PATIENCE:g} s")
+            return self._came.pop(about)

@@ -1,0 +1,285 @@
+"""The system of a demo: services, topics, registration, processes; set up, and cleared away by a stack."""
+
+import shlex
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from clients.events import EventRecorder, find_devices, open_database
+from facade.bus.kafka.topics import delete_topics
+from facade.clock import Clock
+from facade.config import Settings
+from facade.errors import BusError, InfraError
+from facade.exports.tango_db import SERVER
+from facade.icd.model import Icd, Topic
+from facade.infra import local, tools
+from proving.demo.options import FLOWS_WITHIN, DemoOptions
+from proving.demo.report import DemoReport, Kill
+from proving.demo.tango_side import TangoSide
+from proving.deployment import Deployment
+from proving.progress import Progress
+from proving.supervisor import Supervisor
+
+PREFIX = "demo-"
+WORKERS = 2
+SIMULATOR, CONTROLLER, TM = "simulate", "controller", "tm"
+SUBARRAY_SERVER = "subarray"
+ASSEMBLER, CALIBRATOR = "tables", "calibrate"
+_EVENTS_KEPT = 10_000
+_SCAN = 2.0
+"""How long a scan lasts [s]."""
+_MOST_DISK = 2_000_000_000
+"""Notifications that are kept per partition [bytes]: at full rate the ICD's hour would be some 100 GB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """A demo that runs."""
+
+    options: DemoOptions
+    progress: Progress
+    report: DemoReport
+    deployment: Deployment
+    tango_side: TangoSide
+    recorder: EventRecorder
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock of all that is measured."""
+        return self.progress.clock
+
+    @property
+    def icd(self) -> Icd:
+        """Return the ICD."""
+        return self.deployment.icd
+
+    @property
+    def processes(self) -> Supervisor:
+        """Return what runs."""
+        return self.deployment.processes
+
+    @property
+    def sent_file(self) -> Path:
+        """Where the simulator keeps its account."""
+        return self.options.folder / "sent.json"
+
+    @property
+    def journal_file(self) -> Path:
+        """Where TM writes down what it does and sees."""
+        return self.options.folder / "observation.json"
+
+    @property
+    def executions_file(self) -> Path:
+        """Where the controller writes down what it executes."""
+        return self.options.folder / "executions.jsonl"
+
+    @property
+    def tables_folder(self) -> Path:
+        """Where the calibration pipeline keeps a copy of each table."""
+        return self.options.folder / "sent-tables"
+
+    def start_servers(self) -> None:
+        """Start workers, device servers and the controller of the subarrays."""
+        for slot in range(WORKERS):
+            self.deployment.worker(slot)
+        self.deployment.launch(ASSEMBLER, "tables", "assemble")
+        for instance in self.deployment.instances:
+            self.deployment.server(instance)
+        self.executions_file.unlink(missing_ok=True)
+        options = [f"--subarrays={self.options.subarrays}", f"--report={self.executions_file}"]
+        self.deployment.launch(CONTROLLER, "simulate", "controller", *options)
+
+    def start_simulator(self) -> None:
+        """Let the ingest nodes speak."""
+        options, faults = self.options, msgspec.to_builtins(self.options.faults())
+        names = ("gaps", "duplicates", "disorder", "late", "ahead", "garbage")
+        chances = [f"--{name}={faults[name]}" for name in names]
+        rates = [f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}"]
+        self.sent_file.unlink(missing_ok=True)
+        self.deployment.launch(SIMULATOR, "simulate", "ingest", *rates, *chances, f"--report={self.sent_file}")
+
+    def start_calibration(self, count: int) -> None:
+        """Let a calibration pipeline send so many tables."""
+        shutil.rmtree(self.tables_folder, ignore_errors=True)
+        self.tables_folder.mkdir()
+        options = [f"--count={count}", "--every=3", f"--save={self.tables_folder}"]
+        self.deployment.launch(CALIBRATOR, "simulate", "calibration", *options, ends=True)
+
+    def start_observation(self) -> None:
+        """Let TM observe with all subarrays."""
+        self.journal_file.unlink(missing_ok=True)
+        task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": self.tango_side.subarrays}
+        self.deployment.play("tm", name=TM, ends=True, **task)
+
+    def restart(
+        self,
+        victim: str,
+        killed: str,
+        is_back: Callable[[float, float], bool],
+        what: str,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> float:
+        """Kill a process, start it again, and wait until clients see that it is back.
+
+        Parameters
+        ----------
+        killed
+            What is printed of the kill.
+        is_back
+            Given the times of the kill and of the new start [Unix s].
+        what
+            Is waited for.
+        meanwhile
+            Is called while the process is away.
+
+        Returns
+        -------
+        float
+            From the new start until it is back [s].
+
+        Raises
+        ------
+        InfraError
+            It does not come back.
+        """
+        began = self.clock.now()
+        self.report.kills.append(Kill(began, victim))
+        self.processes.kill(victim)
+        self.progress.step(f"kill -9 {killed}")
+        meanwhile()
+        self.processes.start_again(victim)
+        started = self.clock.now()
+        self.progress.demand(lambda: is_back(began, started), FLOWS_WITHIN, f"{what} after the restart of {victim}")
+        return self.clock.now() - started
+
+
+def set_up(
+    options: DemoOptions, processes: Supervisor, progress: Progress, report: DemoReport, stack: ExitStack
+) -> Demo:
+    """Bring everything up to, but without, the first process of the demo; the stack clears it away.
+
+    Raises
+    ------
+    FacadeError
+        Something is missing, or another deployment is in the way.
+    """
+    folder, say = options.folder, progress.step
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = tools.locked(folder / "demo.lock", lambda: say(f"waiting: another demo runs in {options.state_dir}"))
+    stack.enter_context(lock)
+    if left := processes.stop_left_over():
+        say(f"stopped what an earlier demo had left: {', '.join(left)}")
+    endpoints = _services(options, progress, stack)
+    report.topic_prefix = f"{PREFIX}{round(progress.clock.now())}."
+    settings = Settings(
+        bootstrap=endpoints.bootstrap, prefix=report.topic_prefix, nodes=options.nodes, subarrays=options.subarrays
+    )
+    deployment = Deployment(settings, endpoints, progress, processes)
+    _topics(deployment, stack)
+    _register(deployment)
+    stack.callback(processes.stop_all)
+    recorder = EventRecorder(endpoints.tango_host, progress.clock, keep=_EVENTS_KEPT)
+    stack.callback(recorder.close)
+    devices = find_devices(endpoints.tango_host, SERVER)
+    return Demo(
+        options=options,
+        progress=progress,
+        report=report,
+        deployment=deployment,
+        tango_side=TangoSide(endpoints.tango_host, devices, deployment.icd),
+        recorder=recorder,
+    )
+
+
+def _services(options: DemoOptions, progress: Progress, stack: ExitStack) -> local.Endpoints:
+    before = [line.process for line in local.status(options.state_dir) if line.alive]
+    if before:
+        progress.step(f"services: some run already and will be left running: {', '.join(before)}")
+    else:
+        stack.callback(_services_down, options, progress)
+    endpoints = local.up(local.Options(state_dir=options.state_dir, tango_db=options.tango_db), report=progress.step)
+    progress.step(f"services: Kafka at {endpoints.bootstrap}, Tango database at TANGO_HOST={endpoints.tango_host}")
+    return endpoints
+
+
+def _services_down(options: DemoOptions, progress: Progress) -> None:
+    local.down(options.state_dir, report=progress.step)
+    if left := [line.process for line in local.status(options.state_dir) if line.alive]:
+        raise InfraError(f"services: expected none to run any more, got {', '.join(left)}")
+
+
+def _topics(deployment: Deployment, stack: ExitStack) -> None:
+    say, settings, topics = deployment.progress.step, deployment.settings, deployment.icd.topics
+    earlier = Deployment(
+        msgspec.structs.replace(settings, prefix=PREFIX),
+        deployment.endpoints,
+        deployment.progress,
+        deployment.processes,
+    )
+    if left := delete_topics(earlier.connection):
+        say(f"topics: {left} of an earlier demo deleted")
+
+    def delete() -> None:
+        try:
+            say(f"topics: {delete_topics(deployment.connection)} deleted")
+        except BusError as error:
+            say(f"topics: left for the next demo to delete: {error}")
+
+    stack.callback(delete)
+    deployment.create_topics({name: _bounded(topic) for name, topic in topics.items()})
+    say(f"topics: {len(topics)} created with the prefix {settings.prefix}")
+
+
+def _bounded(topic: Topic) -> Topic:
+    if topic.qos != "bulk":
+        return topic
+    config = {**topic.config, "retention.bytes": str(_MOST_DISK), "segment.bytes": str(_MOST_DISK // 8)}
+    return msgspec.structs.replace(topic, config=config)
+
+
+def _register(deployment: Deployment) -> None:
+    for instance in deployment.instances:
+        if deployment.answers(instance):
+            raise InfraError(
+                f"the device server {SERVER} {instance} already runs on the Tango database {deployment.tango_host};"
+                " stop it, or give the demo a --state-dir of its own"
+            )
+    wanted = {device.lower() for device in deployment.devices()}
+    found = find_devices(deployment.tango_host, SERVER)
+    surplus = [name for names in found.values() for name in names if name not in wanted]
+    database = open_database(deployment.tango_host)
+    for device in surplus:
+        database.delete_device(device)
+    removed = f", {len(surplus)} of another size removed" if surplus else ""
+    deployment.progress.step(f"Tango database: {deployment.register()} devices registered{removed}")
+
+
+def what_to_try(demo: Demo) -> str:
+    """Say what can be done with a demo that stays."""
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.deployment.variables.items())
+    device, subarray = demo.tango_side.devices["SdpIngestNode"][0], demo.tango_side.subarrays[0]
+    return f"""The demo stays until Ctrl-C. Point another shell at it:
+
+    export {variables}
+
+(`sdp-facade infra env --state-dir {shlex.quote(str(demo.options.state_dir))}` prints the same, but for the topics.)
+Then try:
+
+    sdp-facade watch
+    jive
+    itango3
+    python
+    >>> import tango
+    >>> node = tango.DeviceProxy("{device}")
+    >>> print(node.heapRate, node.heapsTotal, node.read_attribute("latencyP99"))
+    >>> subarray = tango.DeviceProxy("{subarray}")
+    >>> print(subarray.On(), subarray.State(), subarray.lastCommand)
+
+    tangogql                      # GraphQL for Taranta, where it is installed
+    sdp-facade simulate --help
+
+Logs: {demo.options.folder}"""

@@ -1,0 +1,210 @@
+"""One deployment of the facade as real processes: its topics, its devices, and whatever runs for it."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tango
+
+from devices.registration import register
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.topics import create_topics
+from facade.clock import Clock
+from facade.config import Settings
+from facade.errors import InfraError
+from facade.exports.tango_db import SERVER, instances
+from facade.icd.load import load
+from facade.icd.model import Icd, Topic
+from facade.infra import local
+from facade.infra.processes import Process
+from facade.instances import devices_of
+from proving.progress import Progress
+from proving.roles import Role, command_line
+from proving.supervisor import Supervisor
+
+_BIN = Path(sys.executable).parent  # beside the interpreter: the virtual environment need not be active
+PROGRAM = str(_BIN / "sdp-facade")
+
+Found = TypeVar("Found")
+
+
+class Broker:
+    """The Kafka broker of a state folder."""
+
+    def __init__(self, state_dir: Path, clock: Clock | None = None) -> None:
+        self._state_dir, self._clock = state_dir, clock
+
+    @property
+    def pid(self) -> int:
+        """Return its process id; 0 while it does not run."""
+        lines = local.status(self._state_dir)
+        return next((line.pid or 0 for line in lines if line.service is local.ServiceName.KAFKA and line.alive), 0)
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether it runs."""
+        return self.pid != 0
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        local.stop_service(self._state_dir, local.ServiceName.KAFKA, kill=True, clock=self._clock)
+
+    def start(self) -> None:
+        """Start it on the same port and data, and wait until it answers."""
+        local.start_service(self._state_dir, local.ServiceName.KAFKA, clock=self._clock)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it hang (SIGSTOP): it keeps all connections and answers nobody."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
+
+class Deployment:
+    """Starts processes of one deployment, each in a session of its own.
+
+    Parameters
+    ----------
+    folder
+        For logs and results.
+    variables
+        Environment of the processes, besides that which the settings give.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        endpoints: local.Endpoints,
+        progress: Progress,
+        processes: Supervisor,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self.settings, self.endpoints = settings, endpoints
+        self.tango_host = endpoints.tango_host
+        self.progress, self.clock = progress, progress.clock
+        self.processes, self.folder = processes, processes.folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.icd: Icd = load()
+        self.broker = Broker(endpoints.state_dir, self.clock)
+        self._variables = dict(variables or {})
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the variables that point a process at this deployment."""
+        settings = self.settings
+        return {
+            "KAFKA_BOOTSTRAP": settings.bootstrap,
+            "TANGO_HOST": self.tango_host,
+            "SDP_TOPIC_PREFIX": settings.prefix,
+            "SDP_INGEST_NODES": str(settings.nodes),
+            "SDP_RACK_SIZE": str(settings.rack_size),
+            "SDP_SUBARRAYS": str(settings.subarrays),
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the whole environment of its processes: the user's own settings must not reach into it."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
+        path = f"{_BIN}:{os.environ.get('PATH', '')}"
+        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
+
+    @property
+    def connection(self) -> Connection:
+        """Return how its brokers are reached."""
+        return Connection(self.settings, clock=self.clock)
+
+    @property
+    def instances(self) -> Sequence[str]:
+        """Return the instances of its device server."""
+        return instances(self.icd, self.settings)
+
+    def devices(self, *classes: str) -> list[str]:
+        """Return the devices of some classes of the ICD, of all of them by default."""
+        chosen = [self.icd.classes[name] for name in classes or self.icd.classes]
+        return [name for one in chosen for names in devices_of(one, self.settings).values() for name in names]
+
+    def create_topics(self, changed: Mapping[str, Topic] | None = None) -> list[str]:
+        """Make the topics, some otherwise than the ICD has them; say how those that exist differ."""
+        return create_topics(self.connection, {**self.icd.topics, **(changed or {})})
+
+    def register(self) -> int:
+        """Make the devices; return their number."""
+        return register(self.icd, self.settings, self.tango_host)
+
+    def start(self, name: str, argv: Sequence[str], *, ends: bool = False, **variables: str) -> Process:
+        """Start a process with some further variables of its environment; see `Supervisor.start`."""
+        return self.processes.start(Process, name, argv, {**self.environment, **variables}, ends=ends)
+
+    def launch(self, name: str, *arguments: object, ends: bool = False, **variables: str) -> Process:
+        """Start a sub-command of ``sdp-facade``."""
+        return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, **variables)
+
+    def server(self, instance: str, *, name: str = "") -> Process:
+        """Start an instance of the device server."""
+        return self.start(name or instance, [str(_BIN / SERVER), instance])
+
+    def worker(self, slot: int | str) -> Process:
+        """Start an aggregate worker."""
+        return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot)
+
+    def answers(self, instance: str) -> bool:
+        """Return whether an instance of the device server answers."""
+        return answers(self.tango_host, f"dserver/{SERVER}/{instance}")
+
+    def proxy(self, device: str) -> Any:
+        """Return a proxy of its own each time: one that has failed waits before it tries again."""
+        return tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
+
+    def play(self, role: str, *, name: str = "", ends: bool = False, **task: Any) -> Role:
+        """Start a process that plays a role; see `proving.roles`."""
+        name = name or role
+        argv = command_line(role, self.folder / f"{name}.log", task)
+        return self.processes.start(Role, name, argv, self.environment, ends=ends)
+
+    def await_ready(self, role: Role, seconds: float = 60.0) -> None:
+        """Wait until a role is ready.
+
+        Raises
+        ------
+        InfraError
+            It ended before, or takes too long.
+        """
+        self.progress.demand(lambda: role.is_ready or not role.is_alive, seconds, f"{role.name} is ready")
+        if not role.is_ready:
+            raise InfraError(f"{role.name} ended before it was ready; its output ends:\n{role.tail()}")
+
+    def result(self, role: Role, kind: type[Found], seconds: float = 600.0) -> Found:
+        """Wait for a role's end and give what it delivered.
+
+        Raises
+        ------
+        InfraError
+            It failed, or takes too long.
+        """
+        self.processes.forget(role.name)
+        self.progress.demand(lambda: not role.is_alive, seconds, f"the end of {role.name}")
+        if not role.result.exists():
+            raise InfraError(f"{role.name} delivered nothing; its output ends:\n{role.tail()}")
+        return msgspec.json.decode(role.result.read_bytes(), type=kind)
+
+
+def answers(tango_host: str, device: str) -> bool:
+    """Return whether a device answers."""
+    try:
+        # A proxy of its own each time: one that has failed waits before it tries again.
+        return bool(tango.DeviceProxy(f"tango://{tango_host}/{device}").ping() > 0)
+    except tango.DevFailed:
+        return False

@@ -1,0 +1,180 @@
+"""The fault run of the tables: producer, worker, device server and broker are killed while they are sent."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import tango
+import typer
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.errors import BusError
+from facade.flows.tables.fetch import fetch
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, decode_table
+from facade.infra.processes import Process
+from facade.messages import Table
+from proving.deployment import Deployment
+from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Account, FaultRun, Folder, Seed, play, process_name
+from proving.fault_runs.producer import digest, product, read_journal
+
+WORKER, PRODUCER = "assembling worker", "producer"
+EXPIRY = 30.0
+"""A table of which nothing comes for so long is given up [s]."""
+_QUICK = 8
+_SETTLED_WITHIN = EXPIRY + 60.0
+
+
+class TableFaultRun(FaultRun):
+    """One run of the tables.
+
+    Parameters
+    ----------
+    size
+        Of a table [bytes].
+    """
+
+    faults = (BROKER, SERVER, WORKER, PRODUCER, WORKER, PRODUCER)
+    between = (1.0, 4.0)
+
+    def __init__(self, deployment: Deployment, *, tables: int, size: int, seed: int) -> None:
+        super().__init__(deployment, seed)
+        self._tables, self._size, self._seed = tables, size, seed
+        self._device = deployment.devices("SdpCalibration")[0]
+        self._journal = deployment.folder / "tables.txt"
+        self._bus = KafkaBus(deployment.connection, client="fault-run")
+        self._said: list[Table] = []
+        """Everything that was ever said on the topic, which is compacted."""
+        self._begun, self._sent = set[int](), set[int]()
+        self._awaited: set[int] | None = None
+        """Tables whose end is waited for when all have been sent."""
+        self._settled_by = float("inf")
+
+    def parts(self) -> Mapping[str, Callable[[], Process]]:
+        """Return the worker, the device server, and the producer as long as there is something to send."""
+        deployment = self.deployment
+        task = {"journal": str(self._journal), "seed": self._seed, "tables": self._tables, "size": self._size}
+        parts: dict[str, Callable[[], Process]] = {
+            WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", SDP_TABLE_EXPIRY=f"{EXPIRY}"),
+            SERVER: lambda: deployment.server("calibration", name=process_name(SERVER)),
+        }
+        if len(self._begun) < self._tables:
+            parts[PRODUCER] = lambda: deployment.play("produce-tables", name=PRODUCER, ends=True, **task)
+        return parts
+
+    def begin(self) -> None:
+        """Listen to what is announced."""
+        self._reader = self._bus.open_reader({TABLES: None}, {})
+
+    def step(self) -> bool:
+        """Listen, until each table has ended or should have."""
+        records = self._reader.take(100, 0.05)
+        self._said += [table for record in records if isinstance(table := decode_table(record.value), Table)]
+        self._begun, self._sent = read_journal(self._journal)
+        if len(self._begun) < self._tables or self.deployment.processes[PRODUCER].is_alive:
+            return True
+        if self._awaited is None:
+            # Of a table whose producer was killed before anything of it was sent, nobody will ever hear.
+            self._awaited = self._sent | self._arrived()
+            self._settled_by = self.clock.monotonic() + _SETTLED_WITHIN
+            self.left = 0
+        goes_on = not self._awaited <= self._ended() and self.clock.monotonic() < self._settled_by
+        if not goes_on:
+            self._reader.close()
+        return goes_on
+
+    def in_words(self) -> str:
+        """Say how many tables were begun, sent and ended."""
+        return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
+
+    def account(self) -> Account:
+        """Hold what was sent against what was announced, fetched and listed."""
+        self.demand(lambda: self._listed() is not None, READY_WITHIN, SERVER)
+        complete = Counter(_number(table) for table in self._said if table.state == COMPLETE)
+        failed = {_number(table) for table in self._said if table.state == FAILED}
+        whole = self._fetched()
+        listed = self._listed() or set()
+        findings = {
+            "announced twice": {number for number, times in complete.items() if times > 1},
+            "both complete and failed": complete.keys() & failed,
+            "sent whole, and not announced": self._sent - complete.keys(),
+            "on the bus in part, and never heard of again": self._arrived() - complete.keys() - failed,
+            "announced, and other bytes than those sent": complete.keys() - whole,
+            "complete, and not listed by the device": {number for number in complete if product(number) not in listed},
+        }
+        rows = {
+            "tables begun": len(self._begun),
+            "... of which the producer knows that all of it is on the bus": len(self._sent),
+            "announced as complete": len(complete),
+            "... fetched whole, the bytes that were sent": len(whole),
+            "reported as never completed": len(failed),
+            **{what: len(numbers) for what, numbers in findings.items()},
+        }
+        wrong = [f"{what}: {sorted(numbers)[:20]}" for what, numbers in findings.items() if numbers]
+        return Account([*rows.items()], wrong)
+
+    def _ended(self) -> set[int]:
+        return {_number(table) for table in self._said if table.state in (COMPLETE, FAILED)}
+
+    def _listed(self) -> set[str] | None:
+        """Return the products of which the device has a complete table; None: it does not answer."""
+        try:
+            found = json.loads(self.deployment.proxy(self._device).command_inout("ListTables"))
+        except tango.DevFailed:
+            return None
+        return {one["product"] for one in found if one["state"] == COMPLETE}
+
+    def _arrived(self) -> set[int]:
+        """Return the tables of which any segment is on the bus."""
+        reader = self._bus.open_reader({CALIBRATION: None}, {})
+        found: set[int] = set()
+        while not reader.caught_up(CALIBRATION):
+            found |= {int((record.key or b"")[-4:]) for record in reader.take(100, 0.5)}
+        reader.close()
+        return found
+
+    def _fetched(self) -> set[int]:
+        """Fetch every complete table, and give those that are what was sent."""
+        right, copy = set(), self.deployment.folder / "fetched"
+        for table in self._said:
+            number = _number(table)
+            if table.state != COMPLETE or number in right:
+                continue
+            try:
+                fetch(self._bus, table, copy, self.clock)
+            except BusError as error:
+                self.progress.step(f"  table {number}: {error}")
+                continue
+            if table.sha256 == digest(self._seed, number, self._size) and copy.stat().st_size == self._size:
+                right.add(number)
+            copy.unlink()
+        return right
+
+
+def _number(table: Table) -> int:
+    return int(table.table.removeprefix("t"))
+
+
+def table_faults(
+    tables: Annotated[int, typer.Option(min=1, help="Tables to send.")] = 50,
+    megabytes: Annotated[float, typer.Option(min=0.2, max=500, help="Size of each.")] = 10.0,
+    seed: Seed = 1,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Only {_QUICK} tables.")] = False,
+    folder: Folder = Path(".run"),
+) -> None:
+    """Send tables while producer, worker, device server and broker are killed (kill -9), and account for each.
+
+    The exit code is 1 when a table was announced twice or with other bytes, or was lost without a report.
+
+    Example: sdp-facade table-faults --quick
+    """
+    tables = _QUICK if quick else tables
+    play(
+        lambda deployment: TableFaultRun(deployment, tables=tables, size=round(megabytes * 1e6), seed=seed),
+        f"{tables:,} tables of {megabytes:g} MB, seed {seed}",
+        "each table was announced once and whole, or reported as never completed",
+        folder,
+        "table-faults",
+        nodes=1,
+    )

@@ -1,0 +1,135 @@
+"""What the processes of a bench or a fault run do: ``python -m proving.roles ROLE RESULT TASK``.
+
+The module of a role is loaded only by a process that plays it, so that a worker has in memory what
+a worker needs and nothing else.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from facade.clock import Clock, SystemClock
+from facade.config import Settings, load_settings
+from facade.infra.processes import Process
+
+ROLES = {
+    "fill": "proving.bench.load:fill",
+    "worker": "proving.bench.throughput_roles:worker",
+    "bare": "proving.bench.throughput_roles:bare",
+    "memo": "proving.bench.peer_roles:memo",
+    "sink": "proving.bench.peer_roles:sink",
+    "asyncio": "proving.bench.peer_roles:one_at_a_time",
+    "listen": "proving.bench.client_roles:listen",
+    "read": "proving.bench.client_roles:read",
+    "controller": "proving.bench.hop_roles:controller",
+    "echo": "proving.bench.hop_roles:echo",
+    "bare-device": "proving.bench.hop_roles:bare_device",
+    "bare-bridge": "proving.bench.hop_roles:bare_bridge",
+    "send-alerts": "proving.bench.hop_roles:send_alerts",
+    "call-commands": "proving.bench.hop_roles:call_commands",
+    "send-tables": "proving.bench.load:send_tables",
+    "tm": "proving.demo.tm:observe",
+    "call-random-commands": "proving.fault_runs.caller:call_random_commands",
+    "follow-alerts": "proving.fault_runs.follower:follow_alerts",
+    "produce-tables": "proving.fault_runs.producer:produce_tables",
+}
+
+
+class Role(Process):
+    """A process that plays a role; files beside its log say how far it is."""
+
+    @property
+    def result(self) -> Path:
+        """Return the file with what it delivers."""
+        return self.log.with_suffix(".json")
+
+    @property
+    def address(self) -> str:
+        """Return where the device that it serves is."""
+        return self.result.with_suffix(".address").read_text()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether it has said so."""
+        return self.result.with_suffix(".ready").exists()
+
+    def release(self) -> None:
+        """Open its gate."""
+        self.result.with_suffix(".go").touch()
+
+    def call_off(self) -> None:
+        """Ask it to come to its end and deliver."""
+        self.result.with_suffix(".stop").touch()
+
+
+def command_line(role: str, log: Path, task: dict[str, Any]) -> list[str]:
+    """Return how a role is started, after what an earlier one left beside the log is removed."""
+    for left in (".json", ".ready", ".stop", ".go", ".address"):
+        log.with_suffix(left).unlink(missing_ok=True)
+    task_text = msgspec.json.encode(task).decode()
+    return [sys.executable, "-m", "proving.roles", role, str(log.with_suffix(".json")), task_text]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleContext:
+    """What a role has at hand, in its own process."""
+
+    settings: Settings
+    clock: Clock
+    result: Path
+
+    @property
+    def tango_host(self) -> str:
+        """Return where the Tango database is."""
+        return os.environ["TANGO_HOST"]
+
+    def deliver(self, result: Any) -> None:
+        """Hand in the result, whole or not at all."""
+        beside = self.result.with_suffix(".part")
+        beside.write_bytes(msgspec.json.encode(result))
+        beside.replace(self.result)
+
+    def announce(self, address: str = "") -> None:
+        """Say that this role is ready, and where the device is that it serves, if any."""
+        self.result.with_suffix(".address").write_text(address)
+        self.result.with_suffix(".ready").touch()
+
+    def retract(self) -> None:
+        """Say that it is not ready after all."""
+        self.result.with_suffix(".ready").unlink(missing_ok=True)
+
+    @property
+    def called_off(self) -> bool:
+        """Return whether the role is to come to its end."""
+        return self.result.with_suffix(".stop").exists()
+
+    @property
+    def released(self) -> bool:
+        """Return whether a role that waits at a gate may start."""
+        return self.result.with_suffix(".go").exists()
+
+
+def main() -> None:
+    """Play one role."""
+    name, result, task = sys.argv[1:]
+    logging.basicConfig(level=os.environ.get("SDP_LOG_LEVEL", "WARNING"), stream=sys.stderr)
+    module, _, function = ROLES[name].partition(":")
+    play: Callable[..., Any] = getattr(import_module(module), function)
+    context = RoleContext(load_settings(), SystemClock(), Path(result))
+    found = play(context, **msgspec.json.decode(task))
+    if found is not None:
+        context.deliver(found)
+    # Tango's threads may still call back, which crashes an interpreter that is being taken down.
+    logging.shutdown()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

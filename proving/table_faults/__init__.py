@@ -1,1 +1,0 @@
-"""Tables while everything is killed: each is announced once and whole, or reported as never completed."""
