@@ -101,7 +101,7 @@ class Progress:
 
     def _sign_of_life(self, what: str, waited: float) -> None:
         if self._watch is None and what:
-            self.step(f"  waiting for {what}: {waited:.0f} s")
+            self.step(f"  still waiting after {waited:.0f} s: {what}")
         elif self._watch is not None and not self._live:
             print_plain(self.console, self._watch.scene())
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from facade.clock import Clock, SystemClock
+from facade.clock import SystemClock
 from facade.errors import ConfigError, FacadeError
 from facade.runtime.stopping import terminable
-from proving.bench.report import Machine, Outcome, Report, machine, summary, write
+from proving.bench.report import Outcome, Report, machine, summary, write
 from proving.progress import Progress
 from proving.testbed import Testbed, testbed
 
@@ -63,58 +63,31 @@ def bench(
     names = list(dict.fromkeys(only or MEASUREMENTS))
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         raise ConfigError(f"--only {unknown[0]}: expected one of {', '.join(MEASUREMENTS)}")
-    clock = SystemClock()
-    journal = _Journal(report, clock, quick=quick)
-    with terminable():
-        try:
-            with testbed(report.parent, journal.progress) as made:
-                for name in names:
-                    journal.add(_measure(made, name, quick=quick))
-            journal.finish()
-        finally:
-            journal.save()
-            _conclude(journal.outcomes, report)
-    if any(outcome.failure for outcome in journal.outcomes):
+    clock, where = SystemClock(), machine()
+    began, progress, outcomes = clock.now(), Progress(_out, clock), list[Outcome]()
+    _out.print(
+        f"{where.cores} cores, {where.cpu}, {where.memory_gb:g} GB, {where.system}, Python {where.python};"
+        f" load average {where.load_average[0]:.1f} before the bench began"
+    )
+
+    def save(*, finished: bool) -> None:
+        made = tuple(outcomes)
+        seconds = progress.elapsed
+        write(
+            Report(began=began, seconds=seconds, quick=quick, finished=finished, machine=where, outcomes=made), report
+        )
+
+    try:
+        with terminable(), testbed(report.parent, progress) as bed:
+            for name in names:
+                outcomes.append(_measure(bed, name, quick=quick))
+                save(finished=len(outcomes) == len(names))
+                _show(outcomes[-1])
+    finally:
+        save(finished=len(outcomes) == len(names))
+        _conclude(outcomes, report)
+    if any(outcome.failure for outcome in outcomes):
         raise typer.Exit(1)
-
-
-class _Journal:
-    """What has been found so far, kept in the file from the first measurement on."""
-
-    def __init__(self, path: Path, clock: Clock, *, quick: bool) -> None:
-        self._path, self._quick = path, quick
-        self._began = clock.now()
-        self.progress = Progress(_out, clock)
-        self._machine: Machine = machine()
-        self._finished = False
-        self.outcomes: list[Outcome] = []
-        where = self._machine
-        _out.print(
-            f"{where.cores} cores, {where.cpu}, {where.memory_gb:g} GB, {where.system}, Python {where.python};"
-            f" load average {where.load_average[0]:.1f} before the bench began"
-        )
-
-    def add(self, outcome: Outcome) -> None:
-        """Keep an outcome and print it."""
-        self.outcomes.append(outcome)
-        self.save()
-        _show(outcome)
-
-    def finish(self) -> None:
-        """Say that all was measured."""
-        self._finished = True
-
-    def save(self) -> None:
-        """Write the file."""
-        whole = Report(
-            began=self._began,
-            seconds=self.progress.elapsed,
-            quick=self._quick,
-            finished=self._finished,
-            machine=self._machine,
-            outcomes=tuple(self.outcomes),
-        )
-        write(whole, self._path)
 
 
 def _measure(made: Testbed, name: str, *, quick: bool) -> Outcome:

@@ -7,7 +7,6 @@ of an assumed stream. A notification whose window never came as an event counts 
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,10 +16,11 @@ from facade.codec.columns import ColumnDecoder
 from facade.errors import InfraError
 from facade.flows.telemetry.simulator.report import Report
 from proving.bench.client_roles import Heard, Listened
-from proving.bench.load import NODES, RATE, TOPIC, rate_kept, stream
+from proving.bench.listening import listen
+from proving.bench.load import NODES, RATE, TOPIC, rate_kept
 from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
 from proving.deployment import Deployment
-from proving.gauges import cores_used, cpu_of_all, in_words
+from proving.gauges import in_words
 from proving.testbed import Testbed
 
 ATTRIBUTE = "latencyMean"
@@ -37,15 +37,16 @@ def latency(testbed: Testbed, *, quick: bool) -> Outcome:
     seconds = 12.0 if quick else 30.0
     with testbed.system("latency", nodes=NODES) as running:
         nodes = {device: number for number, device in enumerate(running.devices("SdpIngestNode"))}
-        listened, sent, cores, (begin, end) = _listen(running, list(nodes), seconds)
+        heard = listen(running, [ATTRIBUTE], RATE, seconds, warm_up=WARM_UP)
+        listened, sent = heard.listened, heard.sent
         window = running.icd.topics[TOPIC].window
         if window is None:
             raise InfraError(f"topics.toml: {TOPIC}: expected a [window]")
         testbed.progress.step(f"  reading the {sent.sent:,} notifications again")
         times = notification_times(running, sent.sent)
-    events = [(nodes[heard.device], heard) for heard in listened.events]
+    events = [(nodes[event.device], event) for event in listened.events]
     first = first_events(events, window.length)
-    each, after = latencies(times, first, window.length, begin, end)
+    each, after = latencies(times, first, window.length, heard.begin, heard.end)
     found, behind = quantiles(each), quantiles(after)
     bar = window.length + SLACK
     return Outcome(
@@ -65,29 +66,9 @@ def latency(testbed: Testbed, *, quick: bool) -> Outcome:
                 found=behind.text(1000, "ms") if behind else "-",
             ),
         ),
-        notes=(*_doubts(sent, listened, each, len(first) != len(events)), in_words(cores)),
-        figures=_figures(found, behind, sent, listened, cores),
+        notes=(*_doubts(sent, listened, each, len(first) != len(events)), in_words(heard.cores)),
+        figures=_figures(found, behind, sent, listened, heard.cores),
     )
-
-
-def _listen(
-    running: Deployment, devices: list[str], seconds: float
-) -> tuple[Listened, Report, dict[str, float], tuple[float, float]]:
-    progress, clock = running.progress, running.clock
-    keep = round(seconds + WARM_UP) * 3
-    client = running.play("listen", devices=devices, attributes=[ATTRIBUTE], keep=keep)
-    running.await_ready(client)
-    heaps = stream(running, RATE)
-    progress.wait(WARM_UP, "warm-up")
-    begin, cpu, slipped = clock.now(), cpu_of_all(running), heaps.report().slipped
-    progress.wait(seconds, "listening")
-    end, cores = clock.now(), cores_used(cpu, cpu_of_all(running), seconds)
-    slipped = heaps.report().slipped - slipped
-    progress.wait(2.0)  # so that the events of the last window are in
-    running.processes.check()
-    client.call_off()
-    sent = msgspec.structs.replace(heaps.end(), slipped=slipped)
-    return running.result(client, Listened, 30.0), sent, cores, (begin, end)
 
 
 def notification_times(running: Deployment, records: int) -> dict[int, Times]:

@@ -22,7 +22,7 @@ TOPIC = "ingest.heaps"
 SIMULATOR = "simulate"
 NODES = 4
 METRICS = 3.0
-"""[MB/s], the memo's figure for quality metrics."""
+"""[MB/s], the figure of SDP memo 052 for quality metrics."""
 TABLE, TABLE_EACH = 100_000_000, 5.0
 """Size of a large table [bytes], and time from one to the next [s]."""
 RATE = 127_200.0

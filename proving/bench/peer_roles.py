@@ -33,7 +33,7 @@ class PeerTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SdpNode(Device):
-    """The device of the memo's sketch (SDP memo 052, section 11): one attribute that a client writes."""
+    """The device that section 11 of SDP memo 052 sketches: one attribute that a client writes."""
 
     def init_device(self) -> None:
         """Begin at zero."""
@@ -54,12 +54,12 @@ class SdpNode(Device):
 
 
 def sink(context: RoleContext, *, port: int) -> None:
-    """Serve the device that the memo's facade writes to, without a database."""
+    """Serve the device to which the facade of SDP memo 052 writes, without a database."""
     run((SdpNode,), args=_without_database("SdpNode", port), post_init_callback=context.announce)
 
 
 def memo(context: RoleContext, *, device: str, records: int) -> PeerTiming:
-    """Do what the memo's sketch does, line by line: one attribute write per message."""
+    """Do what SDP memo 052 sketches, line by line: one attribute write per message."""
     from kafka import KafkaConsumer  # of the extra `bench`
 
     sdp_node = tango.DeviceProxy(device)

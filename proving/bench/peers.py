@@ -1,4 +1,4 @@
-"""What else one could build, on the same records: the memo's own facade, and one message at a time in asyncio.
+"""Other ways on the same records: the facade that SDP memo 052 sketches, and one message at a time in asyncio.
 
 Both are shown at their best: no validation, one figure per message instead of all of the ICD's, no
 transactions, no subscribers, no database. The multiples are therefore lower bounds.
@@ -16,7 +16,7 @@ from proving.bench.throughput import run_worker
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
-MEMO, ASYNCIO = "the memo's facade", "one at a time in asyncio"
+MEMO, ASYNCIO = "the facade of SDP memo 052", "one at a time in asyncio"
 
 
 def peers(testbed: Testbed, *, quick: bool) -> Outcome:

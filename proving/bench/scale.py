@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-from proving.bench.client_roles import Heard, Listened
-from proving.bench.load import rate_kept, stream
+from proving.bench.client_roles import Heard
+from proving.bench.listening import listen
+from proving.bench.load import rate_kept
 from proving.bench.report import Outcome, Verdict, quantiles
-from proving.deployment import Deployment
-from proving.gauges import cores_used, cpu_of_all, in_words, memory_of_all
+from proving.gauges import in_words
 from proving.testbed import Testbed
 
 NODES = 1500
@@ -28,12 +28,14 @@ def scale(testbed: Testbed, *, quick: bool) -> Outcome:
     """Run all nodes and look whether each of them is updated each second."""
     seconds = 15.0 if quick else 40.0
     with testbed.system("scale", within=180.0, nodes=NODES, rack_size=RACK) as running:
-        listened, cores, memory, sent = _listen(running, seconds)
-    gaps, counts = gaps_between(listened.events)
+        heard = listen(running, ATTRIBUTES, NODES * RATE_PER_NODE, seconds, warm_up=_WARM_UP)
+    listened, sent = heard.listened, rate_kept(heard.sent)
+    events = [event for event in listened.events if heard.begin <= event.received < heard.end]
+    gaps, counts = gaps_between(events)
     complete = [count for count in counts.values() if count >= seconds - 2]
     silent = NODES * len(ATTRIBUTES) - len(counts)
     spread = quantiles(gaps)
-    rate = len(listened.events) / seconds
+    rate = len(events) / seconds
     return Outcome(
         name="scale",
         what=f"{NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
@@ -58,31 +60,17 @@ def scale(testbed: Testbed, *, quick: bool) -> Outcome:
             + (f", such as: {listened.last_error}" if listened.last_error else ""),
             f"{listened.invalid:,} events were ATTR_INVALID, as those of a device server seconds behind are,"
             f" and not counted; the sender slipped by {sent['slipped_s']:.2f} s",
-            in_words(cores),
-            f"resident: {', '.join(f'{name} {used:.0f} MB' for name, used in memory.items())}",
+            in_words(heard.cores),
+            f"resident: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",
         ),
-        figures={"gaps_s": spread, "events_per_s": rate, "cores": cores, "resident_mb": memory, "sent": sent},
+        figures={
+            "gaps_s": spread,
+            "events_per_s": rate,
+            "cores": heard.cores,
+            "resident_mb": heard.memory,
+            "sent": sent,
+        },
     )
-
-
-def _listen(
-    running: Deployment, seconds: float
-) -> tuple[Listened, dict[str, float], dict[str, float], dict[str, float]]:
-    progress, clock = running.progress, running.clock
-    progress.step(f"  subscribing to {NODES * len(ATTRIBUTES):,} attributes")
-    keep = round((seconds + _WARM_UP) * 3)
-    client = running.play("listen", devices=running.devices("SdpIngestNode"), attributes=ATTRIBUTES, keep=keep)
-    running.await_ready(client, 120.0)
-    heaps = stream(running, NODES * RATE_PER_NODE)
-    progress.wait(_WARM_UP, "warm-up")
-    begin, cpu = clock.now(), cpu_of_all(running)
-    progress.wait(seconds, "listening")
-    end, cores, memory = clock.now(), cores_used(cpu, cpu_of_all(running), seconds), memory_of_all(running)
-    running.processes.check()
-    client.call_off()
-    listened = running.result(client, Listened, 60.0)
-    listened.events[:] = [heard for heard in listened.events if begin <= heard.received < end]
-    return listened, cores, memory, rate_kept(heaps.end())
 
 
 def gaps_between(events: Iterable[Heard]) -> tuple[list[float], dict[tuple[str, str], int]]:

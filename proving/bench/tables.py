@@ -36,7 +36,7 @@ _MEMO = {
     1 * MEGA: (0.73, 1.40),
     10 * MEGA: (1.13, 1.06),
 }
-"""The memo's table 3: mean time of producer and of consumer for 100 MB on one partition [s], by segment [bytes]."""
+"""Table 3 of SDP memo 052: time of producer and of consumer for 100 MB on one partition [s], by segment [bytes]."""
 _MEMORY = 64 * MEGA
 _AT_ONCE = 10
 _MOST = 200
@@ -110,7 +110,7 @@ def _beside_memo(segment: int, sent: float, bare: float, ours: float) -> str:
     producer, consumer = _MEMO[segment]
     return (
         f"segments of {segment:,} B: sent in {sent:.2f} s, worker {ours:.2f} s, bare loop {bare:.2f} s;"
-        f" the memo's table 3: {producer:.2f} s, {consumer:.2f} s"
+        f" table 3 of SDP memo 052: {producer:.2f} s, {consumer:.2f} s"
     )
 
 
