@@ -7,12 +7,15 @@ from string import Formatter
 
 import msgspec
 
+from facade.icd.checks import Checks, Found
 from facade.icd.finding import Finding
 from facade.icd.model import DeviceClass, Icd
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _NAME_PART = re.compile(r"[A-Za-z0-9_.-]+")
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
+
+of_class = Checks(lambda icd: ((f"{one.name}.toml", "", (one,)) for one in icd.classes.values()))
 
 
 def version_is_semantic(icd: Icd) -> Iterator[Finding]:
@@ -29,40 +32,38 @@ def enums_have_labels(icd: Icd) -> Iterator[Finding]:
             yield Finding("enums.toml", f"enums[{name}]", what)
 
 
-def class_texts_are_complete(icd: Icd) -> Iterator[Finding]:
+@of_class.rule
+def class_texts_are_complete(icd: Icd, one: DeviceClass) -> Found:
     """Require a CamelCase name, and a description that ends with a full stop."""
-    for one in icd.classes.values():
-        if not _CLASS_NAME.fullmatch(one.name):
-            yield _finding(one, "name", f"expected UpperCamelCase, got {one.name!r}")
-        if not one.description.strip().endswith("."):
-            what = f"expected text that ends with a full stop, got {one.description!r}"
-            yield _finding(one, "description", what)
+    if not _CLASS_NAME.fullmatch(one.name):
+        yield "name", f"expected UpperCamelCase, got {one.name!r}"
+    if not one.description.strip().endswith("."):
+        yield "description", f"expected text that ends with a full stop, got {one.description!r}"
 
 
-def device_patterns_are_names(icd: Icd) -> Iterator[Finding]:
+@of_class.rule
+def device_patterns_are_names(icd: Icd, one: DeviceClass) -> Found:
     """Require three parts and no other placeholder than one of ``{node}`` and ``{subarray}``."""
-    for one in icd.classes.values():
-        placeholder = "subarray" if "{subarray" in one.device else "node"
-        problem = _pattern_problem(one.device, placeholder, parts=3)
-        if problem:
-            yield _finding(one, "device", problem)
+    placeholder = "subarray" if "{subarray" in one.device else "node"
+    problem = _pattern_problem(one.device, placeholder, parts=3)
+    if problem:
+        yield "device", problem
 
 
-def instance_patterns_are_names(icd: Icd) -> Iterator[Finding]:
+@of_class.rule
+def instance_patterns_are_names(icd: Icd, one: DeviceClass) -> Found:
     """Require one part and no other placeholder than ``{rack}``."""
-    for one in icd.classes.values():
-        problem = _pattern_problem(one.instance, "rack", parts=1)
-        if problem:
-            yield _finding(one, "instance", problem)
+    problem = _pattern_problem(one.instance, "rack", parts=1)
+    if problem:
+        yield "instance", problem
 
 
-def device_patterns_are_unique(icd: Icd) -> Iterator[Finding]:
+@of_class.rule
+def device_patterns_are_unique(icd: Icd, one: DeviceClass) -> Found:
     """Require different device names; Tango does not tell upper from lower case in them."""
-    seen: dict[str, str] = {}
-    for one in icd.classes.values():
-        owner = seen.setdefault(one.device.casefold(), one.name)
-        if owner != one.name:
-            yield _finding(one, "device", f"expected a name of its own, got {one.device!r} of {owner}")
+    owner = next(other for other in icd.classes.values() if other.device.casefold() == one.device.casefold())
+    if owner.name != one.name:
+        yield "device", f"expected a name of its own, got {one.device!r} of {owner.name}"
 
 
 def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
@@ -70,7 +71,7 @@ def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
     for one in icd.classes.values():
         for key, value in _numbers(one):
             if not math.isfinite(value):
-                yield _finding(one, key, f"expected a finite number, got {value}")
+                yield Finding(f"{one.name}.toml", key, f"expected a finite number, got {value}")
     for name, topic in icd.topics.items():
         for key, value in _numbers(topic):
             if not math.isfinite(value):
@@ -78,19 +79,7 @@ def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
                 yield Finding("topics.toml", f"topics[{name}].{key}", what)
 
 
-CHECKS = (
-    version_is_semantic,
-    enums_have_labels,
-    class_texts_are_complete,
-    device_patterns_are_names,
-    instance_patterns_are_names,
-    device_patterns_are_unique,
-    numbers_are_finite,
-)
-
-
-def _finding(device_class: DeviceClass, key: str, what: str) -> Finding:
-    return Finding(f"{device_class.name}.toml", key, what)
+CHECKS = (*of_class, version_is_semantic, enums_have_labels, numbers_are_finite)
 
 
 def _pattern_problem(pattern: str, placeholder: str, *, parts: int) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from facade.icd.checks import Checks, Found, entries
 from facade.icd.finding import Finding
 from facade.icd.model import Attribute, Command, DeviceClass, Icd, Query
 
@@ -34,13 +35,18 @@ _TIMES = ("start_within", "deadline", "ceiling")
 _TOPICS = {"commands": "command", "command-acks": "command-ack", "heartbeats": "heartbeat"}
 """What the command path needs: topic and message."""
 
+of_entry, of_command, of_query = (
+    Checks(entries("commands", "queries")),
+    Checks(entries("commands")),
+    Checks(entries("queries")),
+)
 
-def command_names_are_camel_case(icd: Icd) -> Iterator[Finding]:
+
+@of_entry.rule
+def command_names_are_camel_case(icd: Icd, owner: DeviceClass, entry: Command | Query) -> Found:
     """Require SKA's form of command names."""
-    for owner in icd.classes.values():
-        for kind, entry in _named(owner):
-            if not _CAMEL_CASE.fullmatch(entry.name):
-                yield _finding(owner, kind, entry.name, "name", f"expected UpperCamelCase, got {entry.name!r}")
+    if not _CAMEL_CASE.fullmatch(entry.name):
+        yield "name", f"expected UpperCamelCase, got {entry.name!r}"
 
 
 def command_names_are_free(icd: Icd) -> Iterator[Finding]:
@@ -48,128 +54,118 @@ def command_names_are_free(icd: Icd) -> Iterator[Finding]:
     for owner in icd.classes.values():
         taken = dict.fromkeys(_TANGOS_OWN, "Tango")
         taken.update((attribute.name.casefold(), "an attribute") for attribute in owner.attributes)
-        for kind, entry in _named(owner):
+        named: tuple[Command | Query, ...] = (*owner.commands, *owner.queries)
+        for entry in named:
             by = taken.setdefault(entry.name.casefold(), "")
             if by:
+                kind = "commands" if isinstance(entry, Command) else "queries"
                 what = f"expected a name of its own, got {entry.name!r}, which {by} has"
-                yield _finding(owner, kind, entry.name, "name", what)
+                yield Finding(f"{owner.name}.toml", f"{kind}[{entry.name}].name", what)
             taken[entry.name.casefold()] = by or "another command"
 
 
-def command_texts_are_complete(icd: Icd) -> Iterator[Finding]:
+@of_entry.rule
+def command_texts_are_complete(icd: Icd, owner: DeviceClass, entry: Command | Query) -> Found:
     """Require descriptions that end with a full stop, of results too; of an argument if there is one."""
-    for owner in icd.classes.values():
-        for kind, entry in _named(owner):
-            for key, text in _texts(entry):
-                if not text.strip().endswith("."):
-                    what = f"expected text that ends with a full stop, got {text!r}"
-                    yield _finding(owner, kind, entry.name, key, what)
+    for key, text in _texts(entry):
+        if not text.strip().endswith("."):
+            yield key, f"expected text that ends with a full stop, got {text!r}"
 
 
-def queries_describe_arguments(icd: Icd) -> Iterator[Finding]:
+@of_query.rule
+def queries_describe_arguments(icd: Icd, owner: DeviceClass, query: Query) -> Found:
     """Refuse the description of an argument that is not there."""
-    for owner in icd.classes.values():
-        for query in owner.queries:
-            if query.argument == "DevVoid" and query.argument_description:
-                what = f"expected none without an argument, got {query.argument_description!r}"
-                yield _finding(owner, "queries", query.name, "argument_description", what)
+    if query.argument == "DevVoid" and query.argument_description:
+        yield "argument_description", f"expected none without an argument, got {query.argument_description!r}"
 
 
-def encoded_results_are_bounded(icd: Icd) -> Iterator[Finding]:
+@of_query.rule
+def encoded_results_are_bounded(icd: Icd, owner: DeviceClass, query: Query) -> Found:
     """Require a largest content of what is given as bytes, and none of anything else."""
-    for owner in icd.classes.values():
-        for query in owner.queries:
-            if query.result == "DevEncoded" and not 1 <= query.max_bytes <= MOST_ENCODED:
-                what = f"expected 1 to {MOST_ENCODED}, got {query.max_bytes}"
-                yield _finding(owner, "queries", query.name, "max_bytes", what)
-            elif query.result != "DevEncoded" and query.max_bytes:
-                what = f"expected none, because the result is {query.result}, got {query.max_bytes}"
-                yield _finding(owner, "queries", query.name, "max_bytes", what)
+    if query.result == "DevEncoded" and not 1 <= query.max_bytes <= MOST_ENCODED:
+        yield "max_bytes", f"expected 1 to {MOST_ENCODED}, got {query.max_bytes}"
+    elif query.result != "DevEncoded" and query.max_bytes:
+        yield "max_bytes", f"expected none, because the result is {query.result}, got {query.max_bytes}"
 
 
-def command_arguments_exist(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def command_arguments_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require a family of schemas for an argument."""
-    for owner, command in _each(icd):
-        if command.argument is not None and command.argument not in icd.arguments:
-            what = f"expected one of {sorted(icd.arguments)}, got {command.argument!r}"
-            yield _at(owner, command, "argument", what)
+    if command.argument is not None and command.argument not in icd.arguments:
+        yield "argument", f"expected one of {sorted(icd.arguments)}, got {command.argument!r}"
 
 
-def command_states_exist(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def command_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require Tango's states, at least one, each once; and obsStates where the class has that attribute."""
-    for owner, command in _each(icd):
-        if not command.state:
-            yield _at(owner, command, "state", "expected at least one state, got none")
-        yield from _labels(owner, command, "state", command.state, TANGO_STATES)
-        yield from _labels(owner, command, "obs_state", command.obs_state, _obs_states(icd, owner))
+    if not command.state:
+        yield "state", "expected at least one state, got none"
+    yield from _labels("state", command.state, TANGO_STATES)
+    yield from _labels("obs_state", command.obs_state, _obs_states(icd, owner))
 
 
-def command_reports_exist(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def command_reports_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require that controllers report the attribute that shows what a command does."""
-    for owner, command in _each(icd):
-        obs_state = _attribute(owner, _OBS_STATE)
-        if command.reports == _OBS_STATE and (obs_state is None or not obs_state.reported):
-            what = f"expected 'State', because controllers do not report {_OBS_STATE}, got {command.reports!r}"
-            yield _at(owner, command, "reports", what)
+    obs_state = _attribute(owner, _OBS_STATE)
+    if command.reports == _OBS_STATE and (obs_state is None or not obs_state.reported):
+        yield "reports", f"expected 'State', because controllers do not report {_OBS_STATE}, got {command.reports!r}"
 
 
-def command_targets_exist(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def command_targets_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require values of the reported attribute; a transitional one is not where it ends."""
-    for owner, command in _each(icd):
-        labels = _obs_states(icd, owner) if command.reports == _OBS_STATE else TANGO_STATES
-        if not command.targets:
-            yield _at(owner, command, "targets", "expected at least one value, got none")
-        yield from _labels(owner, command, "targets", command.targets, labels)
-        if command.transitional is not None:
-            yield from _labels(owner, command, "transitional", (command.transitional,), labels)
-            if command.transitional in command.targets:
-                what = f"expected a value that is not one of the targets, got {command.transitional!r}"
-                yield _at(owner, command, "transitional", what)
+    labels = _obs_states(icd, owner) if command.reports == _OBS_STATE else TANGO_STATES
+    if not command.targets:
+        yield "targets", "expected at least one value, got none"
+    yield from _labels("targets", command.targets, labels)
+    if command.transitional is not None:
+        yield from _labels("transitional", (command.transitional,), labels)
+        if command.transitional in command.targets:
+            yield "transitional", f"expected a value that is not one of the targets, got {command.transitional!r}"
 
 
-def commanded_states_exist(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def commanded_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require a value of obsState, and an attribute that shows it."""
-    for owner, command in _each(icd):
-        if command.commanded is not None:
-            yield from _labels(owner, command, "commanded", (command.commanded,), _obs_states(icd, owner))
-            if _attribute(owner, _COMMANDED) is None:
-                what = f"expected none, because the class has no {_COMMANDED}, got {command.commanded!r}"
-                yield _at(owner, command, "commanded", what)
+    if command.commanded is not None:
+        yield from _labels("commanded", (command.commanded,), _obs_states(icd, owner))
+        if _attribute(owner, _COMMANDED) is None:
+            yield "commanded", f"expected none, because the class has no {_COMMANDED}, got {command.commanded!r}"
 
 
-def command_times_are_ordered(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def command_times_are_ordered(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require 0 < start_within <= deadline <= ceiling."""
-    for owner, command in _each(icd):
-        lower, least = "0", 0.0
-        for key in _TIMES:
-            value: float = getattr(command, key)
-            if not (value >= least and value > 0):
-                yield _at(owner, command, key, f"expected number > 0 and >= {lower}, got {value:g}")
-            lower, least = f"{key} = {value:g}", value
+    lower, least = "0", 0.0
+    for key in _TIMES:
+        value: float = getattr(command, key)
+        if not (value >= least and value > 0):
+            yield key, f"expected number > 0 and >= {lower}, got {value:g}"
+        lower, least = f"{key} = {value:g}", value
 
 
-def transitions_can_be_left(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def transitions_can_be_left(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require a command that overtakes in every transitional state: a controller that hangs must not hold a device."""
-    for owner, command in _each(icd):
-        label = command.transitional
-        if label is None or command.overtakes:
-            continue
-        ways_out = [other for other in owner.commands if other.overtakes and set(other.state) & set(command.state)]
-        if not any(not other.obs_state or label in other.obs_state for other in ways_out):
-            what = f"expected a state in which some command that overtakes is allowed, got {label!r}"
-            yield _at(owner, command, "transitional", what)
+    label = command.transitional
+    if label is None or command.overtakes:
+        return
+    ways_out = [other for other in owner.commands if other.overtakes and set(other.state) & set(command.state)]
+    if not any(not other.obs_state or label in other.obs_state for other in ways_out):
+        yield "transitional", f"expected a state in which some command that overtakes is allowed, got {label!r}"
 
 
-def overtaking_commands_are_repeatable(icd: Icd) -> Iterator[Finding]:
+@of_command.rule
+def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass, command: Command) -> Found:
     """Require that what stops everything may be done once more: after a crash nobody could say whether it did."""
-    for owner, command in _each(icd):
-        if command.overtakes and not command.repeatable:
-            yield _at(owner, command, "repeatable", "expected true, because the command overtakes, got false")
+    if command.overtakes and not command.repeatable:
+        yield "repeatable", "expected true, because the command overtakes, got false"
 
 
 def command_topics_exist(icd: Icd) -> Iterator[Finding]:
     """Require the topics of the command path, judged by the broker's clock, where a class has commands."""
-    if not any(True for _ in _each(icd)):
+    if not any(owner.commands for owner in icd.classes.values()):
         return
     for name, message in _TOPICS.items():
         topic = icd.topics.get(name)
@@ -191,36 +187,7 @@ def acks_outlive_commands(icd: Icd) -> Iterator[Finding]:
         yield _topic("command-acks", ".retention", what)
 
 
-CHECKS = (
-    command_names_are_camel_case,
-    command_names_are_free,
-    command_texts_are_complete,
-    queries_describe_arguments,
-    encoded_results_are_bounded,
-    command_arguments_exist,
-    command_states_exist,
-    command_reports_exist,
-    command_targets_exist,
-    commanded_states_exist,
-    command_times_are_ordered,
-    transitions_can_be_left,
-    overtaking_commands_are_repeatable,
-    command_topics_exist,
-    acks_outlive_commands,
-)
-
-
-def _each(icd: Icd) -> Iterator[tuple[DeviceClass, Command]]:
-    for owner in icd.classes.values():
-        for command in owner.commands:
-            yield owner, command
-
-
-def _named(owner: DeviceClass) -> Iterator[tuple[str, Command | Query]]:
-    for command in owner.commands:
-        yield "commands", command
-    for query in owner.queries:
-        yield "queries", query
+CHECKS = (*of_entry, *of_query, *of_command, command_names_are_free, command_topics_exist, acks_outlive_commands)
 
 
 def _texts(entry: Command | Query) -> Iterator[tuple[str, str]]:
@@ -240,22 +207,12 @@ def _obs_states(icd: Icd, owner: DeviceClass) -> Sequence[str]:
     return () if attribute is None else icd.enums.get(attribute.enum or "", ())
 
 
-def _labels(
-    owner: DeviceClass, command: Command, key: str, given: Sequence[str], known: Sequence[str]
-) -> Iterator[Finding]:
+def _labels(key: str, given: Sequence[str], known: Sequence[str]) -> Found:
     for label in given:
         if label not in known:
-            yield _at(owner, command, key, f"expected one of {list(known)}, got {label!r}")
+            yield key, f"expected one of {list(known)}, got {label!r}"
     if len(set(given)) < len(given):
-        yield _at(owner, command, key, f"expected each value once, got {list(given)}")
-
-
-def _finding(owner: DeviceClass, kind: str, name: str, key: str, what: str) -> Finding:
-    return Finding(f"{owner.name}.toml", f"{kind}[{name}].{key}", what)
-
-
-def _at(owner: DeviceClass, command: Command, key: str, what: str) -> Finding:
-    return _finding(owner, "commands", command.name, key, what)
+        yield key, f"expected each value once, got {list(given)}"
 
 
 def _topic(name: str, key: str, what: str) -> Finding:

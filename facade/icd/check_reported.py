@@ -3,69 +3,63 @@
 import json
 from collections.abc import Iterator
 
-from facade.icd.check_attributes import at, each
+from facade.icd.checks import Checks, Found, entries
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, Icd
+from facade.icd.model import Attribute, DeviceClass, Icd
 
 _TOPIC, _MESSAGE = "state", "state"
 _BITS = {"DevLong": 32, "DevLong64": 64}
 _TYPES = ("DevString", "DevEnum", *_BITS)
 
+of_attribute = Checks(entries("attributes"))
 
-def reported_values_have_no_source(icd: Icd) -> Iterator[Finding]:
+
+@of_attribute.rule
+def reported_values_have_no_source(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
     """Refuse a value that is reported and made of records or an account as well."""
-    for owner, attribute in each(icd):
-        if attribute.reported and (attribute.source or attribute.account):
-            yield at(owner, attribute, "reported", "expected false beside a source or an account, got true")
+    if attribute.reported and (attribute.source or attribute.account):
+        yield "reported", "expected false beside a source or an account, got true"
 
 
 def reported_values_have_a_topic(icd: Icd) -> Iterator[Finding]:
     """Require the topic that they are reported on."""
     topic = icd.topics.get(_TOPIC)
-    if (topic is None or topic.message != _MESSAGE) and any(attribute.reported for _, attribute in each(icd)):
+    reported = any(attribute.reported for owner in icd.classes.values() for attribute in owner.attributes)
+    if reported and (topic is None or topic.message != _MESSAGE):
         what = f"expected a topic with the message {_MESSAGE!r}, because there are reported attributes, got none"
         yield Finding("topics.toml", f"topics[{_TOPIC}]", what)
 
 
-def reported_types_are_readable(icd: Icd) -> Iterator[Finding]:
+@of_attribute.rule
+def reported_types_are_readable(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
     """Require a type that the text of a report can be read as; a list only of texts."""
-    for owner, attribute in each(icd):
-        if not attribute.reported:
-            continue
-        if attribute.type not in _TYPES:
-            what = f"expected one of {list(_TYPES)}, because it is reported, got {attribute.type!r}"
-            yield at(owner, attribute, "type", what)
-        elif attribute.length and attribute.type != "DevString":
-            what = f"expected 0, because only texts are reported as lists, got {attribute.length}"
-            yield at(owner, attribute, "length", what)
+    if not attribute.reported:
+        return
+    if attribute.type not in _TYPES:
+        yield "type", f"expected one of {list(_TYPES)}, because it is reported, got {attribute.type!r}"
+    elif attribute.length and attribute.type != "DevString":
+        yield "length", f"expected 0, because only texts are reported as lists, got {attribute.length}"
 
 
-def initial_values_fit(icd: Icd) -> Iterator[Finding]:
+@of_attribute.rule
+def initial_values_fit(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
     """Require an initial value that a controller could report; refuse one where nobody reports."""
-    for owner, attribute in each(icd):
-        if attribute.initial is None:
-            continue
-        if not attribute.reported:
-            what = f"expected none, because the attribute is not reported, got {attribute.initial!r}"
-            yield at(owner, attribute, "initial", what)
-        elif problem := _problem(icd, attribute, attribute.initial):
-            yield at(owner, attribute, "initial", f"expected {problem}, got {attribute.initial!r}")
+    if attribute.initial is None:
+        return
+    if not attribute.reported:
+        yield "initial", f"expected none, because the attribute is not reported, got {attribute.initial!r}"
+    elif problem := _problem(icd, attribute, attribute.initial):
+        yield "initial", f"expected {problem}, got {attribute.initial!r}"
 
 
-def obs_states_have_a_beginning(icd: Icd) -> Iterator[Finding]:
+@of_attribute.rule
+def obs_states_have_a_beginning(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
     """Require an initial obsState: commands are judged by it before anybody has reported one."""
-    for owner, attribute in each(icd):
-        if attribute.name == "obsState" and owner.commands and attribute.reported and attribute.initial is None:
-            yield at(owner, attribute, "initial", "expected a value, because commands depend on it, got none")
+    if attribute.name == "obsState" and owner.commands and attribute.reported and attribute.initial is None:
+        yield "initial", "expected a value, because commands depend on it, got none"
 
 
-CHECKS = (
-    reported_values_have_no_source,
-    reported_values_have_a_topic,
-    reported_types_are_readable,
-    initial_values_fit,
-    obs_states_have_a_beginning,
-)
+CHECKS = (*of_attribute, reported_values_have_a_topic)
 
 
 def _problem(icd: Icd, attribute: Attribute, text: str) -> str:

@@ -1,0 +1,67 @@
+"""Makes checks of the whole interface from rules about one kind of its entries."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+from facade.icd.fields import Schema
+from facade.icd.finding import Finding
+from facade.icd.model import Icd
+
+Entries = Iterator[tuple[str, str, tuple[Any, ...]]]
+"""Each entry as a rule takes it, after the file that says it and its place there."""
+Check = Callable[[Icd], Iterator[Finding]]
+Found = Iterator[tuple[str, str]]
+"""Key within an entry, and what was expected and is there."""
+
+
+class Checks(list[Check]):
+    """Checks of one kind of entries, in their order.
+
+    Parameters
+    ----------
+    each
+        Gives the entries.
+    """
+
+    def __init__(self, each: Callable[[Icd], Entries]) -> None:
+        super().__init__()
+        self._each = each
+
+    def rule(self, rule: Callable[..., Found]) -> Check:
+        """Add the check of a rule, a function of the interface and one entry; it keeps the rule's name."""
+
+        @wraps(rule)
+        def check(icd: Icd) -> Iterator[Finding]:
+            for file, place, entry in self._each(icd):
+                for key, what in rule(icd, *entry):
+                    yield Finding(file, ".".join(filter(None, (place, key))), what)
+
+        self.append(check)
+        return check
+
+
+def entries(*kinds: str) -> Callable[[Icd], Entries]:
+    """Return what gives the entries of some lists of all classes, such as ``attributes``, each with its class."""
+
+    def each(icd: Icd) -> Entries:
+        for owner in icd.classes.values():
+            for kind in kinds:
+                for one in getattr(owner, kind):
+                    yield f"{owner.name}.toml", f"{kind}[{one.name}]", (owner, one)
+
+    return each
+
+
+def illegal(schema: Schema) -> Found:
+    """Say what of a schema does not follow JSON Schema 2020-12."""
+    # Importing it takes longer than everything else that a server does with the interface.
+    from jsonschema import Draft202012Validator
+
+    for error in Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema):
+        yield ".".join(map(str, error.path)), f"expected JSON Schema 2020-12, got: {error.message:.200}"
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a text that says something."""
+    return isinstance(value, str) and bool(value.strip())
