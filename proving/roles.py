@@ -23,7 +23,7 @@ ROLES = {
     "fill": "proving.bench.load:fill",
     "worker": "proving.bench.throughput_roles:worker",
     "bare": "proving.bench.throughput_roles:bare",
-    "memo": "proving.bench.peer_roles:memo",
+    "memo": "proving.bench.peer_roles:write_one_by_one",
     "sink": "proving.bench.peer_roles:sink",
     "asyncio": "proving.bench.peer_roles:one_at_a_time",
     "listen": "proving.bench.client_roles:listen",

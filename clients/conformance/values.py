@@ -118,14 +118,14 @@ def _brief(seen: Shown) -> str:
     return f"{seen.value!r:.60} {seen.quality}"
 
 
-def _pace(system: System, of: AttributeOf) -> str:
+def _timing(system: System, of: AttributeOf) -> str:
     system.config(of.device, of.entry.name)
     kind = "change" if of.entry.is_pushed else "data-ready"
     stream = system.observation.streams[of.device, of.entry.name, kind]
-    return judge_pace(of.entry.sampling or of.device_class.sampling, stream, system.observation.seconds)
+    return judge_timing(of.entry.sampling or of.device_class.sampling, stream, system.observation.seconds)
 
 
-def judge_pace(rule: Sampling, stream: Stream, seconds: float) -> str:
+def judge_timing(rule: Sampling, stream: Stream, seconds: float) -> str:
     """Judge how close events of one attribute came upon each other."""
     pairs = list(pairwise(stream.pushed))
     if not pairs:
@@ -168,7 +168,7 @@ def _stale_after(of: AttributeOf) -> float:
     return of.device_class.stale_after if of.entry.stale_after is None else of.entry.stale_after
 
 
-def _has_pace(of: AttributeOf) -> bool:
+def _has_timing(of: AttributeOf) -> bool:
     return (of.entry.sampling or of.device_class.sampling).shortest > 0
 
 
@@ -177,9 +177,9 @@ VALUE_CHECKS: tuple[Check[AttributeOf], ...] = (
     Check(aspect="events", judge=_events),
     Check(
         aspect="pace",
-        judge=_pace,
+        judge=_timing,
         claims=("Attribute.sampling", "DeviceClass.sampling", "Sampling.shortest"),
-        applies=_has_pace,
+        applies=_has_timing,
     ),
     Check(
         aspect="fresh",

@@ -41,7 +41,7 @@ def state_record(message: StateMessage) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """What was last said of one attribute."""
 
     value: Value
@@ -68,7 +68,7 @@ class DeviceStates(Flow):
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
             device: _known(icd.classes[name]) for device, name in devices.items()
         }
-        self._told: dict[tuple[str, str], Told] = {}
+        self._told: dict[tuple[str, str], Reported] = {}
         self._versions = dict.fromkeys(devices, 0)
         self._changed: dict[tuple[str, str], None] = {}
         """What was told since `readings` was called last; threads of Tango add to it."""
@@ -80,9 +80,9 @@ class DeviceStates(Flow):
         for device, known in self._known.items():
             for name, entry in known.items():
                 if isinstance(entry, Attribute) and entry.initial is not None:
-                    self._tell((device, name), Told(self._parse(entry, entry.initial), 0.0))
+                    self._tell((device, name), Reported(self._parse(entry, entry.initial), 0.0))
 
-    def get(self, device: str, attribute: str) -> Told | None:
+    def get(self, device: str, attribute: str) -> Reported | None:
         """Return what was last told; None: nothing, and the ICD has no initial value."""
         return self._told.get((device, attribute))
 
@@ -100,7 +100,7 @@ class DeviceStates(Flow):
         key = (message.device, message.attribute)
         value = self._parse(self._known[message.device][message.attribute], message.value)
         self._set_here[key] = message.time
-        self._tell(key, Told(value, message.time / 1e6, message.time, message.command))
+        self._tell(key, Reported(value, message.time / 1e6, message.time, message.command))
         return Reading(value, message.time / 1e6)
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
@@ -128,7 +128,7 @@ class DeviceStates(Flow):
             if message.time < acknowledged.time and appended_us <= self._told[key].appended_us + _APART_US:
                 return USED  # it was before what an outcome has told, whose record is still to come
             del self._acknowledged[key]
-        self._tell(key, Told(value, message.time / 1e6, appended_us, message.command))
+        self._tell(key, Reported(value, message.time / 1e6, appended_us, message.command))
         return USED
 
     def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> Outcome:
@@ -152,7 +152,7 @@ class DeviceStates(Flow):
         for message, value in taken:
             key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
             if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):
-                self._tell(key, Told(value, message.time / 1e6, appended_us, message.command))
+                self._tell(key, Reported(value, message.time / 1e6, appended_us, message.command))
                 self._acknowledged[key] = message
         return USED
 
@@ -171,7 +171,7 @@ class DeviceStates(Flow):
                 told = self._told[key]
                 yield device, name, Reading(told.value, told.time or self._started)
 
-    def _tell(self, key: tuple[str, str], told: Told) -> None:
+    def _tell(self, key: tuple[str, str], told: Reported) -> None:
         self._told[key] = told  # first: whoever sees the rest looks for it
         self._changed[key] = None
         self._versions[key[0]] += 1

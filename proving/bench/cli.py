@@ -27,6 +27,7 @@ MEASUREMENTS = {
     "peers": "proving.bench.peers:peers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.reads:reads",
+    "outage": "proving.bench.outage:outage",
     "commands": "proving.bench.hops:commands",
     "alerts": "proving.bench.hops:alerts",
     "visit": "proving.bench.visit:visit",

@@ -58,7 +58,7 @@ def sink(context: RoleContext, *, port: int) -> None:
     run((SdpNode,), args=_without_database("SdpNode", port), post_init_callback=context.announce)
 
 
-def memo(context: RoleContext, *, device: str, records: int) -> PeerTiming:
+def write_one_by_one(context: RoleContext, *, device: str, records: int) -> PeerTiming:
     """Do what SDP memo 052 sketches, line by line: one attribute write per message."""
     from kafka import KafkaConsumer  # of the extra `bench`
 

@@ -103,7 +103,7 @@ def compare_commands(found: CommandsFound) -> list[Line]:
             "given by TM, on the topic commands": (count, len(one.given & one.written)),
             "on the topic commands, not given by TM": (0, len(one.written - one.given)),
             "with exactly one outcome on command-acks": (count, sum(len(one.outcomes[id]) == 1 for id in one.given)),
-            "the same outcome in GetCommandHistory": (count, len(one.given) - len(one.told_differently())),
+            "the same outcome in GetCommandHistory": (count, len(one.given) - len(one.reported_differently())),
             "in GetCommandHistory, not given by TM": (0, len(one.told.keys() - one.given)),
             "COMPLETED, but never begun": (0, len(one.completed() - one.begun.keys())),
             "not repeatable, and begun twice": (0, len(one.begun_twice())),
@@ -137,7 +137,7 @@ def wrong_commands(found: CommandsFound) -> list[str]:
         ]
         failures += [
             f"{device}: {id}: GetCommandHistory: expected {', '.join(one.outcomes[id])}, got {one.told.get(id, 'none')}"
-            for id in sorted(one.told_differently())
+            for id in sorted(one.reported_differently())
         ]
     return failures
 
@@ -157,7 +157,7 @@ class _Device:
         self._executions = [line for line in found.executions if line.device == device]
         self.begun = Counter(line.id for line in self._executions)
 
-    def told_differently(self) -> set[str]:
+    def reported_differently(self) -> set[str]:
         """Return the commands whose first outcome the device does not show."""
         return {id for id in self.given if self.told.get(id) not in self.outcomes[id][:1]}
 

@@ -66,10 +66,10 @@ def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[st
         for what, value, limit in limits
         if value is None or value > limit * patience
     ]
-    return failures + _pace_limits(report, patience, options.patience)
+    return failures + _timing_limits(report, patience, options.patience)
 
 
-def _pace_limits(report: DemoReport, patience: float, rate_patience: float) -> list[str]:
+def _timing_limits(report: DemoReport, patience: float, rate_patience: float) -> list[str]:
     found = report.pace
     if report.notification_latency is None:
         return ["events: expected some of heapRate, got none"]

@@ -24,7 +24,7 @@ from clients.conformance.reported import judge_reported, newest_usable
 from clients.conformance.seen import Given, Refused, Walk
 from clients.conformance.subarray import Answer
 from clients.conformance.topics import invalid, judge_records
-from clients.conformance.values import judge_events, judge_freshness, judge_pace, judge_value
+from clients.conformance.values import judge_events, judge_freshness, judge_timing, judge_value
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.port import Record
 from facade.flows.alerts.messages import PACKETS, Alert
@@ -129,7 +129,7 @@ def at(*times: float, quality: str = "VALID") -> list[Shown]:
     ],
 )
 def test_pace(events, ends):
-    assert verdict(lambda: judge_pace(Sampling(shortest=1.0), Stream(pushed=events), 10.0)).startswith(ends)
+    assert verdict(lambda: judge_timing(Sampling(shortest=1.0), Stream(pushed=events), 10.0)).startswith(ends)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from facade.flows.commands.messages import issued
 from facade.flows.commands.outcomes import NEW, Tracked
 from facade.icd.model import Command
 from facade.reading import Value
-from facade.runtime.device_state import STATE, Told
+from facade.runtime.device_state import STATE, Reported
 
 OBS_STATE = "obsState"
 FAULT = "FAULT"
@@ -18,7 +18,7 @@ REPORTED = ("scanTypes", "ebID")
 """Reported attributes by which arguments are judged."""
 
 
-def fresh(report: Told | None, tracked: Tracked) -> bool:
+def fresh(report: Reported | None, tracked: Tracked) -> bool:
     """Return whether a report says what became of a command, or of a later one, and not what was before it."""
     if report is None:
         return False
@@ -29,7 +29,7 @@ def fresh(report: Told | None, tracked: Tracked) -> bool:
 
 
 def shown(
-    attribute: str, report: Told | None, initial: str, pending: Sequence[Tracked], commands: Mapping[str, Command]
+    attribute: str, report: Reported | None, initial: str, pending: Sequence[Tracked], commands: Mapping[str, Command]
 ) -> str:
     """Return the label that an attribute shows.
 
@@ -52,7 +52,7 @@ def shown(
 
 
 def unsettled(
-    reports: Mapping[str, Told | None], pending: Sequence[Tracked], commands: Mapping[str, Command]
+    reports: Mapping[str, Reported | None], pending: Sequence[Tracked], commands: Mapping[str, Command]
 ) -> Tracked | None:
     """Return the newest command whose effect has not been reported yet.
 
