@@ -1,13 +1,14 @@
 """Whether commands are there with their types; what they do is shown by `clients.conformance.walk`."""
 
-from clients.conformance.case import Check, CommandOf, demand
+from clients.conformance.case import Check, CommandOf, QueryOf, demand
 from clients.conformance.system import System
 
 RESULT = "DevVarLongStringArray"
 """[ResultCode], [command id]: what SKA's long-running commands return."""
 
 
-def _exists(system: System, of: CommandOf) -> str:
+def exists(system: System, of: CommandOf | QueryOf) -> str:
+    """Find a command of the device."""
     return str(system.command(of.device, of.entry.name).cmd_name)
 
 
@@ -18,7 +19,7 @@ def _types(system: System, of: CommandOf) -> str:
 
 
 COMMAND_CHECKS: tuple[Check[CommandOf], ...] = (
-    Check(aspect="exists", claims=("Command.name", "DeviceClass.commands"), judge=_exists),
+    Check(aspect="exists", claims=("Command.name", "DeviceClass.commands"), judge=exists),
     Check(aspect="types", claims=("Command.argument",), judge=_types),
 )
 """What Tango tells of a command that is not given."""

@@ -8,6 +8,7 @@ from typing import Any
 import tango
 
 from clients.conformance.case import Check, QueryOf, demand
+from clients.conformance.commands import exists
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch
 
@@ -23,10 +24,6 @@ class Asked:
     """JSON object or list."""
     keys: tuple[str, ...] = ()
     """Keys of the object, or of each object in the list."""
-
-
-def _exists(system: System, of: QueryOf) -> str:
-    return str(system.command(of.device, of.entry.name).cmd_name)
 
 
 def _types(system: System, of: QueryOf) -> str:
@@ -90,7 +87,7 @@ def _refusal(system: System, of: QueryOf) -> str:
 
 
 QUERY_CHECKS: tuple[Check[QueryOf], ...] = (
-    Check(aspect="exists", claims=("Query.name", "DeviceClass.queries"), judge=_exists),
+    Check(aspect="exists", claims=("Query.name", "DeviceClass.queries"), judge=exists),
     Check(aspect="types", claims=("Query.argument", "Query.result"), judge=_types),
     Check(aspect="description", claims=("Query.argument_description", "Query.result_description"), judge=_description),
     Check(

@@ -27,7 +27,7 @@ FINAL = ("COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedCall:
     """A call that had to fail."""
 
     command: str
@@ -71,7 +71,7 @@ class Walk:
     began: float
     """[Unix s]"""
     ended: float = 0.0
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedCall] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
     broken_off: str = ""
     """Why the walk ended early."""

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import tango
 
 from clients.conformance.samples import bad, good
-from clients.conformance.seen import FINAL, STEPS, Given, Refused, Walk
+from clients.conformance.seen import FINAL, STEPS, Given, RefusedCall, Walk
 from clients.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Subarray
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch
@@ -214,7 +214,7 @@ class _Walker:
         answer = self._subarray.call(command.name, argument)
         changes = {name: text for name, text in self._subarray.picture().items() if text != before[name]}
         self._walk.refused.append(
-            Refused(command=command.name, aspect=aspect, words=words, answer=answer, changes=changes)
+            RefusedCall(command=command.name, aspect=aspect, words=words, answer=answer, changes=changes)
         )
         if answer.result is not None:
             raise Mismatch(f"{command.name} ({aspect}) is refused", f"it was taken: {answer.result}")

@@ -21,7 +21,7 @@ from clients.conformance.command_verdicts import (
 )
 from clients.conformance.observation import Observation, Shown, Stream
 from clients.conformance.reported import judge_reported, newest_usable
-from clients.conformance.seen import Given, Refused, Walk
+from clients.conformance.seen import Given, RefusedCall, Walk
 from clients.conformance.subarray import Answer
 from clients.conformance.topics import invalid, judge_records
 from clients.conformance.values import judge_events, judge_freshness, judge_timing, judge_value
@@ -172,7 +172,7 @@ GOOD_REFUSAL = "API: Command On not allowed when State is ON; expected State OFF
     ],
 )
 def test_refusals(refusal, changes, ends):
-    tried = Refused(command="On", aspect="refuses-state", words=("On", "ON"), answer=refusal, changes=changes)
+    tried = RefusedCall(command="On", aspect="refuses-state", words=("On", "ON"), answer=refusal, changes=changes)
     assert verdict(
         lambda: judge_refusal(Walk(device="d", began=NOW, refused=[tried]), "On", "refuses-state")
     ).startswith(ends)
