@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from facade.config import Settings
+from facade.errors import ConfigError
 from facade.icd.model import DeviceClass
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
@@ -18,11 +19,17 @@ class Family(NamedTuple):
     """Number of the first one."""
     size: Callable[[Settings], int]
     """How many a deployment has."""
+    setting: str
+    """What says so."""
+
+    def numbers(self, settings: Settings) -> range:
+        """Return the numbers that a deployment has."""
+        return range(self.first, self.first + self.size(settings))
 
 
 FAMILIES = {
-    "node": Family("ingest node", 0, lambda settings: settings.nodes),
-    "subarray": Family("subarray", 1, lambda settings: settings.subarrays),
+    "node": Family("ingest node", 0, lambda settings: settings.nodes, "`nodes` (SDP_INGEST_NODES)"),
+    "subarray": Family("subarray", 1, lambda settings: settings.subarrays, "`subarrays` (SDP_SUBARRAYS)"),
 }
 """By what stands in the templates."""
 
@@ -36,9 +43,9 @@ def family_of(device_class: DeviceClass) -> str:
 def devices_of(device_class: DeviceClass, settings: Settings) -> dict[str, list[str]]:
     """Return the device names of a class by device-server instance; a rack of numbers shares one ``{rack}``."""
     name = family_of(device_class)
-    family = FAMILIES.get(name, Family("", 0, lambda _: 1))
+    family = FAMILIES.get(name, Family("", 0, lambda _: 1, ""))
     found: dict[str, list[str]] = {}
-    for number in range(family.first, family.first + family.size(settings)):
+    for number in family.numbers(settings):
         instance = device_class.instance.format(rack=number // settings.rack_size)
         found.setdefault(instance, []).append(device_class.device.format(**{name: number}))
     return found
@@ -48,6 +55,26 @@ def number_of(device_class: DeviceClass, device: str) -> int | None:
     """Return the number in a device's name; None if the name does not fit."""
     found = re.fullmatch(pattern_of(device_class.device), device, re.IGNORECASE)
     return int(found[1]) if found and found.groups() else None
+
+
+def device_number(device_class: DeviceClass, device: str, settings: Settings) -> int:
+    """Return the number in a device's name, which the deployment has.
+
+    Raises
+    ------
+    ConfigError
+        The name has none, or the deployment has no such node or subarray.
+    """
+    number, family = number_of(device_class, device), FAMILIES[family_of(device_class)]
+    if number is None:
+        raise ConfigError(f"device {device}: expected the number of the {family.word}, as in {device_class.device}")
+    known = family.numbers(settings)
+    if number not in known:
+        raise ConfigError(
+            f"device {device}: {family.word} {number} is not part of this deployment, which has {known.start} to"
+            f" {known.stop - 1}; raise the setting {family.setting} or delete the device"
+        )
+    return number
 
 
 def pattern_of(template: str) -> str:

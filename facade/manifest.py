@@ -116,6 +116,8 @@ class Manifest:
     `facade.runtime.composition`."""
     for_commands: bool = False
     """Whether `compose` is also for devices of other flows that take commands."""
+    for_sources: bool = False
+    """Whether `compose` is also for devices of other flows with attributes that have a `source`."""
     reporter: Reference | None = None
     """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
     has it."""

@@ -153,6 +153,17 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     origin: Annotated[str, Meta(max_length=200)]
 
 
+class Flagging(Message, frozen=True, kw_only=True, tag_field="schema", tag="flagging/1"):
+    """Flagging report; the wire form is ``flagging.schema.json``."""
+
+    subarray: Annotated[int, Meta(ge=1, le=16)]
+    scan_id: Positive
+    seq: Natural
+    time: Natural
+    flagged: Annotated[int, Meta(ge=0, le=8589934592)]
+    kept: Annotated[int, Meta(ge=0, le=8589934592)]
+
+
 class Heap(Message, frozen=True, kw_only=True, tag_field="schema", tag="heap/1"):
     """Heap notification; the wire form is ``heap.schema.json``."""
 
@@ -237,6 +248,15 @@ class Metric(Message, frozen=True, kw_only=True, tag_field="schema", tag="metric
     sequence: Maybe[Natural] = None
 
 
+class ReceiveBuffer(Message, frozen=True, kw_only=True, tag_field="schema", tag="receive-buffer/1"):
+    """Receive buffer report; the wire form is ``receive-buffer.schema.json``."""
+
+    node: Annotated[int, Meta(ge=0, le=9999)]
+    time: Natural
+    fill: Annotated[float, Meta(ge=0, le=1)]
+    dropped: Annotated[int, Meta(ge=0, le=2147483647)]
+
+
 class AccountTotals(Message, frozen=True):
     """Part of ``snapshot.schema.json``."""
 
@@ -274,6 +294,15 @@ class State(Message, frozen=True, kw_only=True, tag_field="schema", tag="state/1
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
     command: Annotated[str, Meta(max_length=200)] = ""
+
+
+class Storage(Message, frozen=True, kw_only=True, tag_field="schema", tag="storage/1"):
+    """Storage report; the wire form is ``storage.schema.json``."""
+
+    time: Natural
+    used: Annotated[float, Meta(ge=0, le=9e+18)]
+    free: Annotated[float, Meta(ge=0, le=9e+18)]
+    products: Annotated[int, Meta(ge=0, le=2147483647)]
 
 
 class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag="stream-account/1"):
@@ -333,3 +362,13 @@ class Table(Message, frozen=True, kw_only=True, tag_field="schema", tag="table/1
     url: Maybe[Annotated[str, Meta(min_length=1, max_length=2000)]] = None
     reason: Maybe[Annotated[str, Meta(max_length=2000)]] = None
     summary: Maybe[Anything] = None
+
+
+class TelemetrySummary(Mutable, kw_only=True, tag_field="schema", tag="telemetry-summary/1"):
+    """Partial aggregates of one group; the wire form is ``telemetry-summary.schema.json``."""
+
+    worker: Annotated[str, Meta(max_length=200)]
+    stream: Annotated[str, Meta(max_length=151)]
+    partition: Annotated[int, Meta(ge=0, le=100000)]
+    group: Annotated[str, Meta(max_length=200)]
+    partials: list[Partial]

@@ -41,6 +41,10 @@ class Run(Protocol):
     """Records of one partition in the order of the log, not looked into yet."""
 
     @property
+    def topic(self) -> str:
+        """Return the topic."""
+
+    @property
     def partition(self) -> int:
         """Return the partition."""
 

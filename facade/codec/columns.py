@@ -1,9 +1,10 @@
-"""Decodes batches of flat numeric messages straight into numpy columns.
+"""Decodes batches of flat messages straight into numpy columns.
 
 Reading eleven attributes of each decoded object costs nearly as much as decoding it. So every
 number is decoded as a float, and the whole batch is packed by msgspec's own MessagePack encoder:
 with floats only, each record has the same length and layout, and numpy reads it as a table in one
 go. Ranges, and whether an integer is a whole number, are then checked for a column at once.
+Messages with texts or booleans have no such layout; their columns are read attribute by attribute.
 
 Integers stay exact because the schema bounds them to 2^53. They are integers in JSON Schema's
 sense: 3, 3.0 and 3e0 are the same number. (`facade.codec.decode` is stricter: it wants 3.)
@@ -11,6 +12,7 @@ sense: 3, 3.0 and 3e0 are the same number. (`facade.codec.decode` is stricter: i
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -20,12 +22,12 @@ import numpy.typing as npt
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
+from facade.icd.fields import why_no_column
 from facade.outcome import Rejected, Unused
 
 Column = npt.NDArray[Any]
 
 _FLOAT64 = 0xCB  # MessagePack: a big-endian double follows
-_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Table:
     """What became of a batch: every record is a row or of no use."""
 
     columns: dict[str, Column]
-    """By field: int64 for integers, float64 for other numbers, each of shape (rows,)."""
+    """By field: int64 for integers, float64 for other numbers, objects for the rest, each of shape (rows,)."""
     index: Column
     """Position in the batch of each row, shape (rows,)."""
     unused: dict[int, Unused]
@@ -56,28 +58,34 @@ class _Field:
 
 
 class ColumnDecoder:
-    """Decodes the records of one message whose properties are numbers and constants.
+    """Decodes the records of one message whose properties are numbers, texts, booleans and constants.
 
     Raises
     ------
     IcdError
-        The schema has a property that is neither, an optional one, or an integer beyond 2^53.
+        The schema has another property, an optional one, or an integer beyond 2^53; see `why_no_column`.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any]) -> None:
         properties = schema["properties"]
         for field, part in properties.items():
-            _require_flat(name, field, part, required=field in schema.get("required", ()))
+            if why := why_no_column(part, required=field in schema.get("required", ())):
+                raise IcdError(f"{name}.schema.json: properties.{field}: {why}")
         self._fields = [
             _Field(field, part["type"] == "integer", part.get("minimum", -np.inf), part.get("maximum", np.inf))
             for field, part in properties.items()
-            if "const" not in part
+            if part.get("type") in ("integer", "number")
+        ]
+        self._others = [
+            field
+            for field, part in properties.items()
+            if "const" not in part and part.get("type") not in ("integer", "number")
         ]
         plain = {field.name: {"type": "number"} for field in self._fields}
         struct = compile_message(name, {**schema, "properties": {**properties, **plain}})
         self._decoder: BatchDecoder[msgspec.Struct] = BatchDecoder(struct)
         self._encoder = msgspec.msgpack.Encoder()
-        self._layout = _layout(struct, properties, set(plain))
+        self._layout = None if self._others else _layout(struct, properties, set(plain))
 
     def decode(self, values: Sequence[bytes | None]) -> Table:
         """Decode a batch; a bad record is a result and never an exception."""
@@ -105,7 +113,10 @@ class ColumnDecoder:
     def _columns(self, items: list[msgspec.Struct]) -> dict[str, Column]:
         rows = len(items)
         if not rows:
-            return {field.name: np.empty(0) for field in self._fields}
+            return {name: np.empty(0) for name in (*(field.name for field in self._fields), *self._others)}
+        if self._layout is None:
+            numbers = {one.name: np.fromiter(map(attrgetter(one.name), items), np.float64) for one in self._fields}
+            return numbers | {name: np.fromiter(map(attrgetter(name), items), np.object_) for name in self._others}
         packed = self._encoder.encode(items)
         start = len(packed) - rows * self._layout.itemsize  # behind the header of the list
         table = np.frombuffer(packed, self._layout, count=rows, offset=start)
@@ -131,19 +142,6 @@ def _breaches(field: _Field, index: Column, values: Column) -> Iterator[tuple[in
         else:
             detail = "Expected `int`"
         yield i, Rejected(Reason.SCHEMA, f"$.{field.name}", f"{detail}, got {value:.17g}")
-
-
-def _require_flat(name: str, field: str, part: Mapping[str, Any], *, required: bool) -> None:
-    where = f"{name}.schema.json: properties.{field}"
-    if not required:
-        raise IcdError(f"{where}: expected a required property, as columns have no holes")
-    if "const" not in part and part.get("type") not in ("integer", "number"):
-        raise IcdError(f"{where}: expected integer, number or const, got {part.get('type')!r}")
-    if (
-        part.get("type") == "integer"
-        and not -_EXACT < part.get("minimum", -_EXACT) <= part.get("maximum", _EXACT) < _EXACT
-    ):
-        raise IcdError(f"{where}: expected minimum and maximum within 2^53, as columns are exact only there")
 
 
 def _layout(struct: type[msgspec.Struct], properties: Mapping[str, Any], numbers: set[str]) -> np.dtype[Any]:

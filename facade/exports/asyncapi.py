@@ -142,12 +142,16 @@ def _about(topic: Topic) -> Iterator[str]:
 
 
 def _windows(window: Window) -> str:
-    return (
+    text = (
         f"`{window.time}` puts a record into a window of {window.length:g} s. One that is more than "
         f"{window.lateness:g} s older than the broker's time is counted as late; one that is more than "
-        f"{window.ahead:g} s ahead of it is refused. `{window.sequence}` counts by one for each `{window.group}` and "
-        f"`{window.epoch}`, so that what is missing or comes twice shows."
+        f"{window.ahead:g} s ahead of it is refused."
     )
+    if window.sequence is None:
+        return text
+    each = " and ".join(f"`{name}`" for name in (window.group, window.epoch) if name is not None)
+    counts = f"counts by one for each {each}" if each else "counts by one"
+    return f"{text} `{window.sequence}` {counts}, so that what is missing or comes twice shows."
 
 
 def _duration(seconds: float) -> str:

@@ -78,7 +78,7 @@ def part_of(icd: Icd, role: str, action: Side, topic: str) -> Part:
     found = [one for words in words_of(icd) for one in words.parts if (one.action, one.topic) == (action, topic)]
     for part in [*(one for one in found if role in one.who), *(one for one in found if not one.who)]:
         return part
-    if not any(topic in one.topics for one in _flows(icd)):
+    if icd.topics[topic].window is None and not any(topic in one.topics for one in _flows(icd)):
         raise IcdError(f"topics[{topic}]: expected a topic of some flow's manifest, got one that no flow has")
     return Part(action, topic, _DEFAULT[action])
 

@@ -16,7 +16,7 @@ from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
 
 PATH = "facade/messages.py"
-_MUTABLE = frozenset({"alert-state", "ingest-summary"})
+_MUTABLE = frozenset({"alert-state", "ingest-summary", "telemetry-summary"})
 """Messages into which others are merged in place."""
 _HEAD = '''"""The messages of the bus, one struct for each schema in ``schemas/messages``.
 
@@ -64,10 +64,14 @@ def export(icd: Icd) -> dict[str, str]:
     structs = {name: compile_message(name, schema) for name, schema in icd.messages.items()}
     taken = {struct.__name__ for struct in structs.values()}
     parts = [_HEAD]
+    owners: dict[str, str] = {}
+    """The first message that has a part of some name."""
     for name, struct in structs.items():
         schema, base = icd.messages[name], "Mutable" if name in _MUTABLE else "Message, frozen=True"
         for nested in _nested(struct):
-            parts += _struct(nested, f"Part of ``{name}.schema.json``.", base, taken)
+            first = owners.setdefault(nested.__name__, name)
+            found = _struct(nested, f"Part of ``{first}.schema.json``.", base, taken)
+            parts += [text for text in found if text not in parts]  # messages may have a part in common
         version = schema["properties"]["schema"]["const"]
         doc = f"{schema['title']}; the wire form is ``{name}.schema.json``."
         parts += _struct(struct, doc, f'{base}, kw_only=True, tag_field="schema", tag="{version}"', taken)

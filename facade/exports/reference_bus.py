@@ -74,15 +74,19 @@ def _topic_facts(topic: Topic) -> Iterator[str]:
 
 
 def _window(window: Window) -> Iterator[str]:
+    each = "" if window.group is None else f", for each {code(window.group)}"
     yield (
-        f"Windows of {duration_in_words(window.length)} by {code(window.time)}, for each {code(window.group)}; in "
-        f"silence a window is shown for {duration_in_words(window.hold)} after its end"
+        f"Windows of {duration_in_words(window.length)} by {code(window.time)}{each}, aggregated on "
+        f"{link(code(window.summary), 'topics.md', window.summary)}; in silence a window is shown "
+        f"{duration_in_words(window.hold)} after its end"
     )
     yield (
         f"Late: data time more than {duration_in_words(window.lateness)} behind the broker's; refused: more than "
         f"{duration_in_words(window.ahead)} ahead of it"
     )
-    yield f"Sequence: {code(window.sequence)}, anew with each {code(window.epoch)}"
+    if window.sequence is not None:
+        anew = "" if window.epoch is None else f", anew with each {code(window.epoch)}"
+        yield f"Sequence: {code(window.sequence)}{anew}"
 
 
 def _size(size: int) -> str:

@@ -17,6 +17,7 @@ from facade.icd import (
     check_roles,
     check_sources,
     check_topics,
+    check_windows,
 )
 from facade.icd.finding import Finding
 from facade.icd.model import Icd
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     *check_reported.CHECKS,
     *check_commands.CHECKS,
     *check_topics.CHECKS,
+    *check_windows.CHECKS,
     *check_roles.CHECKS,
     *check_messages.CHECKS,
     *check_arguments.CHECKS,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from facade.icd.check_attributes import at, each
-from facade.icd.fields import Schema, is_numeric, kind, message_of, properties
+from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, DeviceClass, Icd, Rule, Source
+from facade.icd.model import Attribute, DeviceClass, Icd, Rule, Source, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ _RULES: dict[Rule, _Traits] = {
     "last": _Traits("needed", additive=False, type="field"),
 }
 _NEED_WINDOW_ALWAYS = frozenset({"gaps", "duplicates", "late"})
+_NEED_SEQUENCE = frozenset({"gaps", "duplicates"})
+_ADDS_UP = frozenset({"sum", "rate", "mean", "std", "fraction"})
+_LARGEST_SUMMAND = 2**33
+"""A million of them, the most in one transaction, add up to 2^53: what JSON numbers hold exactly."""
 _INT32 = 2**31
 
 
@@ -106,12 +110,73 @@ def fields_exist(icd: Icd) -> Iterator[Finding]:
                 yield at(owner, attribute, f"source.{key}", what)
 
 
-def fields_are_numeric(icd: Icd) -> Iterator[Finding]:
-    """Require numbers for every rule but ``last``."""
+def windows_keep_what_rules_need(icd: Icd) -> Iterator[Finding]:
+    """Require a sequence for rules over sequence numbers, and an error bound for quantiles of what is not negative."""
+    for owner, attribute, source in _sourced(icd):
+        if (window := _window_of(icd, source.topic)) is None:
+            continue
+        if source.rule in _NEED_SEQUENCE and window.sequence is None:
+            what = f"expected a topic whose window has a `sequence` for {source.rule!r}, got {source.topic!r}"
+            yield at(owner, attribute, "source.rule", what)
+        if source.rule == "quantile":
+            field = properties(message_of(icd, source.topic) or {}).get(source.field or "", {})
+            if window.quantile_error is None:
+                what = f"expected a topic whose window has a `quantile_error` for 'quantile', got {source.topic!r}"
+                yield at(owner, attribute, "source.rule", what)
+            if is_numeric(field) and bound(field, "minimum", -1) < 0:
+                what = f"expected a field with a minimum of at least 0 for 'quantile', got {field.get('minimum')}"
+                yield at(owner, attribute, "source.field", what)
+
+
+def sums_stay_exact(icd: Icd) -> Iterator[Finding]:
+    """Refuse to add up integers that could pass 2^53 within a transaction."""
     for owner, attribute, source in _sourced(icd):
         known = properties(message_of(icd, source.topic) or {})
-        if source.rule == "last":
+        for name in (source.field, *source.of) if source.rule in _ADDS_UP else ():
+            field = known.get(name or "", {})
+            largest = max(abs(bound(field, "minimum", 0)), abs(bound(field, "maximum", 0)))
+            if kind(field) == "integer" and largest > _LARGEST_SUMMAND:
+                what = f"expected a field of at most {_LARGEST_SUMMAND} for {source.rule!r}, or a number, got {largest}"
+                yield at(owner, attribute, "source.field", what)
+
+
+def devices_have_the_groups(icd: Icd) -> Iterator[Finding]:
+    """Require that a device that stands for a node or a subarray is made of a topic with such groups."""
+    for owner, attribute, source in _sourced(icd):
+        window = _window_of(icd, source.topic)
+        if window is not None and owner.numbered_by not in (None, window.groups):
+            what = (
+                f"expected a topic whose window has groups = {owner.numbered_by!r}, because the device stands for one"
+            )
+            yield at(owner, attribute, "source.topic", f"{what}, got {source.topic!r} with {window.groups!r}")
+
+
+def windows_close_before_they_are_stale(icd: Icd) -> Iterator[Finding]:
+    """Refuse a staleness limit that passes before a window can be shown."""
+    for owner, attribute, source in _sourced(icd):
+        window = _window_of(icd, source.topic)
+        limit = owner.stale_after if attribute.stale_after is None else attribute.stale_after
+        if window is not None and source.over == "window" and 0 < limit < window.length + window.hold:
+            what = f"expected 0 or number >= window.length + hold = {window.length + window.hold:g}, got {limit:g}"
+            yield at(owner, attribute, "stale_after", what)
+
+
+def states_have_a_source(icd: Icd) -> Iterator[Finding]:
+    """Require for a class's State a windowed topic that its devices show, each its own group."""
+    for owner in icd.classes.values():
+        if owner.state_source is None:
             continue
+        window = _window_of(icd, owner.state_source)
+        shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
+        if window is None or not shown or owner.numbered_by != window.groups:
+            what = "expected a windowed topic that an attribute names, of which each device is a group"
+            yield Finding(f"{owner.name}.toml", "state_source", f"{what}, got {owner.state_source!r}")
+
+
+def fields_are_numeric(icd: Icd) -> Iterator[Finding]:
+    """Require numbers: they are what a window keeps."""
+    for owner, attribute, source in _sourced(icd):
+        known = properties(message_of(icd, source.topic) or {})
         for key, name in (("field", source.field), *(("of", name) for name in source.of)):
             if name in known and not is_numeric(known[name]):
                 what = f"expected a numeric field for {source.rule!r}, got {name!r} ({kind(known[name])})"
@@ -180,6 +245,11 @@ CHECKS = (
     fields_are_given_where_needed,
     fields_exist,
     fields_are_numeric,
+    windows_keep_what_rules_need,
+    sums_stay_exact,
+    devices_have_the_groups,
+    windows_close_before_they_are_stale,
+    states_have_a_source,
     quantiles_have_a_probability,
     fractions_have_a_whole,
     totals_add_up,
@@ -192,6 +262,11 @@ def _sourced(icd: Icd) -> Iterator[tuple[DeviceClass, Attribute, Source]]:
     for owner, attribute in each(icd):
         if attribute.source is not None:
             yield owner, attribute, attribute.source
+
+
+def _window_of(icd: Icd, topic: str) -> Window | None:
+    found = icd.topics.get(topic)
+    return None if found is None else found.window
 
 
 def _types_of_source(icd: Icd, attribute: Attribute, source: Source) -> tuple[str, ...]:

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Iterator
 
-from facade.icd.fields import kind, message_of, properties
 from facade.icd.finding import Finding
-from facade.icd.model import Icd, Topic, Window
+from facade.icd.model import Icd
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,150}")
 _MODELLED = frozenset({"cleanup.policy", "retention.ms", "message.timestamp.type", "max.message.bytes"})
 _DEAD_LETTERS = "dead-letters"
 _HEADER_ROOM = 65_536
 """What a dead letter may be larger than its original [bytes]."""
-_WINDOW_FIELDS = ("time", "group", "sequence", "epoch")
 
 
 def topic_names_are_legal(icd: Icd) -> Iterator[Finding]:
@@ -88,48 +86,6 @@ def topic_config_does_not_overrule(icd: Icd) -> Iterator[Finding]:
             yield _at(name, f"config[{key}]", "expected the topic's own key for this, got a second place")
 
 
-def window_numbers_are_possible(icd: Icd) -> Iterator[Finding]:
-    """Require a length in whole microseconds, tolerances of at least 0, and an error below 1."""
-    for name, _, window in _windowed(icd):
-        if not window.length > 0 or not (window.length * 1e6).is_integer():
-            what = f"expected number > 0, in whole microseconds, got {window.length:g}"
-            yield _at(name, "window.length", what)
-        for key in ("lateness", "ahead", "hold"):
-            value = getattr(window, key)
-            if not value >= 0:
-                yield _at(name, f"window.{key}", f"expected number >= 0, got {value:g}")
-        if not 0 < window.quantile_error < 1:
-            what = f"expected number > 0 and < 1, got {window.quantile_error:g}"
-            yield _at(name, "window.quantile_error", what)
-
-
-def window_fields_are_integers(icd: Icd) -> Iterator[Finding]:
-    """Require integers that every message has for time, group, sequence and epoch."""
-    for name, topic, window in _windowed(icd):
-        schema = message_of(icd, name)
-        if schema is None:
-            if topic.message is None:
-                yield _at(name, "message", "expected a message, because the topic has a window, got none")
-            continue
-        known = properties(schema)
-        required = schema.get("required")
-        for key in _WINDOW_FIELDS:
-            field = getattr(window, key)
-            needed = isinstance(required, list) and field in required
-            if field not in known or kind(known[field]) != "integer" or not needed:
-                what = f"expected a required integer field of {topic.message!r}, got {field!r}"
-                yield _at(name, f"window.{key}", what)
-
-
-def window_time_is_in_microseconds(icd: Icd) -> Iterator[Finding]:
-    """Require microseconds since the Unix epoch for the data time."""
-    for name, _, window in _windowed(icd):
-        field = properties(message_of(icd, name) or {}).get(window.time)
-        if field is not None and field.get("x-unit") != "us":
-            what = f"expected a field with the unit 'us', got {field.get('x-unit')!r}"
-            yield _at(name, "window.time", what)
-
-
 CHECKS = (
     topic_names_are_legal,
     topic_messages_exist,
@@ -138,17 +94,8 @@ CHECKS = (
     growing_topics_have_no_one_order,
     dead_letters_take_anything,
     topic_config_does_not_overrule,
-    window_numbers_are_possible,
-    window_fields_are_integers,
-    window_time_is_in_microseconds,
 )
 
 
 def _at(name: str, key: str, what: str) -> Finding:
     return Finding("topics.toml", f"topics[{name}].{key}" if key else f"topics[{name}]", what)
-
-
-def _windowed(icd: Icd) -> Iterator[tuple[str, Topic, Window]]:
-    for name, topic in icd.topics.items():
-        if topic.window is not None:
-            yield name, topic, topic.window

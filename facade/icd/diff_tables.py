@@ -43,7 +43,7 @@ CLASS: Mapping[str, Rule] = {
     "description": text,
     "device": changed(breaks(CLIENTS), note=", so the devices have other names"),
     "instance": changed(adds(ENGINEERS), note=", so the registration has to be loaded again"),
-    **_each("sampling stale_after", changed(adds(CLIENTS))),
+    **_each("sampling stale_after state_source", changed(adds(CLIENTS))),
 }
 
 
@@ -87,10 +87,13 @@ CONDITION: Mapping[str, Rule] = {
 }
 
 WINDOW: Mapping[str, Rule] = {
+    "summary": changed(breaks(CONSUMERS)),
     "length": changed(breaks(CLIENTS), note=", so windowed attributes say something else"),
     **_each("lateness ahead", measured(less=breaks(PRODUCERS), more=adds(CLIENTS))),
     "hold": changed(adds(CLIENTS)),
-    **_each("time group sequence epoch", changed(breaks(PRODUCERS))),
+    **_each("time group groups sequence epoch", changed(breaks(PRODUCERS))),
+    "most_groups": measured(less=breaks(PRODUCERS), more=adds(PRODUCERS)),
+    "all_expected": changed(adds(CLIENTS)),
     "quantile_error": measured(less=adds(CLIENTS), more=breaks(CLIENTS)),
 }
 

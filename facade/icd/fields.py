@@ -4,10 +4,12 @@ The checks run before anybody has said that a schema is well formed, so these fu
 what they cannot make sense of; `check_messages` reports it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from facade.icd.model import Icd
+
+_EXACT = 2**53
 
 Schema = dict[str, Any]
 
@@ -33,6 +35,12 @@ def is_numeric(field: Schema) -> bool:
     return kind(field) in ("integer", "number")
 
 
+def bound(field: Mapping[str, Any], key: str, default: float) -> float:
+    """Return the ``minimum`` or ``maximum`` of a field; the default where it has none that makes sense."""
+    found = field.get(key)
+    return default if isinstance(found, bool) or not isinstance(found, int | float) else found
+
+
 def message_of(icd: Icd, topic: str) -> Schema | None:
     """Return the schema of a topic's message, if the topic is known and has one."""
     found = icd.topics.get(topic)
@@ -52,3 +60,19 @@ def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
         if isinstance(part, dict):
             yield f"{path}{keyword}", part, False
             yield from walk(part, f"{path}{keyword}.")
+
+
+def why_no_column(part: Mapping[str, Any], *, required: bool) -> str | None:
+    """Say why a property of a message cannot be a column; None: it can."""
+    if not required:
+        return "expected a required property, as columns have no holes"
+    if "const" in part or "enum" in part:
+        return None
+    if part.get("type") not in ("integer", "number", "string", "boolean"):
+        return f"expected integer, number, string, boolean or const, got {part.get('type')!r}"
+    if (
+        part.get("type") == "integer"
+        and not -_EXACT < bound(part, "minimum", -_EXACT) <= bound(part, "maximum", _EXACT) < _EXACT
+    ):
+        return "expected minimum and maximum within 2^53, as columns are exact only there"
+    return None

@@ -4,6 +4,7 @@ Every struct refuses unknown keys, so that a misspelt key is an error and not a 
 Durations are in seconds; names are those that Tango, Kafka and the SKA control model use.
 """
 
+from string import Formatter
 from typing import Any, Literal
 
 import msgspec
@@ -218,11 +219,20 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     """Whether it has one attribute more for each condition of ``conditions.toml``."""
     accounts: dict[Figure, AccountFigure] = msgspec.field(default_factory=dict)
     """Templates: one attribute more for each figure of the account of each stream that has one (`Topic.account`)."""
+    state_source: str | None = None
+    """Windowed topic that gives the Tango State: ON while its records come, then STANDBY; None: another flow does."""
+
+    @property
+    def numbered_by(self) -> str | None:
+        """Return what the number in its device names counts, ``node`` or ``subarray``; None: it has one device."""
+        return next((name for _, name, _, _ in Formatter().parse(self.device) if name is not None), None)
 
 
 class Window(_Table, frozen=True, kw_only=True):
-    """How the records of a notification topic are put into event-time windows."""
+    """How the records of a topic are aggregated in event-time windows."""
 
+    summary: str = "telemetry.summary"
+    """Topic of the partial aggregates; the default is for all that have no topic of their own."""
     length: float
     """Length of a window [s]; windows start at whole multiples of it since the Unix epoch."""
     lateness: float
@@ -233,14 +243,20 @@ class Window(_Table, frozen=True, kw_only=True):
     """In silence, a window is shown this long after its end by the wall clock [s]."""
     time: str
     """Field with the data time [us]."""
-    group: str
-    """Field that says which source (node) speaks; also the key."""
-    sequence: str
-    """Field that counts the records of one source within `epoch`."""
-    epoch: str
+    group: str | None = None
+    """Field that says what a record is about (a node, a subarray, a name); also the key. None: one group for all."""
+    groups: Literal["node", "subarray"] | None = None
+    """The groups are the nodes or the subarrays of the deployment; records of others are dead letters."""
+    most_groups: int = 0
+    """Without `groups`: numbers are below this, and of names there are at most so many."""
+    all_expected: bool = False
+    """Whether each group is to be in each window: values over all groups are ATTR_WARNING while one is missing."""
+    sequence: str | None = None
+    """Field that counts the records of one group within `epoch`; None: nothing says what is missing or comes twice."""
+    epoch: str | None = None
     """Field whose change restarts the sequence."""
-    quantile_error: float = 0.01
-    """Bound of the relative error of quantiles."""
+    quantile_error: float | None = None
+    """Bound of the relative error of quantiles; None: there are none."""
 
 
 class Account(_Table, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ _BASE_UNITS = (
     "rad",
     "Jy",
     "packets",
+    "visibilities",
+    "products",
     "records",
     "heaps",
     "nodes",

@@ -162,7 +162,12 @@ class Server:
     def _has_devices_of(self, manifest: Manifest) -> bool:
         if manifest.for_commands and self.devices_with_commands():
             return True
+        if manifest.for_sources and self._has_sources():
+            return True
         return any(self.devices.get(name) for name in manifest.device_classes)
+
+    def _has_sources(self) -> bool:
+        return any(one.source is not None for name in self.devices for one in self.icd.classes[name].attributes)
 
 
 def isolation() -> dict[str, Isolation]:

@@ -55,7 +55,7 @@ class RecordWorker(TransactionalWorker):
     ) -> None:
         self._batching = batching or RecordBatching()
         self._most_bytes = entry.max_bytes
-        super().__init__(log, topic, name=name, clock=clock, retry=self._batching.retry)
+        super().__init__(log, [topic], name=name, clock=clock, retry=self._batching.retry)
         # The first transaction comes at once: it ends one that a killed predecessor left open, behind which
         # no reader of committed records would come.
         self._began -= self._batching.idle_interval

@@ -7,7 +7,7 @@ transaction go the dead letters and an entry in the account of each partition, h
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -19,13 +19,16 @@ from facade.runtime.accounts import ACCOUNTS, StreamAccount
 
 _log = logging.getLogger(__name__)
 
+SIGN_OF_LIFE = 1.0
+"""Longest time between two accounts of a topic of which nothing comes [s]."""
+
 
 class TransactionalWorker(ABC):
     """One slot of a group of such workers.
 
     Parameters
     ----------
-    topic
+    topics
         What is taken.
     name
         Of this worker, in accounts, dead letters and log lines.
@@ -33,11 +36,13 @@ class TransactionalWorker(ABC):
         Pause after a transaction that failed [s].
     """
 
-    def __init__(self, log: TransactionalLog, topic: str, *, name: str, clock: Clock, retry: float) -> None:
-        self._log, self._topic, self._name, self._clock, self._retry = log, topic, name, clock, retry
+    def __init__(self, log: TransactionalLog, topics: Sequence[str], *, name: str, clock: Clock, retry: float) -> None:
+        self._log, self._name, self._clock, self._retry = log, name, clock, retry
         self._encode = msgspec.json.Encoder().encode
-        self.account = StreamAccount()
-        """What this process has committed since it started, and how much it has taken beyond that."""
+        self.accounts = {topic: StreamAccount() for topic in topics}
+        """What this process has committed since it started, and how much it has taken beyond that, by topic."""
+        self._reported = dict.fromkeys(topics, float("-inf"))
+        """Monotonic time of the last account of each topic [s]."""
         self._start_over()
 
     def step(self) -> None:
@@ -84,15 +89,15 @@ class TransactionalWorker(ABC):
 
     def _begin(self, run: Run, count: int) -> StreamAccount:
         """Count what was taken, and give the account that is to say what became of it."""
-        account = self._accounts.setdefault(run.partition, StreamAccount())
+        account = self._accounts.setdefault((run.topic, run.partition), StreamAccount())
         account.take(run.first_offset, run.last_offset + 1, count, run.high_watermark)
         self._taken += count
-        self.account.uncommitted += count
+        self.accounts[run.topic].uncommitted += count
         return account
 
     def _settle(self, record: Record, outcome: Outcome) -> None:
         """Count what became of a record; one that is rejected becomes a dead letter."""
-        self._accounts[record.partition].settle(outcome)
+        self._accounts[record.topic, record.partition].settle(outcome)
         if isinstance(outcome, Rejected):
             self._dead_bytes += len(record.value or b"")
             self._dead_letters.append(dead_letter(record, outcome, by=self._name))
@@ -102,27 +107,36 @@ class TransactionalWorker(ABC):
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        now_us, accounts = round(self._clock.now() * 1e6), self._accounts
-        # Also with nothing taken: it is the sign of life.
+        now, now_us, accounts = self._clock.monotonic(), round(self._clock.now() * 1e6), self._accounts
+        silent = {(topic, -1): StreamAccount() for topic in self._silent_topics(now)}
         entries = [
-            self._record(
-                ACCOUNTS, f"{self._topic}/{partition}", account.entry(self._name, self._topic, partition, now_us)
-            )
-            for partition, account in (accounts or {-1: StreamAccount()}).items()
+            self._record(ACCOUNTS, f"{topic}/{partition}", account.entry(self._name, topic, partition, now_us))
+            for (topic, partition), account in (accounts | silent).items()
         ]
         self._log.commit([*self._output(), *entries, *self._dead_letters])
         self._start_over()
-        for account in accounts.values():
-            self.account.add(account)
+        self._reported |= {topic: now for topic, _ in accounts | silent}
+        for (topic, _), account in accounts.items():
+            self.accounts[topic].add(account)
+
+    def _silent_topics(self, now: float) -> list[str]:
+        """Return the topics of which nothing was taken, and whose account is due as a sign of life."""
+        taken = {topic for topic, _ in self._accounts}
+        return [
+            topic
+            for topic, reported in self._reported.items()
+            if topic not in taken and (not taken or now - reported >= SIGN_OF_LIFE)
+        ]
 
     def _record(self, topic: str, key: str, value: msgspec.Struct, partition: int = -1) -> Record:
         return Record(topic=topic, key=key.encode(), value=self._encode(value), partition=partition)
 
     def _start_over(self) -> None:
-        self._accounts: dict[int, StreamAccount] = {}
-        """By partition."""
+        self._accounts: dict[tuple[str, int], StreamAccount] = {}
+        """By topic and partition."""
         self._dead_letters: list[Record] = []
         self._taken = self._dead_bytes = 0
-        self.account.uncommitted = 0
+        for account in self.accounts.values():
+            account.uncommitted = 0
         self._began = self._clock.monotonic()
         self._forget()

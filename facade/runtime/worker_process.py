@@ -3,7 +3,7 @@
 import gc
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, NamedTuple, NoReturn, Protocol
 
 import typer
@@ -27,8 +27,9 @@ Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each runnin
 class Worker(Protocol):
     """A worker as its process sees it."""
 
-    account: StreamAccount
-    """What it has committed."""
+    @property
+    def accounts(self) -> Mapping[str, StreamAccount]:
+        """Return what it has committed, by topic."""
 
     def step(self) -> None:
         """Do what is due."""
@@ -48,20 +49,18 @@ class Site(NamedTuple):
     """Consumer group, without the deployment's prefix."""
     slot: str
 
-    def log(self, topic: str) -> KafkaTransactionalLog:
-        """Join the group of a topic."""
-        return KafkaTransactionalLog(self.connection, topic, group=self.group, slot=self.slot, health=BusHealth())
+    def log(self, *topics: str) -> KafkaTransactionalLog:
+        """Join the group of some topics."""
+        return KafkaTransactionalLog(self.connection, *topics, group=self.group, slot=self.slot, health=BusHealth())
 
 
-def run_worker(group: str, topic: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
+def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
     Parameters
     ----------
     group
         Its consumer group, without the deployment's prefix.
-    topic
-        Topic that it takes.
 
     Raises
     ------
@@ -73,7 +72,7 @@ def run_worker(group: str, topic: str, slot: str, make: Callable[[Site], Worker]
     gc.set_threshold(100_000)
     settings, clock = load_settings(), SystemClock()
     worker = make(Site(load(), settings, Connection(settings, clock=clock), clock, group, slot))
-    serve_metrics({topic: worker.account})
+    serve_metrics(worker.accounts)
     with stopping() as stopped:
         while not stopped():
             worker.step()

@@ -15,7 +15,7 @@ from facade.bus.kafka.raw import bare_batches
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record, Run, TransactionalLog
 from facade.clock import Clock
-from facade.flows.telemetry.worker import Pace, Worker
+from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from proving import gauges
 from proving.bench.load import TOPIC
@@ -166,11 +166,12 @@ def worker(
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
     timed = _TimedLog(log, context, meter, gated=gated)
     work = Worker(timed, icd, context.settings, slot=slot, clock=context.clock)
-    while work.account.consumed + work.account.uncommitted < records and not (gated and timed.is_exhausted):
+    account = work.accounts[TOPIC]
+    while account.consumed + account.uncommitted < records and not (gated and timed.is_exhausted):
         work.step()
     work.finish()
-    if work.account.used + work.account.late < work.account.consumed:
-        raise Aborted(f"of {work.account.consumed} simulated records only {work.account.used} were used")
+    if account.used + account.late < account.consumed:
+        raise Aborted(f"of {account.consumed} simulated records only {account.used} were used")
     return meter.timing(timed.given_up)
 
 
@@ -179,7 +180,7 @@ def bare(context: RoleContext, *, group: str, records: int, broker_pid: int) -> 
     gc.set_threshold(_GC_THRESHOLD)
     meter, taken = _Meter(context.clock, broker_pid), 0
     for count in bare_batches(
-        Connection(context.settings, clock=context.clock), TOPIC, group=group, batch=Pace().batch
+        Connection(context.settings, clock=context.clock), TOPIC, group=group, batch=BatchLimits().batch
     ):
         taken += count
         # A look at the clocks for each batch would cost more than the batch's share of the loop.

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 
 from facade.codec.columns import ColumnDecoder
 from facade.flows.telemetry import sketch
-from facade.flows.telemetry.partial import MAX_RUNS, Partial, gather, split
+from facade.flows.telemetry.groups import NumberedGroups
+from facade.flows.telemetry.partial import MAX_RUNS, gather, split
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.flows.telemetry.sequences import SeenNumbers, size, union
 from facade.icd.load import load
+from facade.messages import Partial
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
 DECODER = ColumnDecoder("heap", ICD.messages["heap"])
-KNOWN = np.array([True, True, True, False])
+KNOWN = NumberedGroups("node", range(3))
 NOW_US = BASE_US + 5_000_000
 
 heaps = st.lists(

@@ -74,10 +74,10 @@ class MemoryTransactionalLog:
     """
 
     def __init__(
-        self, broker: MemoryBroker, topic: str, *, group: str, fault: Callable[[], None] = lambda: None
+        self, broker: MemoryBroker, *topics: str, group: str, fault: Callable[[], None] = lambda: None
     ) -> None:
         self._broker = broker
-        self._topic = topic
+        self._topics = topics
         self._group = group
         self._fault = fault
         self._rewind()
@@ -85,15 +85,15 @@ class MemoryTransactionalLog:
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Return the next records; never waits, so that only the test moves its clock."""
         runs: list[Run] = []
-        for partition, at in self._positions.items():
-            log = self._broker.logs.get((self._topic, partition), [])
+        for (topic, partition), at in self._positions.items():
+            log = self._broker.logs.get((topic, partition), [])
             records = log[at : at + limit]
             if records:
                 limit -= len(records)
-                self._positions[partition] = at + len(records)
+                self._positions[topic, partition] = at + len(records)
                 times = (records[0].timestamp_us, records[-1].timestamp_us)
                 first, last = records[0].offset, records[-1].offset
-                runs.append(MemoryRun(records, self._topic, partition, first, last, times, len(log)))
+                runs.append(MemoryRun(records, topic, partition, first, last, times, len(log)))
         return runs
 
     def commit(self, records: Iterable[Record]) -> None:
@@ -105,16 +105,17 @@ class MemoryTransactionalLog:
             raise
         for record in records:
             self._broker.append(record)
-        for partition, at in self._positions.items():
-            self._broker.committed[self._group, self._topic, partition] = at
+        for (topic, partition), at in self._positions.items():
+            self._broker.committed[self._group, topic, partition] = at
 
     def close(self) -> None:
         """Leave without committing."""
 
     def _rewind(self) -> None:
         self._positions = {
-            partition: self._broker.committed.get((self._group, self._topic, partition), 0)
-            for partition in range(self._broker.partitions[self._topic])
+            (topic, partition): self._broker.committed.get((self._group, topic, partition), 0)
+            for topic in self._topics
+            for partition in range(self._broker.partitions[topic])
         }
 
 

@@ -7,7 +7,7 @@ from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.health import Overview
-from facade.flows.telemetry.composition import TelemetryHealth
+from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.icd.load import load
 from facade.runtime.stream_accounts import WorkerAccounts
 
@@ -36,17 +36,18 @@ def overview(
         found[name] = SimpleNamespace(account=account, lag=dict(lagging).get(name, 0))
     components = Components()
     components.newest = heartbeat() if controllers is None else controllers
+    heard = frozenset(range(nodes) if reporting is None else reporting)
+    telemetry = SimpleNamespace(reporting=lambda topic: heard)
+    shared = {WorkerAccounts: accounts, Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
         icd=ICD,
         settings=Settings(nodes=nodes),
         devices={},
         clock=SimpleNamespace(now=lambda: NOW),
-        share=lambda kind: {WorkerAccounts: accounts, Components: components}[kind],
+        share=lambda kind, make=None: shared[kind],
         has_read=lambda *topics: True,
         devices_with_commands=lambda: [MASTER],
     )
-    telemetry = TelemetryHealth(server)
-    telemetry._flow = SimpleNamespace(reporting=frozenset(range(nodes) if reporting is None else reporting))
     bus = BusHealth(connected=connected, last_error=bus_error)
     readers = SimpleNamespace(streams=found)
-    return Overview(ICD.classes["SdpBus"], bus, accounts, readers, [telemetry, CommandsHealth(server)])
+    return Overview(ICD.classes["SdpBus"], bus, accounts, readers, [TelemetryHealth(server), CommandsHealth(server)])

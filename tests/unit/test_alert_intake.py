@@ -223,5 +223,5 @@ def test_the_account_of_the_process_balances_at_every_step(broker):
     worker = intake(broker, batch=3)
     for _ in range(10):
         worker.step()
-        assert worker.account.balance == 0
-    assert worker.account.consumed == 22
+        assert worker.accounts["alert-packets"].balance == 0
+    assert worker.accounts["alert-packets"].consumed == 22

@@ -43,15 +43,30 @@ readers = ["ingest"]
 partitions = 2
 cleanup = "delete"
 retention = 3600.0
+timestamp = "LogAppendTime"
 qos = "bulk"
 
+[topics."sums"]
+description = "Sums."
+message = "sum"
+key = "node"
+writers = ["subarray"]
+readers = ["ingest"]
+partitions = 2
+cleanup = "delete"
+retention = 3600.0
+timestamp = "LogAppendTime"
+qos = "telemetry"
+
 [topics."heaps".window]
+summary = "sums"
 length = 1.0
 lateness = 10.0
 ahead = 5.0
 hold = 0.25
 time = "time"
 group = "node"
+groups = "node"
 sequence = "seq"
 epoch = "scan_id"
 """
@@ -163,6 +178,18 @@ result_description = "JSON."
     "scan_id": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Scan."},
     "seq": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Number."},
     "time": {"type": "integer", "minimum": 0, "maximum": 9, "x-unit": "us", "description": "Time."}
+  }
+}""",
+    "messages/sum.schema.json": """{
+  "$id": "https://example.org/sum/1",
+  "description": "A sum.", "type": "object", "additionalProperties": false,
+  "required": ["schema", "worker", "partition", "node", "partials"],
+  "properties": {
+    "schema": {"const": "sum/1", "description": "Version."},
+    "worker": {"type": "string", "maxLength": 9, "description": "Worker."},
+    "partition": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Partition."},
+    "node": {"type": "integer", "minimum": 0, "maximum": 9, "description": "Node."},
+    "partials": {"type": "array", "items": {"type": "string"}, "description": "Sums."}
   }
 }""",
     **{
@@ -317,7 +344,7 @@ def test_a_good_interface_loads(folder: Path) -> None:
     assert icd.classes["Node"].attributes[0].sampling is not None
     assert icd.classes["Node"].attributes[0].sampling.longest == 10.0
     assert icd.topics["heaps"].window is not None
-    assert icd.topics["heaps"].window.quantile_error == 0.01
+    assert icd.topics["heaps"].window.quantile_error is None
     assert icd.messages["heap"]["properties"]["node"]["maximum"] == 9
     assert icd.enums == {"Colour": ("RED", "GREEN")}
     assert [one.name for one in icd.classes["Subarray"].commands] == ["Scan"]

@@ -15,8 +15,8 @@ from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.flows.quality.messages import QUALITY
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
+from facade.flows.telemetry.plan import plans
 from facade.flows.telemetry.simulator.ingest import TOPIC as HEAPS
-from facade.flows.telemetry.worker import SOURCE, SUMMARY
 from facade.icd.check_roles import instance_role
 from facade.icd.load import load
 from facade.resources import resource
@@ -26,6 +26,7 @@ from facade.runtime.device_state import TOPIC as STATE
 from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryReader
 
 ICD = load()
+PLANS = plans(ICD)
 WRITTEN = {role: {name for name, topic in ICD.topics.items() if role in topic.writers} for role in ICD.roles}
 READ = {role: {name for name, topic in ICD.topics.items() if role in topic.readers} for role in ICD.roles}
 INSTANCES = sorted({instance_role(one.instance) for one in ICD.classes.values()})
@@ -90,14 +91,15 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
 
 PROCESSES = {
     # by role: what it reads, what it writes
-    "aggregate": ({SOURCE}, {SUMMARY, ACCOUNTS, DEAD_LETTERS}),
+    "aggregate": (set(PLANS), {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, DEAD_LETTERS}),
     "alerts-intake": ({PACKETS}, {ALERTS, ACCOUNTS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, DEAD_LETTERS}),
     "controller": ({COMMANDS, ACKS, STATE}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
-    "ingest-node": (set(), {HEAPS}),
+    "ingest-node": (set(), {HEAPS, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
-    "quality-pipeline": (set(), {QUALITY}),
+    "quality-pipeline": (set(), {QUALITY, "flagging"}),
+    "storage": (set(), {"storage"}),
     "operator-tool": ({CALIBRATION, TABLES, PACKETS, DEAD_LETTERS}, {CALIBRATION}),
 }
 
@@ -121,6 +123,7 @@ PAGE = {
     "a source of alerts": "alert-source",
     "a calibration pipeline": "calibration-pipeline",
     "a quality pipeline": "quality-pipeline",
+    "the storage": "storage",
     "a person's tools": "operator-tool",
 }
 

@@ -13,9 +13,9 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
-from facade.flows.telemetry.composition import node_number
 from facade.flows.telemetry.worker import Worker
 from facade.icd.load import load
+from facade.instances import device_number
 from facade.reading import Quality, Reading
 from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
@@ -378,11 +378,14 @@ def test_a_newer_value_keeps_the_place_in_the_queue():
 
 @pytest.mark.parametrize(
     ("device", "complaint"),
-    [("mid-sdp/ingest/x", "expected a node number"), ("mid-sdp/ingest/0002", "not part of this deployment")],
+    [
+        ("mid-sdp/ingest/x", "expected the number of the ingest node"),
+        ("mid-sdp/ingest/0002", "not part of this deployment"),
+    ],
 )
 def test_a_device_that_is_no_node_of_the_deployment_is_refused(device, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        node_number(device, SETTINGS)
+        device_number(ICD.classes["SdpIngestNode"], device, SETTINGS)
 
 
 def test_send_durably_says_that_the_broker_is_away(deployment):

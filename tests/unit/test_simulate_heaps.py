@@ -12,6 +12,7 @@ import pytest
 
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
+from facade.flows.telemetry.groups import NumberedGroups
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.flows.telemetry.sequences import SeenNumbers
@@ -196,7 +197,7 @@ def test_each_kind_of_garbage_meets_its_fate(kind: Garbage) -> None:
         assert table.index.tolist() == [0, 2]
     else:
         assert not table.unused
-        known = np.array([True, True, False])
+        known = NumberedGroups("node", range(2))
         appended = AppendTimes(NOW_US, NOW_US, lambda row: NOW_US)
         reduced = reduce(table.columns, plan(ICD, "ingest.heaps"), appended, known)
         assert [(row, entry.reason) for row, entry in reduced.rejected] == [(1, kind.reason)]

@@ -13,9 +13,9 @@ from facade.bus.dead_letters import dead_letter, original
 from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.telemetry.partial import Summary
+from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.garbage import GARBAGE
-from facade.flows.telemetry.worker import Pace, Worker
+from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from facade.outcome import Rejected
 from facade.runtime import metrics, prometheus
@@ -25,6 +25,7 @@ from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 NOW = BASE_US / 1e6 + 1.0
+PLAN = plan(ICD, "ingest.heaps")
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 NODES = 4
 
@@ -39,9 +40,9 @@ def broker(clock: ManualClock) -> MemoryBroker:
     return MemoryBroker(clock, PARTITIONS)
 
 
-def worker(broker, fault=lambda: None, **pace) -> Worker:
+def worker(broker, fault=lambda: None, **limits) -> Worker:
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
-    return Worker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, pace=Pace(**pace))
+    return Worker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, limits=BatchLimits(**limits))
 
 
 def send(broker, *values, node=0):
@@ -67,13 +68,13 @@ def totals(broker):
 
 
 def summaries(broker):
-    return [msgspec.json.decode(r.value, type=Summary) for r in broker.read("ingest.summary")]
+    return [msgspec.json.decode(r.value, type=PLAN.form) for r in broker.read("ingest.summary")]
 
 
 def used_by_node(broker):
     counts = Counter()
     for summary in summaries(broker):
-        counts[summary.node] += sum(p.count for p in summary.partials if not p.late)
+        counts[summary.group] += sum(p.count for p in summary.partials if not p.late)
     return counts
 
 
@@ -161,8 +162,10 @@ def test_a_planned_stop_commits_what_was_taken(broker):
 def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
     work(broker, worker(broker), 5.05)
     entries = [msgspec.json.decode(r.value, type=AccountEntry) for r in broker.read("accounts")]
-    assert 4 <= len(entries) <= 5
     assert {entry.partition for entry in entries} == {-1}
+    by_stream = Counter(entry.stream for entry in entries)
+    assert by_stream.keys() == set(windowed(ICD))
+    assert all(4 <= count <= 5 for count in by_stream.values())
 
 
 def test_while_behind_transactions_are_longer(broker):
@@ -192,17 +195,18 @@ def test_the_account_of_the_process_balances_at_every_step(broker):
     one = worker(broker, batch=7)
     for _ in range(30):
         one.step()
-        assert one.account.balance == 0
-    assert one.account.consumed + one.account.uncommitted == 53
+        assert one.accounts["ingest.heaps"].balance == 0
+    assert one.accounts["ingest.heaps"].consumed + one.accounts["ingest.heaps"].uncommitted == 53
 
 
 def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypatch):
     """Prometheus would take it for a restart; what is not committed is a gauge of its own."""
 
     def exported():
-        samples = [sample for metric in registries[0].collect() for sample in metric.samples]
+        found = [sample for metric in registries[0].collect() for sample in metric.samples]
+        samples = [sample for sample in found if sample.labels.get("stream") == "ingest.heaps"]
         counts = {(s.name, s.labels.get("outcome")): s.value for s in samples if s.name.endswith("_total")}
-        (open_now,) = (s.value for s in samples if s.name == "sdp_stream_uncommitted_records")
+        open_now = sum(s.value for s in samples if s.name == "sdp_stream_uncommitted_records")
         return counts, open_now
 
     def fault():
@@ -213,14 +217,14 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
     one = worker(broker, fault, batch=5, retry=0.01)
     monkeypatch.setenv(metrics.VARIABLE, "1")
     monkeypatch.setattr(prometheus, "start_http_server", lambda *_, registry, **__: registries.append(registry))
-    metrics.serve_metrics({"ingest.heaps": one.account})
+    metrics.serve_metrics(one.accounts)
     before, most_open = exported()[0], 0
     for i in range(200):
         send(broker, *encoded(heap(seq=i)))
         one.step()
         counts, open_now = exported()
         assert all(counts[name] >= before[name] for name in before)
-        assert one.account.balance == 0
+        assert one.accounts["ingest.heaps"].balance == 0
         before, most_open = counts, max(most_open, open_now)
         broker.clock.sleep(0.03)
     work(broker, one)
@@ -236,5 +240,5 @@ def test_dead_letters_in_memory_are_bounded(broker):
     one = worker(broker, batch=5, limit_bytes=10_000, interval=100.0)
     for _ in range(10):
         one.step()
-        assert one.account.uncommitted <= 10
-    assert one.account.dead_lettered == 50
+        assert one.accounts["ingest.heaps"].uncommitted <= 10
+    assert one.accounts["ingest.heaps"].dead_lettered == 50

@@ -69,20 +69,21 @@ class KafkaRun:
 
 
 class KafkaTransactionalLog:
-    """One worker slot of the consumer group of one topic."""
+    """One worker slot of a consumer group of one or more topics."""
 
-    def __init__(self, connection: Connection, topic: str, *, group: str, slot: str, health: BusHealth) -> None:
+    def __init__(self, connection: Connection, *topics: str, group: str, slot: str, health: BusHealth) -> None:
         self._connection = connection
         self._health = health
         self._slot = f"{connection.prefix}{group}-{slot}"
         self._group = connection.prefix + group
-        self._topic = connection.topic(topic)
+        self._topics = [connection.topic(topic) for topic in topics]
         self._joined_at = 0.0
         self._consumer = self._join()
         self._producer: Producer | None = None
         self._revoked = False
         self._must_rewind = False
-        self._committed: dict[int, int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+        """Offsets by topic and partition."""
         self._no_producer_before = 0.0
         """Monotonic time before which no producer may be opened [s]."""
 
@@ -116,7 +117,7 @@ class KafkaTransactionalLog:
             producer.commit_transaction(_BROKER_WAIT)
         except KafkaException as error:
             self._give_up(error)
-        self._committed.update((position.partition, position.offset) for position in positions)
+        self._committed.update(((at.topic, at.partition), at.offset) for at in positions)
         self._health.connected = True
 
     def close(self) -> None:
@@ -203,7 +204,7 @@ class KafkaTransactionalLog:
 
     def _moved(self) -> list[TopicPartition]:
         places = self._consumer.position(self._consumer.assignment())
-        return [p for p in places if p.offset >= 0 and self._committed.get(p.partition) != p.offset]
+        return [p for p in places if p.offset >= 0 and self._committed.get((p.topic, p.partition)) != p.offset]
 
     def _high_watermark(self, message: Message) -> int:
         place = TopicPartition(message.topic(), message.partition())
@@ -238,7 +239,7 @@ class KafkaTransactionalLog:
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
         consumer = Consumer(self._connection.config(self._health, _consumer_settings(self._group, self._slot)))
-        consumer.subscribe([self._topic], on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        consumer.subscribe(self._topics, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         return consumer
 
 
@@ -258,7 +259,7 @@ def _by_partition(messages: list[Message], on_event: Callable[[KafkaError], None
     By bisection: asking each of 10,000 messages for its partition would cost as much as a tenth of
     the whole work on it.
     """
-    found: dict[int, list[Message]] = {}
+    found: dict[tuple[str, int], list[Message]] = {}
     pending = [(0, len(messages))] if messages else []
     while pending:
         low, high = pending.pop()
@@ -267,14 +268,15 @@ def _by_partition(messages: list[Message], on_event: Callable[[KafkaError], None
             if (error := first.error()) is not None:
                 on_event(error)
             else:
-                found.setdefault(first.partition(), []).append(first)
+                found.setdefault((first.topic(), first.partition()), []).append(first)
         elif (
             first.error() is None
             and last.error() is None
+            and first.topic() == last.topic()
             and first.partition() == last.partition()
             and last.offset() - first.offset() == high - low - 1
         ):
-            found.setdefault(first.partition(), []).extend(messages[low:high])
+            found.setdefault((first.topic(), first.partition()), []).extend(messages[low:high])
         else:
             middle = (low + high) // 2
             pending += [(middle, high), (low, middle)]

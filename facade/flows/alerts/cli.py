@@ -29,9 +29,7 @@ def intake(slot: Slot = "0") -> None:
 
     Example: sdp-facade alerts intake --slot 1
     """
-    run_worker(
-        "alerts-intake", PACKETS, slot, lambda site: Intake(site.log(PACKETS), site.icd, slot=slot, clock=site.clock)
-    )
+    run_worker("alerts-intake", slot, lambda site: Intake(site.log(PACKETS), site.icd, slot=slot, clock=site.clock))
 
 
 def attachment(

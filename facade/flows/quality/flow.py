@@ -15,8 +15,8 @@ from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unuse
 from facade.runtime.flow import Flow
 
 CLASS = "SdpQuality"
-OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
-"""Attributes that show no metric."""
+_OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
+"""Attributes that the view provides itself."""
 AHEAD = 5.0
 """A metric whose time is ahead of the broker's by more is refused [s]."""
 BEHIND = 60.0
@@ -66,7 +66,7 @@ class QualityFlow(Flow):
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
         """By subarray."""
-        self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if one.name not in OWN}
+        self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if is_metric(one)}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take a metric; see `facade.runtime.flow.Flow`."""
@@ -141,3 +141,8 @@ def _untimely(header: Metric, appended: float) -> Unused | None:
         what = f"expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
         return Rejected("ahead", f"headers.{METRIC}.time", what)
     return None
+
+
+def is_metric(attribute: Attribute) -> bool:
+    """Return whether an attribute of the class shows the metric of its name."""
+    return attribute.name not in _OWN and attribute.source is None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.quality.fit import axes, fit
-from facade.flows.quality.flow import OWN, NewestMetric, QualityFlow
+from facade.flows.quality.flow import NewestMetric, QualityFlow, is_metric
 from facade.icd.model import Attribute, DeviceClass, Limits
 from facade.reading import Changes, Quality, Reading, Value, judge
 from facade.runtime.view import NewestView
@@ -55,7 +55,7 @@ class QualityView(NewestView):
         """Records used until a time, oldest first."""
 
     def _look(self, now: float) -> dict[str, Value]:
-        found = {name: self._metric(name, now) for name in self._attributes if name not in OWN}
+        found = {name: self._metric(name, now) for name, one in self._attributes.items() if is_metric(one)}
         self._metrics = {name: reading for name, reading in found.items() if reading is not None}
         return {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
 

@@ -41,7 +41,7 @@ def assemble(slot: Slot = "0") -> None:
 
     Example: sdp-facade tables assemble --slot 1
     """
-    run_worker("tables-assemble", CALIBRATION, slot, _assembler)
+    run_worker("tables-assemble", slot, _assembler)
 
 
 def _assembler(site: Site) -> TableWorker:

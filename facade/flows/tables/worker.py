@@ -109,6 +109,7 @@ class TableWorker:
         """Whether a write has failed, of which nobody knows whether it will arrive."""
         self._wrote_at = float("-inf")
         self.account = StreamAccount()
+        self.accounts = {CALIBRATION: self.account}
         """What this process has taken since it started: decided, or in flight."""
 
     def step(self) -> None:

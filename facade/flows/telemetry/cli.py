@@ -1,19 +1,19 @@
-"""``sdp-facade aggregate``: a worker that reduces heap notifications."""
+"""``sdp-facade aggregate``: a worker that aggregates all windowed topics."""
 
-from facade.flows.telemetry.worker import SOURCE, Worker
-from facade.runtime.worker_process import Slot, run_worker
+from facade.flows.telemetry.plan import windowed
+from facade.flows.telemetry.worker import Worker
+from facade.runtime.worker_process import Site, Slot, run_worker
 
 
 def aggregate(slot: Slot = "0") -> None:
-    """Reduce heap notifications to partials, exactly-once: one worker of the group.
+    """Aggregate the records of all windowed topics, exactly-once: one worker of the group.
 
-    Run one per core, each with its own slot; more than the topic has partitions stand by.
+    Run one per core, each with its own slot; more than the topics have partitions stand by.
 
     Example: sdp-facade aggregate --slot 0
     """
-    run_worker(
-        "aggregate",
-        SOURCE,
-        slot,
-        lambda site: Worker(site.log(SOURCE), site.icd, site.settings, slot=slot, clock=site.clock),
-    )
+    run_worker("aggregate", slot, _worker)
+
+
+def _worker(site: Site) -> Worker:
+    return Worker(site.log(*windowed(site.icd)), site.icd, site.settings, slot=site.slot, clock=site.clock)

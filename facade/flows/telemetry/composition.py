@@ -1,11 +1,16 @@
-"""What a device server needs for windowed telemetry: of the groups that it shows, or of all groups together."""
+"""What a device server needs for the attributes that name windowed topics, on devices of any class."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from facade.config import Settings
-from facade.errors import ConfigError
-from facade.flows.telemetry.flow import AllNodesFlow, NodesFlow
-from facade.flows.telemetry.plan import plan
+from facade.flows.telemetry.flow import Shown, TelemetryFlow
+from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.partial import Group
+from facade.flows.telemetry.plan import Plan, plans
+from facade.flows.telemetry.view import TelemetryView
+from facade.icd.model import Icd
+from facade.instances import device_number, family_of
 from facade.racks import Racks
 from facade.reading import Value
 from facade.runtime.composition import Server
@@ -13,16 +18,36 @@ from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health import ORIGIN, Complaint
 from facade.runtime.stream_accounts import WorkerAccounts
 
-CLASS, OVERVIEW, BUS = "SdpIngestNode", "SdpMaster", "SdpBus"
-HEAPS, SUMMARY = "ingest.heaps", "ingest.summary"
+OVERVIEW, BUS = "SdpMaster", "SdpBus"
+HEAPS = "ingest.heaps"
 _MOST_LISTED = 20
 
 
 def compose(server: Server) -> None:
-    """Add the ingest nodes to a device server."""
-    by_number = {node_number(device, server.settings): device for device in server.devices[CLASS]}
-    racks = Racks(server.settings.rack_size, server.icd.topics[SUMMARY].partitions)
-    server.flows.append(NodesFlow(server.icd.classes[CLASS], plan(server.icd, HEAPS), by_number, racks))
+    """Add the flows for all attributes that name windowed topics to a device server."""
+    server.share(Telemetry, lambda: Telemetry(server))
+
+
+class Telemetry:
+    """The flows of a device server, one for each summary topic that one of its devices needs.
+
+    Raises
+    ------
+    ConfigError
+        A device name does not say which group it stands for, or the deployment has no such group.
+    """
+
+    def __init__(self, server: Server) -> None:
+        by_summary: dict[str, dict[str, Plan]] = {}
+        for topic, plan in plans(server.icd).items():
+            by_summary.setdefault(plan.window.summary, {})[topic] = plan
+        found = (_flow(server, summary, plans_) for summary, plans_ in by_summary.items())
+        self._flows = [flow for flow in found if flow is not None]
+        server.flows += self._flows
+
+    def reporting(self, topic: str) -> frozenset[Any]:
+        """Return the groups of a windowed topic in the window that is shown over all groups."""
+        return next((flow.reporting[topic] for flow in self._flows if topic in flow.reporting), frozenset())
 
 
 class TelemetryHealth:
@@ -33,15 +58,11 @@ class TelemetryHealth:
         self._accounts = server.share(WorkerAccounts)
         self._within = server.icd.classes[BUS].stale_after
         self._clock = server.clock
-        self._flow: AllNodesFlow | None = None
-        for device in server.devices.get(OVERVIEW, ()):
-            plan_ = plan(server.icd, HEAPS)
-            self._flow = AllNodesFlow(server.icd.classes[OVERVIEW], plan_, self._expected, device)
-            server.flows.append(self._flow)
+        self._telemetry = server.share(Telemetry, lambda: Telemetry(server))
 
     @property
     def _reporting(self) -> frozenset[int]:
-        return frozenset() if self._flow is None else self._flow.reporting
+        return self._telemetry.reporting(HEAPS)
 
     def _workers(self, now: float) -> int:
         return self._accounts.workers_alive(HEAPS, now, self._within)
@@ -85,14 +106,38 @@ class TelemetryHealth:
         return {}
 
 
-def node_number(device: str, settings: Settings) -> int:
-    """Return the number of the ingest node that a device stands for: the last part of its name."""
-    last = device.rsplit("/", 1)[-1]
-    if not last.isdigit():
-        raise ConfigError(f"device {device}: expected a node number as the last part of the name, got {last!r}")
-    if int(last) >= settings.nodes:
-        raise ConfigError(
-            f"device {device}: node {int(last)} is not part of this deployment, which has nodes 0 to"
-            f" {settings.nodes - 1}; raise the setting `nodes` (SDP_INGEST_NODES) or delete the device"
-        )
-    return int(last)
+def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryFlow | None:
+    icd, settings = server.icd, server.settings
+    shown: list[Shown] = []
+    groups: dict[str, list[Group | None]] = {}
+    for class_name, names in server.devices.items():
+        device_class = icd.classes[class_name]
+        sources = {one.source.topic for one in device_class.attributes if one.source is not None}
+        for topic in sorted(known.keys() & sources):
+            plan = known[topic]
+            for device in names:
+                group: Group | None = "" if plan.one_group else None
+                if family_of(device_class):
+                    group = device_number(device_class, device, settings)
+                shown.append(Shown(device, topic, TelemetryView(device_class, plan, group)))
+                groups.setdefault(topic, []).append(group)
+    if not shown:
+        return None
+    ledgers = {topic: _ledger(known[topic], found, settings) for topic, found in groups.items()}
+    return TelemetryFlow(summary, known, ledgers, shown, _partitions(icd, settings, summary, ledgers))
+
+
+def _ledger(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Ledger:
+    own = [group for group in groups if group is not None]
+    over_all = len(own) < len(groups)
+    kept: Sequence[Group] = plan.groups(settings) if over_all else own
+    return Ledger(plan, kept, per_group=bool(own), over_all=over_all)
+
+
+def _partitions(icd: Icd, settings: Settings, summary: str, ledgers: Mapping[str, Ledger]) -> list[int] | None:
+    """Return the partitions that have what the ledgers keep; None: all."""
+    if not all(ledger.plan.window.groups == "node" for ledger in ledgers.values()):
+        return None
+    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
+    found = racks.partitions_of(node for one in ledgers.values() for node in one.expected if isinstance(node, int))
+    return None if len(found) == racks.partitions else found

@@ -6,10 +6,11 @@ its totals and windows for good, so it must not get that far.
 
 from collections.abc import Iterator, Sequence
 
-from facade.flows.telemetry.partial import FieldStatistics, Partial, Summary
+from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.flows.telemetry.sequences import Run
 from facade.flows.telemetry.sketch import largest_bucket
+from facade.messages import FieldStatistics, Partial
 from facade.numbers import LARGEST
 from facade.outcome import Rejected
 
@@ -60,9 +61,10 @@ def _ascending(runs: Sequence[Run]) -> bool:
 
 def _field_trouble(statistics: FieldStatistics, field: FieldPlan, plan: Plan) -> str | None:
     numbers = (statistics.sum, statistics.min, statistics.max, statistics.last)
-    if field.integer and any(isinstance(number, float) for number in numbers):
+    if field.integer and any(isinstance(one, float) or abs(one or 0) > LARGEST for one in numbers):
         return "expected whole numbers up to 2^53 - 1"
-    largest = largest_bucket(plan.window.quantile_error)
-    if statistics.sketch and max(statistics.sketch) > largest:
-        return f"sketch: expected bucket numbers up to {largest}"
+    if statistics.sketch and plan.window.quantile_error is not None:
+        largest = largest_bucket(plan.window.quantile_error)
+        if max(statistics.sketch) > largest:
+            return f"sketch: expected bucket numbers up to {largest}"
     return None

@@ -1,141 +1,143 @@
-"""The summary topic as a flow of a device server: per node for rack servers, over all nodes for SdpMaster."""
+"""A summary topic as a flow of a device server: the windowed topics whose partials are on it, as devices show them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.telemetry.consistency import inconsistency
-from facade.flows.telemetry.ledger import NotificationLedger
-from facade.flows.telemetry.partial import Summary
+from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.partial import StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
-from facade.flows.telemetry.views import AllNodesView, Marker, NodeView
-from facade.icd.model import DeviceClass
-from facade.outcome import USED, Outcome, Suppressed
-from facade.racks import Racks
-from facade.reading import Reading
+from facade.flows.telemetry.view import Marker, TelemetryView
+from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
-TOPIC = "ingest.summary"
 _EVERY = 0.05
 """Time between looks for closed windows [s]; a window cannot be shown later than this for lack of a look."""
 
-_decode = BatchDecoder(Summary).decode_one
-_OTHER_RACK = Suppressed("other-rack")
+_OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-stream")
 
 
-class _SummaryFlow(Flow):
-    """What both flows share: decoding, merging, snapshots."""
+@dataclass(slots=True)
+class Shown:
+    """What a device shows of a windowed topic."""
 
-    topic = TOPIC
-    durable = True
-
-    def __init__(self, ledger: NotificationLedger, plan: Plan, partitions: Sequence[int] | None) -> None:
-        self.ledger = ledger
-        self._plan = plan
-        self.partitions = partitions
-        self._looked_at = 0.0
-
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Merge a summary; see `facade.runtime.flow.Flow`."""
-        summary = _decode(record.value)
-        if not isinstance(summary, Summary):
-            return summary
-        if summary.node not in self.ledger.nodes:
-            return _OTHER_RACK
-        if rejected := inconsistency(summary, record.timestamp_us, self._plan):
-            return rejected
-        self.ledger.fold(summary, record.timestamp_us / MICRO, count=count)
-        return USED
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the totals."""
-        return self.ledger.as_dict()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the totals; windows are rebuilt from records."""
-        self.ledger.restore(state)
-
-    def _time_to_look(self, now: float) -> bool:
-        if abs(now - self._looked_at) < _EVERY:
-            return False
-        self._looked_at = now
-        return True
+    device: str
+    stream: str
+    """The windowed topic."""
+    view: TelemetryView
+    marker: Marker | None = None
+    """As of the last readings."""
 
 
-class NodesFlow(_SummaryFlow):
-    """The ingest nodes of one device server.
+class TelemetryFlow(Flow):
+    """All partials of one summary topic; see `facade.runtime.flow.Flow`.
 
     Parameters
     ----------
-    devices
-        Device name by node number.
+    plans
+        All windowed topics whose partials are on the topic.
+    ledgers
+        What this server keeps, by windowed topic.
+    shown
+        What its devices show.
     """
 
-    def __init__(self, device_class: DeviceClass, plan: Plan, devices: Mapping[int, str], racks: Racks) -> None:
-        ledger = NotificationLedger(plan, devices, per_node=True, over_all=False)
-        super().__init__(ledger, plan, racks.partitions_of(devices))
-        self._devices = dict(devices)
-        self._view = NodeView(device_class, plan)
-        self._markers: dict[int, Marker] = {}
+    durable = True
+
+    def __init__(
+        self,
+        topic: str,
+        plans: Mapping[str, Plan],
+        ledgers: Mapping[str, Ledger],
+        shown: Sequence[Shown],
+        partitions: Sequence[int] | None,
+    ) -> None:
+        self.topic, self.partitions = topic, partitions
+        self._plans, self.ledgers, self._shown = plans, ledgers, shown
+        first = next(iter(plans.values()))
+        self._only = None if first.is_shared else first.topic
+        """The one windowed topic, where summaries do not say it."""
+        self._decode = BatchDecoder(first.form).decode_one
+        self._looked_at = 0.0
+        self.reporting: dict[str, frozenset[Any]] = {}
+        """Groups in the window shown over all groups, unless they have fallen silent, by windowed topic."""
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Merge a summary; see `facade.runtime.flow.Flow`."""
+        summary = self._decode(record.value)
+        if not isinstance(summary, Summary):
+            return summary
+        stream = summary.stream if isinstance(summary, StreamSummary) else self._only
+        plan = self._plans.get(stream or "")
+        if plan is None:
+            return _OTHER_STREAM  # perhaps of a newer worker
+        try:
+            group = plan.group(summary.group)
+        except ValueError:
+            return Rejected("inconsistent", "$.group", f"expected a number, got {summary.group!r:.80}")
+        ledger = self.ledgers.get(plan.topic)
+        if ledger is None or not ledger.keeps(group):
+            return _OTHER_DEVICE
+        if rejected := inconsistency(summary, record.timestamp_us, plan):
+            return rejected
+        ledger.fold(group, summary.partials, record.timestamp_us / MICRO, count=count)
+        return USED
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return the readings of the nodes that have something new to say."""
-        if not self._time_to_look(now):
+        """Return the readings of the devices that have something new to say."""
+        if abs(now - self._looked_at) < _EVERY:
             return
-        for node, device in self._devices.items():
-            marker = self._view.marker(self.ledger, node, now)
-            if marker == self._markers.get(node):
+        self._looked_at = now
+        for one in self._shown:
+            ledger = self.ledgers[one.stream]
+            if one.view.group is None:
+                self.reporting[one.stream] = _reporting(ledger, now, one.view.stale_after)
+            marker = one.view.marker(ledger, now)
+            if marker == one.marker:
                 continue
-            self._markers[node] = marker
-            shown = dict(last.get(device, {}))
-            for name, reading in self._view.readings(self.ledger, node, now, shown):
-                yield device, name, reading
-            yield from _state(device, self.ledger, node, now, self._view.stale_after)
+            one.marker = marker
+            before = dict(last.get(one.device, {}))
+            for name, reading in one.view.readings(ledger, now, before):
+                yield one.device, name, reading
+            for name, reading in one.view.state(ledger, now):
+                yield one.device, name, reading
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state of all ledgers for a snapshot."""
+        return {"streams": {stream: ledger.as_dict() for stream, ledger in self.ledgers.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state of all ledgers; see `facade.flows.telemetry.ledger`.
+
+        Raises
+        ------
+        ValueError, msgspec.ValidationError
+            It has another form.
+        """
+        if "nodes" in state and self._only is not None:  # as it was written before there were several streams
+            state = {"streams": {self._only: {"groups": state["nodes"]}}}
+        stored = msgspec.convert(state, _State).streams
+        # All or nothing: whatever can fail comes before the first change.
+        found = {stream: ledger.parse(stored.get(stream, _NOTHING)) for stream, ledger in self.ledgers.items()}
+        for stream, restored in found.items():
+            self.ledgers[stream].restore(restored)
 
 
-class AllNodesFlow(_SummaryFlow):
-    """All ingest nodes together, on one device."""
-
-    def __init__(self, device_class: DeviceClass, plan: Plan, nodes: Iterable[int], device: str) -> None:
-        super().__init__(NotificationLedger(plan, nodes, per_node=False, over_all=True), plan, None)
-        self._device = device
-        self._view = AllNodesView(device_class, plan)
-        self._marker: Marker | None = None
-        self.reporting: frozenset[int] = frozenset()
-        """Nodes in the window shown, when it is not stale."""
-        self.heard = 0.0
-        """When a worker last wrote about any node [Unix s]."""
-
-    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return the readings over all nodes if there is something new to say."""
-        if not self._time_to_look(now):
-            return
-        self._look(now)
-        marker = self._view.marker(self.ledger, now)
-        if marker == self._marker:
-            return
-        self._marker = marker
-        shown = dict(last.get(self._device, {}))
-        for name, reading in self._view.readings(self.ledger, now, shown):
-            yield self._device, name, reading
-
-    def _look(self, now: float) -> None:
-        self.heard = max((totals.heard for totals in self.ledger.totals.values()), default=0.0)
-        live = self.ledger.all_nodes.live(now, self._view.stale_after)
-        shown = self.ledger.all_nodes.shown(now, self._view.stale_after)
-        self.reporting = frozenset(shown[1] & live) if shown else frozenset()
+_NOTHING: dict[str, Any] = {"groups": {}}
+"""State of a ledger that a snapshot does not have: its stream is new."""
 
 
-def _state(
-    device: str, ledger: NotificationLedger, node: int, now: float, stale_after: float
-) -> Iterator[DeviceReading]:
-    totals = ledger.totals[node]
-    if now - totals.heard <= stale_after:
-        state, status = "ON", f"Node {node} sends heap notifications of scan {totals.epoch}."
-    else:
-        since = datetime.fromtimestamp(totals.heard, UTC).isoformat(timespec="seconds") if totals.heard else "the start"
-        state, status = "STANDBY", f"Node {node} is silent since {since}: no heap notification for {stale_after:g} s."
-    yield device, "State", Reading(state, totals.heard or now)
-    yield device, "Status", Reading(status, totals.heard or now)
+class _State(msgspec.Struct):
+    """A flow in a snapshot."""
+
+    streams: dict[str, dict[str, Any]]
+
+
+def _reporting(ledger: Ledger, now: float, within: float) -> frozenset[Any]:
+    shown = ledger.all_groups.shown(now, within)
+    return frozenset(shown[1] & ledger.all_groups.live(now, within)) if shown else frozenset()

@@ -1,34 +1,27 @@
-"""What device servers make of the partials: totals, sequences and windows, per node and over all nodes.
+"""What a device server makes of the partials of one windowed topic: totals, sequences and windows of its groups.
 
 Policies:
 
 * **Order.** Partials merge in any order; only what a window shows depends on which have come.
-* **Closing.** A node's window is closed when the node has spoken of a later one. When it falls
-  silent, the newest window is shown once nothing came for the window's length plus the hold time.
-  A straggler still corrects a window that is kept.
-* **All nodes.** The window shown is the newest one that at least half of the live nodes are in and
-  have left behind, so that one node with a wrong clock cannot drag it; it is shown when all of
-  them have left it, or after the hold time. The first one of a stream is not shown while the
-  stream goes on: which nodes will be in it is not known before the next.
-* **Restart.** Totals and sequences come from the snapshot and go on from its offsets. Windows are
-  rebuilt from records a little further back, which must not be counted again: `count=False`.
+* **Restart.** Totals and sequences come from the snapshot and go on from its offsets. Short windows
+  are rebuilt from records a little further back, which must not be counted again: `count=False`.
+  Long ones are in the snapshot, where such records already are.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from facade.flows.telemetry.partial import FieldStatistics, Partial, Summary, copy_partial, merge
+from facade.flows.telemetry.partial import Group, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.sequences import SeenNumbers
+from facade.flows.telemetry.windows import AllGroupsState, AllGroupsWindows, GroupWindows
+from facade.messages import FieldStatistics, Partial
 
-KEPT_WINDOWS = 3
-"""Windows kept per node: the one shown, the open one, and one for a straggler."""
 
-
-class NodeTotals(msgspec.Struct):
-    """What one node has sent since the ledger began."""
+class GroupTotals(msgspec.Struct):
+    """What one group has sent since the ledger began."""
 
     count: int = 0
     late: int = 0
@@ -39,7 +32,7 @@ class NodeTotals(msgspec.Struct):
     newest_us: int = 0
     """Newest data time [Unix us]."""
     heard: float = 0.0
-    """When a worker last wrote about the node [Unix s]."""
+    """When a worker last wrote about the group [Unix s]."""
 
     def add(self, partial: Partial) -> None:
         """Count a partial."""
@@ -72,152 +65,50 @@ class NodeTotals(msgspec.Struct):
         )
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, omit_defaults=True):
     """A ledger in a snapshot."""
 
-    nodes: dict[int, NodeTotals]
+    groups: dict[str, GroupTotals]
+    windows: dict[str, list[Partial]] = {}
+    """Of each group; only long ones."""
+    all_groups: AllGroupsState = msgspec.field(default_factory=AllGroupsState)
 
 
-class NodeWindows:
-    """The newest windows of one node."""
+class Restored(NamedTuple):
+    """What a snapshot has of a ledger."""
 
-    __slots__ = ("_first", "_plan", "_rebuilt", "_windows", "heard")
-
-    def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
-        self._plan = plan
-        self._windows: dict[int, Partial] = {}
-        self._rebuilt = rebuilt
-        self._first: int | None = None
-        self.heard = 0.0
-        """When a worker last wrote about the node [Unix s]."""
-
-    def add(self, partial: Partial, heard: float) -> None:
-        """Put a partial into its window."""
-        self.heard = max(self.heard, heard)
-        if partial.late or partial.count == 0:
-            return
-        if self._first is None:
-            self._first = partial.window
-        mine = self._windows.get(partial.window)
-        if mine is None:
-            self._windows[partial.window] = copy_partial(partial)
-            while len(self._windows) > KEPT_WINDOWS:
-                del self._windows[min(self._windows)]
-        else:
-            merge(mine, partial)
-
-    def shown(self, now: float) -> Partial | None:
-        """Return the newest closed window, if any.
-
-        Parameters
-        ----------
-        now
-            Wall-clock time [Unix s]; it only says whether the node has fallen silent.
-        """
-        newest = max(self._windows, default=None)
-        if newest is None:
-            return None
-        silent = now - self.heard >= self._plan.window.length + self._plan.window.hold
-        # After a silence, what was shown before it is not shown again as if it were new.
-        recent = newest - KEPT_WINDOWS * self._plan.length_us
-        closed = newest if silent else max((one for one in self._windows if recent <= one < newest), default=None)
-        if closed is None or (self._rebuilt and closed == self._first):
-            return None  # rebuilding began in the middle of this window
-        return self._windows[closed]
+    totals: dict[Group, GroupTotals]
+    windows: dict[Group, list[Partial]]
+    all_groups: AllGroupsState
 
 
-class AllNodesWindows:
-    """The newest windows over all nodes, with the nodes that are in each."""
-
-    def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
-        self._plan = plan
-        self._windows: dict[int, tuple[Partial, set[int]]] = {}
-        self._newest: dict[int, int] = {}
-        self._heard: dict[int, float] = {}
-        self._left_at: dict[int, float] = {}
-        self._rebuilt = rebuilt
-        self._first: int | None = None
-
-    def add(self, node: int, partial: Partial, heard: float) -> None:
-        """Put a partial of a node into its window."""
-        self._heard[node] = max(self._heard.get(node, 0.0), heard)
-        if partial.late or partial.count == 0:
-            return
-        if self._first is None:
-            self._first = partial.window
-        self._newest[node] = max(self._newest.get(node, 0), partial.window)
-        mine = self._windows.get(partial.window)
-        if mine is None:
-            self._windows[partial.window] = (copy_partial(partial), {node})
-            while len(self._windows) > KEPT_WINDOWS * 4:  # more than per node: clocks differ
-                del self._windows[min(self._windows)]
-        else:
-            merge(mine[0], partial)
-            mine[1].add(node)
-
-    def live(self, now: float, within: float) -> set[int]:
-        """Return the nodes that were heard of within the last `within` [s]."""
-        return {node for node, heard in self._heard.items() if now - heard <= within}
-
-    def shown(self, now: float, within: float) -> tuple[Partial, frozenset[int]] | None:
-        """Return the window to show and the nodes in it, if any.
-
-        Parameters
-        ----------
-        now
-            Wall-clock time [Unix s].
-        within
-            A node that was silent for longer [s] is not waited for.
-        """
-        newest = sorted(self._newest[node] for node in self.live(now, within) if node in self._newest)
-        if not newest:
-            return self._get(max(self._windows, default=None))
-        middle = newest[(len(newest) - 1) // 2]
-        silence = now - max(self._heard.values())
-        if silence >= self._plan.window.length + self._plan.window.hold:
-            return self._get(middle)
-        reach = round(within * MICRO)  # what was before a silence is not shown again as if it were new
-        for window in sorted((w for w in self._windows if middle - reach <= w < middle), reverse=True):
-            if 2 * len(self._windows[window][1]) < len(newest):
-                continue  # only nodes with wrong clocks are in it
-            if not any(window - reach <= before < window for before in self._windows):
-                continue  # nodes that nobody has heard of yet may be in it
-            left_at = self._left_at.setdefault(window, now)
-            if newest[0] > window or now - left_at >= self._plan.window.hold:
-                self._left_at = {w: t for w, t in self._left_at.items() if w in self._windows}
-                return self._get(window)
-        return None
-
-    def _get(self, window: int | None) -> tuple[Partial, frozenset[int]] | None:
-        if window is None or window not in self._windows or (self._rebuilt and window == self._first):
-            return None
-        partial, nodes = self._windows[window]
-        return partial, frozenset(nodes)
-
-
-class NotificationLedger:
-    """Everything that one device server keeps of the partials of some nodes.
+class Ledger:
+    """Everything that one device server keeps of the partials of one windowed topic.
 
     Parameters
     ----------
-    nodes
-        Numbers of the nodes to keep; partials of others are not for this server.
-    per_node
-        Whether to keep windows of each node.
+    groups
+        Those to keep; none: any, as many as the ICD allows.
+    per_group
+        Whether to keep windows of each group.
     over_all
-        Whether to keep windows over all nodes.
+        Whether to keep windows over all groups.
     """
 
-    def __init__(self, plan: Plan, nodes: Iterable[int], *, per_node: bool, over_all: bool) -> None:
-        self._plan = plan
-        self.nodes = frozenset(nodes)
-        self.totals = {node: NodeTotals() for node in self.nodes}
-        self._per_node = per_node
+    def __init__(self, plan: Plan, groups: Collection[Group], *, per_group: bool, over_all: bool) -> None:
+        self.plan = plan
+        self.expected = frozenset(groups)
+        self.totals = {group: GroupTotals() for group in self.expected}
+        self._per_group = per_group
         self._over_all = over_all
         self._begin(rebuilt=False)
 
-    def fold(self, summary: Summary, heard: float, *, count: bool = True) -> None:
-        """Merge what a worker wrote about one node.
+    def keeps(self, group: Group) -> bool:
+        """Return whether partials of a group are for this ledger."""
+        return group in self.totals or (not self.expected and len(self.totals) < self.plan.window.most_groups)
+
+    def fold(self, group: Group, partials: Sequence[Partial], heard: float, *, count: bool = True) -> None:
+        """Merge what a worker wrote about a group that is kept.
 
         Parameters
         ----------
@@ -226,48 +117,77 @@ class NotificationLedger:
         count
             False for records that the snapshot already counts: they only rebuild windows.
         """
-        node = summary.node
-        if node not in self.nodes:
-            return
-        totals = self.totals[node]
+        totals = self.totals.get(group)
+        if totals is None:
+            totals = self.totals[group] = GroupTotals()
         totals.heard = max(totals.heard, heard)
-        for partial in summary.partials:
+        for partial in partials:
             if count:
                 totals.add(partial)
-            if self._per_node:
-                self.windows[node].add(partial, heard)
+            elif not self.plan.is_rebuilt:
+                continue
+            if self._per_group:
+                self.windows_of(group).add(partial, heard)
             if self._over_all:
-                self.all_nodes.add(node, partial, heard)
+                self.all_groups.add(group, partial, heard)
+
+    def windows_of(self, group: Group) -> GroupWindows:
+        """Return the windows of a group."""
+        found = self._windows.get(group)
+        if found is None:
+            found = self._windows[group] = GroupWindows(self.plan, rebuilt=self._rebuilt)
+        return found
+
+    @property
+    def heard(self) -> float:
+        """When a worker last wrote about any group [Unix s]; 0: never."""
+        return max((totals.heard for totals in self.totals.values()), default=0.0)
+
+    def overall(self) -> Partial:
+        """Return the totals over all groups."""
+        whole = GroupTotals().as_partial()
+        for totals in self.totals.values():
+            merge(whole, totals.as_partial())
+        return whole
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the totals for a snapshot."""
-        heard = {str(node): totals for node, totals in self.totals.items() if totals.heard}
-        return {"nodes": msgspec.to_builtins(heard)}
+        """Return the state for a snapshot."""
+        state = _State({str(group): totals for group, totals in self.totals.items() if totals.heard})
+        if not self.plan.is_rebuilt:
+            state.windows = {str(group): windows.as_list() for group, windows in self._windows.items()}
+            state.all_groups = self.all_groups.state()
+        builtins: dict[str, Any] = msgspec.to_builtins(state)
+        return builtins
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the totals from a snapshot; windows must be rebuilt from records.
+    def parse(self, state: Mapping[str, Any]) -> "Restored":
+        """Return the state that a snapshot has.
 
         Raises
         ------
-        msgspec.ValidationError
-            It has another form; nothing was taken.
+        ValueError, msgspec.ValidationError
+            It has another form.
         """
-        for node, totals in msgspec.convert(state, _State, strict=False).nodes.items():
-            if node in self.nodes:
-                self.totals[node] = totals
-        self._begin(rebuilt=True)
+        stored = msgspec.convert(state, _State, strict=False)
+        totals = {self.plan.group(text): one for text, one in stored.groups.items()}
+        windows = {self.plan.group(text): partials for text, partials in stored.windows.items()}
+        return Restored(totals, windows, stored.all_groups)
 
-    def overall(self) -> Partial:
-        """Return the totals over all nodes."""
-        partials = [totals.as_partial() for totals in self.totals.values()]
-        whole = NodeTotals().as_partial()
-        for partial in partials:
-            merge(whole, partial)
-        return whole
+    def restore(self, restored: "Restored") -> None:
+        """Take the state of a snapshot."""
+        self.totals |= {group: totals for group, totals in restored.totals.items() if self.keeps(group)}
+        self._begin(rebuilt=self.plan.is_rebuilt)
+        if self.plan.is_rebuilt:
+            return
+        heard = {group: totals.heard for group, totals in self.totals.items() if totals.heard}
+        for group in restored.windows.keys() & heard.keys():
+            for partial in restored.windows[group]:
+                self.windows_of(group).add(partial, heard[group])
+        self.all_groups.restore(restored.all_groups, heard)
 
     def _begin(self, *, rebuilt: bool) -> None:
-        self.windows = {node: NodeWindows(self._plan, rebuilt=rebuilt) for node in self.nodes} if self._per_node else {}
-        self.all_nodes = AllNodesWindows(self._plan, rebuilt=rebuilt)
+        self._rebuilt = rebuilt
+        self._windows: dict[Group, GroupWindows] = {}
+        self.all_groups = AllGroupsWindows(self.plan, rebuilt=rebuilt)
 
 
 def seconds(time_us: int) -> float:

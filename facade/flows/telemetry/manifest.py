@@ -5,13 +5,19 @@ from facade.manifest import Isolation, Manifest, Subcommand, Worker
 MANIFEST = Manifest(
     name="telemetry",
     summary="Notifications of SDP, such as those of the ingest nodes, aggregated by window.",
-    topics={"ingest.heaps": Isolation.READ_COMMITTED, "ingest.summary": Isolation.READ_COMMITTED},
+    topics=dict.fromkeys(("ingest.heaps", "ingest.summary", "telemetry.summary"), Isolation.READ_COMMITTED),
     device_classes={"SdpIngestNode": "devices.base:FacadeDevice"},
     compose="facade.flows.telemetry.composition:compose",
+    for_sources=True,
     health="facade.flows.telemetry.composition:TelemetryHealth",
-    workers=(Worker("aggregate", "aggregate", ("ingest.heaps",), ("aggregate",)),),
+    workers=(Worker("aggregate", "aggregate", (), ("aggregate",)),),
     subcommands=(
-        Subcommand(("aggregate",), "facade.flows.telemetry.cli:aggregate", "Reduce notifications, exactly-once."),
+        Subcommand(("aggregate",), "facade.flows.telemetry.cli:aggregate", "Aggregate windowed topics, exactly-once."),
+        Subcommand(
+            ("simulate", "telemetry"),
+            "facade.flows.telemetry.simulator.telemetry_cli:telemetry",
+            "Play the senders of any windowed topic.",
+        ),
         Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Play the ingest nodes."),
     ),
     words="facade.flows.telemetry.words:WORDS",

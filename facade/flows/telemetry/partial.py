@@ -1,63 +1,74 @@
 """Partial aggregates: small, exact, and mergeable in any order.
 
-The wire form is ``schemas/messages/ingest-summary.schema.json``; a test holds the two together.
+The wire forms are ``telemetry-summary.schema.json`` and, for heaps, ``ingest-summary.schema.json``; both have the same
+`Partial`. The one for heaps has the node as a number, under its own name, and no stream.
 """
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, cast
 
 import msgspec
 
-from facade.flows.telemetry.sequences import Run, union
-from facade.numbers import Integer, Natural, Positive
+from facade.flows.telemetry.sequences import union
+from facade.messages import FieldStatistics, Partial
 
 MAX_RUNS = 4096
 """More runs than this are spread over several entries, so that no record grows without bound."""
 
-NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+Group = int | str
+"""What tells the groups of a topic apart: a number, a name, or the empty name where all records are one group."""
 
 
-class FieldStatistics(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Statistics of one field; those that the plan does not ask for are None."""
+class Summary(msgspec.Struct):
+    """What one transaction found in the records of one group; `summary_form` makes the wire form."""
 
-    sum: Integer | float | None = None
-    min: Integer | float | None = None
-    max: Integer | float | None = None
-    m2: NotNegative | None = None
-    """Sum of the squared distances from the mean."""
-    last: Integer | float | None = None
-    sketch: dict[Natural, Positive] | None = None
-    """Counts by bucket, see `facade.flows.telemetry.sketch`."""
-
-
-class Partial(msgspec.Struct, forbid_unknown_fields=True):
-    """What some records of one source, epoch and window amount to."""
-
-    epoch: Natural
-    window: Natural
-    """Start of the window [Unix us]."""
-    late: bool
-    count: Natural
-    time_min: Natural
-    """Oldest data time [Unix us]."""
-    time_max: Natural
-    """Newest data time [Unix us]."""
-    runs: list[Run]
-    """Sequence numbers seen, ascending and disjoint."""
-    fields: dict[str, FieldStatistics]
-
-
-class Summary(msgspec.Struct, tag_field="schema", tag="ingest-summary/1", forbid_unknown_fields=True):
-    """What one transaction found in the records of one source."""
-
-    worker: str
-    partition: Natural
-    node: Natural
+    worker: Annotated[str, msgspec.Meta(max_length=200)]
+    partition: Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+    group: Group
     partials: list[Partial]
 
 
+class StreamSummary(Summary):
+    """One on a topic that several streams share."""
+
+    stream: str
+    """Topic of the records."""
+
+
+def summary_form(schema: Mapping[str, Any], group: str | None) -> type[Summary]:
+    """Return the struct of a summary message.
+
+    Parameters
+    ----------
+    schema
+        JSON Schema of the message.
+    group
+        The windowed topic's field for the group. The message has the group under this name, as a number, or under
+        ``group``, as text.
+    """
+    known = schema["properties"]
+    base = StreamSummary if "stream" in known else Summary
+    own = {"group": group} if group is not None and group in known else None
+    wire = (
+        Annotated[int, msgspec.Meta(ge=0, le=known[group]["maximum"])]
+        if own
+        else Annotated[str, msgspec.Meta(max_length=known["group"]["maxLength"])]
+    )
+    form = msgspec.defstruct(
+        base.__name__,
+        [("group", wire)],
+        bases=(base,),
+        tag_field="schema",
+        tag=known["schema"]["const"],
+        rename=own,
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+    return cast(type[Summary], form)
+
+
 def gather(into: dict[tuple[int, int, bool], Partial], partials: Iterable[Partial]) -> None:
-    """Merge partials of one source by epoch and window, runs included; `partials` may be taken over."""
+    """Merge partials of one group by epoch and window, runs included; `partials` may be taken over."""
     for partial in partials:
         key = (partial.epoch, partial.window, partial.late)
         if key in into:
@@ -79,7 +90,7 @@ def split(partial: Partial) -> list[Partial]:
 def merge(into: Partial, other: Partial) -> None:
     """Add `other` to `into`, in place.
 
-    Runs are not merged: only the ledger of a source needs them, and it keeps its own. Nor is the
+    Runs are not merged: only the totals of a group need them, and have their own. Nor is the
     epoch: a window may span two scans, and shows the newer one.
     """
     newer = other.time_max >= into.time_max

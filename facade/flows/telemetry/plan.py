@@ -1,11 +1,21 @@
-"""What the ICD asks of a notification topic: which columns to read and which statistics to keep."""
+"""What the ICD asks of a windowed topic: which columns to read, and which statistics to keep of which groups."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
+from facade.config import Settings
 from facade.errors import IcdError
+from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
+from facade.icd.fields import kind, properties
 from facade.icd.model import Icd, Rule, Window
+from facade.instances import FAMILIES
+from facade.messages import Partial
 
 MICRO = 1_000_000
+REBUILT = 1.0
+"""Windows up to this long are rebuilt from the last records after a restart; longer ones are in the snapshot [s].
+The records are those of `facade.runtime.event_loop.Timing.rebuild`."""
 
 _STATISTICS: dict[Rule, frozenset[str]] = {
     "rate": frozenset({"sum"}),
@@ -30,26 +40,83 @@ class FieldPlan:
     statistics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """How the records of one notification topic are reduced."""
+    """How the records of one windowed topic are reduced."""
 
     topic: str
     message: str
+    title: str
+    """What a record is, in words."""
     window: Window
     fields: tuple[FieldPlan, ...]
+    form: type[Summary]
+    """Wire form of the summaries."""
+    names: bool
+    """Whether groups are told apart by texts and not by numbers."""
+    choices: tuple[str, ...] = ()
+    """The names that the schema allows; none: any."""
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Fields that have to be read."""
+        """Fields that have to be read as numbers."""
         rule = self.window
-        needed = (rule.time, rule.group, rule.sequence, rule.epoch, *(field.name for field in self.fields))
-        return tuple(dict.fromkeys(needed))
+        needed = (rule.time, rule.sequence, rule.epoch, *(field.name for field in self.fields))
+        return tuple(dict.fromkeys(name for name in needed if name is not None))
 
-    @property
+    @cached_property
     def length_us(self) -> int:
         """Length of a window [us]."""
         return round(self.window.length * MICRO)
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether windows are rebuilt from records after a restart."""
+        return self.window.length <= REBUILT
+
+    @property
+    def one_group(self) -> bool:
+        """Whether all records belong together."""
+        return self.window.group is None
+
+    @property
+    def noun(self) -> str:
+        """What a group is."""
+        return self.window.groups or "group"
+
+    def group(self, text: str | int) -> Group:
+        """Return a group as it is told apart here, from its form on the wire or in a snapshot.
+
+        Raises
+        ------
+        ValueError
+            It is no number, and must be.
+        """
+        return str(text) if self.names or self.one_group else int(text)
+
+    def key(self, group: Group) -> str:
+        """Return the key of the summaries of a group."""
+        return f"{self.topic}/{group}" if self.is_shared else str(group)
+
+    def summary(self, worker: str, partition: int, group: Group, partial: Partial) -> Summary:
+        """Return what a worker writes about a partial."""
+        if issubclass(self.form, StreamSummary):
+            return self.form(
+                worker=worker, partition=partition, group=str(group), partials=[partial], stream=self.topic
+            )
+        return self.form(worker=worker, partition=partition, group=group, partials=[partial])
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the summary topic is for several streams."""
+        return issubclass(self.form, StreamSummary)
+
+    def groups(self, settings: Settings) -> range | tuple[str, ...]:
+        """Return the groups that a deployment has; none: names that are not known beforehand."""
+        rule = self.window
+        if rule.groups is not None:
+            return FAMILIES[rule.groups].numbers(settings)
+        return ("",) if self.one_group else self.choices if self.names else range(rule.most_groups)
 
 
 def plan(icd: Icd, topic: str) -> Plan:
@@ -58,11 +125,12 @@ def plan(icd: Icd, topic: str) -> Plan:
     Raises
     ------
     IcdError
-        The topic has no message or no window.
+        The topic has no message or no window, or its summary topic has no message.
     """
     entry = icd.topics[topic]
-    if entry.message is None or entry.window is None:
-        raise IcdError(f"topics.toml: topics.{topic}: a notification topic needs `message` and [window]")
+    summary = icd.topics[entry.window.summary].message if entry.window is not None else None
+    if entry.message is None or entry.window is None or summary is None:
+        raise IcdError(f"topics.toml: topics.{topic}: a windowed topic needs `message`, [window] and its summary topic")
     needs: dict[str, set[str]] = {}
     for device_class in icd.classes.values():
         for attribute in device_class.attributes:
@@ -71,9 +139,30 @@ def plan(icd: Icd, topic: str) -> Plan:
                 continue
             for field in {source.field, *source.of}:
                 needs.setdefault(field, set()).update(_STATISTICS[source.rule])
-    properties = icd.messages[entry.message]["properties"]
+    schema = icd.messages[entry.message]
+    known = properties(schema)
     fields = tuple(
-        FieldPlan(name, properties[name]["type"] == "integer", frozenset(statistics))
+        FieldPlan(name, kind(known[name]) == "integer", frozenset(statistics))
         for name, statistics in sorted(needs.items())
     )
-    return Plan(topic, entry.message, entry.window, fields)
+    group = known.get(entry.window.group or "", {})
+    return Plan(
+        topic=topic,
+        message=entry.message,
+        title=str(schema.get("title", entry.message)),
+        window=entry.window,
+        fields=fields,
+        form=summary_form(icd.messages[summary], entry.window.group),
+        names=kind(group) == "string",
+        choices=tuple(group.get("enum", ())),
+    )
+
+
+def plans(icd: Icd, topics: Iterable[str] | None = None) -> dict[str, Plan]:
+    """Return the plans of all windowed topics, or of some."""
+    return {name: plan(icd, name) for name in topics or windowed(icd)}
+
+
+def windowed(icd: Icd) -> list[str]:
+    """Return the topics that have a window."""
+    return [name for name, topic in icd.topics.items() if topic.window is not None]

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 
 from facade.flows.telemetry import sketch
-from facade.flows.telemetry.partial import FieldStatistics, Partial
 from facade.flows.telemetry.plan import Plan
 from facade.icd.model import Source
+from facade.messages import FieldStatistics, Partial
 
 Number = int | float
 _EMPTY = FieldStatistics()
@@ -69,9 +69,10 @@ def _std(source: Source, partial: Partial, plan: Plan) -> Number | None:
 
 def _quantile(source: Source, partial: Partial, plan: Plan) -> Number | None:
     counts = _field(source, partial).sketch
-    if counts is None or source.q is None:
+    error = plan.window.quantile_error
+    if counts is None or source.q is None or error is None:
         return None
-    return sketch.quantile(counts, source.q, plan.window.quantile_error)
+    return sketch.quantile(counts, source.q, error)
 
 
 def _fraction(source: Source, partial: Partial, plan: Plan) -> Number | None:

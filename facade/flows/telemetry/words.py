@@ -1,4 +1,4 @@
-"""What the AsyncAPI document says of notifications and their aggregates."""
+"""What the AsyncAPI document says of heaps and of all aggregates; of other streams it says what it derives."""
 
 from facade.manifest import Part, Words
 
@@ -9,6 +9,8 @@ WORDS = Words(
         Part("receive", "ingest.heaps", "Take heap notifications to reduce them."),
         Part("send", "ingest.summary", "Write the partial aggregates of a transaction."),
         Part("receive", "ingest.summary", "Merge the partial aggregates (read committed)."),
+        Part("send", "telemetry.summary", "Write the partial aggregates of a transaction."),
+        Part("receive", "telemetry.summary", "Merge the partial aggregates of what you show (read committed)."),
     ),
     examples={
         "heap": {

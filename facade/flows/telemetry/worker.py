@@ -1,4 +1,4 @@
-"""The aggregate worker: takes notifications, writes partials, and commits both in one transaction.
+"""The aggregate worker: takes records of all windowed topics, writes partials, and commits both in one transaction.
 
 The worker keeps nothing between transactions. A record is in the partials of exactly the
 transaction that commits its offset, so totals stay exact over ``kill -9``, rebalances and broker
@@ -8,26 +8,23 @@ restarts; see `facade.runtime.worker`.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
-from facade.flows.telemetry.partial import Partial, Summary, gather, split
-from facade.flows.telemetry.plan import Plan, plan
+from facade.flows.telemetry.groups import groups
+from facade.flows.telemetry.partial import Group, gather, split
+from facade.flows.telemetry.plan import Plan, plans
 from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.icd.model import Icd
+from facade.messages import Partial
 from facade.racks import Racks
-from facade.runtime.worker import TransactionalWorker
-
-SOURCE = "ingest.heaps"
-SUMMARY = "ingest.summary"
+from facade.runtime.worker import SIGN_OF_LIFE, TransactionalWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How a worker divides the stream into transactions."""
+class BatchLimits:
+    """How a worker divides the streams into transactions."""
 
     interval: float = 0.1
     """Time between commits while records come [s]."""
@@ -35,8 +32,8 @@ class Pace:
     """The same while the worker is behind: then throughput counts, not latency [s]."""
     behind: int = 50_000
     """From this lag on the worker is behind [records]."""
-    idle_interval: float = 1.0
-    """Time between signs of life while none come [s]."""
+    idle_interval: float = SIGN_OF_LIFE
+    """Time between commits while none come [s]."""
     batch: int = 10_000
     """Records taken at once; decoding more at once is no faster."""
     limit: int = 1_000_000
@@ -47,13 +44,29 @@ class Pace:
     """Pause after a transaction that failed [s]."""
 
 
+class _Stream:
+    """What the worker needs for one windowed topic."""
+
+    def __init__(self, plan: Plan, icd: Icd, settings: Settings) -> None:
+        self.plan = plan
+        self.decoder = ColumnDecoder(plan.message, icd.messages[plan.message])
+        self.groups = groups(plan, settings)
+        self.racks = Racks(settings.rack_size, icd.topics[plan.window.summary].partitions)
+
+    def partition(self, group: Group) -> int:
+        """Return the partition of the summary topic for a group; -1: by the key."""
+        if self.plan.window.groups == "node" and isinstance(group, int):
+            return self.racks.partition(group)
+        return -1
+
+
 class Worker(TransactionalWorker):
-    """One slot of the group that reduces heap notifications.
+    """One slot of the group that aggregates all windowed topics.
 
     Parameters
     ----------
     settings
-        The deployment; notifications of nodes that it does not have are dead letters.
+        The deployment; records of groups that it does not have are dead letters.
     """
 
     _lag: int
@@ -67,56 +80,54 @@ class Worker(TransactionalWorker):
         *,
         slot: str,
         clock: Clock,
-        pace: Pace | None = None,
+        limits: BatchLimits | None = None,
     ) -> None:
-        self._pace = pace or Pace()
-        self._plan: Plan = plan(icd, SOURCE)
-        self._decoder = ColumnDecoder(self._plan.message, icd.messages[self._plan.message])
-        self._racks = Racks(settings.rack_size, icd.topics[SUMMARY].partitions)
-        self._known = np.zeros(settings.nodes + 1, dtype=np.bool_)
-        self._known[: settings.nodes] = True
-        super().__init__(log, SOURCE, name=slot, clock=clock, retry=self._pace.retry)
+        self._limits = limits or BatchLimits()
+        self._streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
+        super().__init__(log, list(self._streams), name=slot, clock=clock, retry=self._limits.retry)
 
     def _take(self) -> None:
-        left = self._pace.interval - self._idle()
-        for run in self._log.take(self._pace.batch, max(left, 0.001)):
+        left = self._limits.interval - self._idle()
+        for run in self._log.take(self._limits.batch, max(left, 0.001)):
             self._fold(run)
 
     def _is_due(self) -> bool:
-        pace = self._pace
-        if self._taken >= pace.limit or self._dead_bytes >= pace.limit_bytes:
+        limits = self._limits
+        if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
             return True
         if not self._taken:
-            wanted = pace.idle_interval
+            wanted = limits.idle_interval
         else:
-            wanted = pace.behind_interval if self._lag > pace.behind else pace.interval
+            wanted = limits.behind_interval if self._lag > limits.behind else limits.interval
         return self._idle() >= wanted
 
     def _fold(self, run: Run) -> None:
-        values = run.values()
+        stream, values = self._streams[run.topic], run.values()
         account = self._begin(run, len(values))
         self._lag = max(self._lag, run.high_watermark - run.last_offset)
-        table = self._decoder.decode(values)
+        table = stream.decoder.decode(values)
         for at, outcome in table.unused.items():
             self._settle(run.record(at), outcome)
         index = table.index
         appended = AppendTimes(*run.appended, lambda row: run.append_time(int(index[row])))
-        reduced = reduce(table.columns, self._plan, appended, self._known)
+        reduced = reduce(table.columns, stream.plan, appended, stream.groups)
         for row, rejected in reduced.rejected:
             self._settle(run.record(int(index[row])), rejected)
         account.used += reduced.used
         account.late += reduced.late
-        for node, partials in reduced.partials.items():
-            gather(self._partials.setdefault((run.partition, node), {}), partials)
+        for group, partials in reduced.partials.items():
+            gather(self._partials.setdefault((run.topic, run.partition, group), {}), partials)
 
     def _output(self) -> Iterator[Record]:
-        for (partition, node), partials in self._partials.items():
+        for (topic, partition, group), partials in self._partials.items():
+            stream = self._streams[topic]
+            plan, to = stream.plan, stream.partition(group)
             for whole in partials.values():
                 for part in split(whole):
-                    summary = Summary(self._name, partition, node, [part])
-                    yield self._record(SUMMARY, str(node), summary, self._racks.partition(node))
+                    summary = plan.summary(self._name, partition, group, part)
+                    yield self._record(plan.window.summary, plan.key(group), summary, to)
 
     def _forget(self) -> None:
-        self._partials: dict[tuple[int, int], dict[tuple[int, int, bool], Partial]] = {}
-        """By partition and node, then by epoch, window and whether late."""
+        self._partials: dict[tuple[str, int, Group], dict[tuple[int, int, bool], Partial]] = {}
+        """By topic, partition and group, then by epoch, window and whether late."""
         self._lag = 0

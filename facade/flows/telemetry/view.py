@@ -1,0 +1,139 @@
+"""From ledgers to readings: what a device shows of one windowed topic."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from facade.flows.telemetry.ledger import GroupTotals, Ledger, seconds
+from facade.flows.telemetry.partial import Group
+from facade.flows.telemetry.plan import Plan
+from facade.flows.telemetry.rules import evaluate
+from facade.icd.model import Attribute, DeviceClass, Source
+from facade.messages import Partial
+from facade.reading import Quality, Reading, Value, judge
+
+LastReadings = Mapping[str, Reading]
+Marker = tuple[int, ...]
+NamedReading = tuple[str, Reading]
+"""Attribute name and what it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What there is to show."""
+
+    window: Partial | None
+    """The newest closed one."""
+    complete: bool
+    """Whether every group is in it that should be."""
+    totals: list[GroupTotals]
+    silence: float
+    """Time since anything was heard [s]."""
+
+
+class TelemetryView:
+    """What one device shows of one windowed topic.
+
+    Parameters
+    ----------
+    group
+        The group that the device stands for; None: it shows all groups together.
+    """
+
+    def __init__(self, device_class: DeviceClass, plan: Plan, group: Group | None) -> None:
+        self._plan, self.group = plan, group
+        self._sources = [
+            (one, one.source) for one in device_class.attributes if one.source and one.source.topic == plan.topic
+        ]
+        self._limits = {one.name: stale_after(device_class, one) for one, _ in self._sources}
+        self._edges = sorted(set(self._limits.values()) - {0.0})
+        self.stale_after = max(self._edges, default=device_class.stale_after)
+        """After so long a silence [s] nothing is shown as valid but totals."""
+        self._says_state = device_class.state_source == plan.topic
+        # Totals go on within a window. Where it is short that is seen soon enough, and costs nothing.
+        self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
+
+    def marker(self, ledger: Ledger, now: float) -> Marker:
+        """Return something that changes whenever `readings` would say something new."""
+        looked = self._look(ledger, now)
+        seen = (looked.window.window, looked.window.count) if looked.window else (-1, 0)
+        late = sum(totals.late for totals in looked.totals)
+        used = sum(totals.count for totals in looked.totals) if self._follows_totals else 0
+        return (*seen, late, used, sum(looked.silence > edge for edge in self._edges))
+
+    def readings(self, ledger: Ledger, now: float, last: LastReadings) -> Iterator[NamedReading]:
+        """Return the readings of the device; attributes about which nothing can be said are left out.
+
+        Over all groups they are ATTR_WARNING where expected groups are missing from a window.
+
+        Parameters
+        ----------
+        now
+            Wall-clock time [Unix s]; it only says whether the senders have fallen silent.
+        last
+            What was shown before, perhaps before a restart: it stands until there is a window.
+        """
+        looked = self._look(ledger, now)
+        if not any(totals.heard for totals in looked.totals):
+            return
+        whole = ledger.overall() if self.group is None else looked.totals[0].as_partial()
+        for attribute, source in self._sources:
+            name, limit = attribute.name, self._limits[attribute.name]
+            is_stale = bool(limit) and looked.silence > limit
+            partial = whole if source.over == "total" else looked.window
+            if partial is None:
+                if name in last:
+                    yield name, last[name].invalid() if is_stale else last[name]
+                continue
+            value = _value(attribute, source, partial, looked.totals, self._plan)
+            if value is None:
+                continue
+            quality = Quality.INVALID if is_stale else judge(value, attribute.limits)
+            if quality is Quality.VALID and source.over == "window" and not looked.complete:
+                quality = Quality.WARNING
+            yield name, Reading(value, seconds(partial.time_max), quality)
+
+    def state(self, ledger: Ledger, now: float) -> Iterator[NamedReading]:
+        """Return State and Status, if the ICD says that they are this topic's."""
+        if not self._says_state or self.group is None:
+            return
+        totals, rule = ledger.totals[self.group], self._plan.window
+        who = f"{self._plan.noun.capitalize()} {self.group}"
+        what = self._plan.title[:1].lower() + self._plan.title[1:]
+        if now - totals.heard <= self.stale_after:
+            epoch = f" of {rule.epoch} {totals.epoch}" if rule.epoch is not None else ""
+            state, status = "ON", f"{who} sends {what}s{epoch}."
+        else:
+            since = "the start"
+            if totals.heard:
+                since = datetime.fromtimestamp(totals.heard, UTC).isoformat(timespec="seconds")
+            state, status = "STANDBY", f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."
+        yield "State", Reading(state, totals.heard or now)
+        yield "Status", Reading(status, totals.heard or now)
+
+    def _look(self, ledger: Ledger, now: float) -> _Looked:
+        if self.group is not None:
+            totals = ledger.totals[self.group]
+            return _Looked(ledger.windows_of(self.group).shown(now), True, [totals], now - totals.heard)
+        shown = ledger.all_groups.shown(now, self.stale_after)
+        complete = not self._plan.window.all_expected or (shown is not None and shown[1] == ledger.expected)
+        return _Looked(shown[0] if shown else None, complete, list(ledger.totals.values()), now - ledger.heard)
+
+
+def stale_after(device_class: DeviceClass, attribute: Attribute) -> float:
+    """Return the silence after which an attribute is ATTR_INVALID [s]; 0: never."""
+    return device_class.stale_after if attribute.stale_after is None else attribute.stale_after
+
+
+def _value(
+    attribute: Attribute, source: Source, partial: Partial, totals: list[GroupTotals], plan: Plan
+) -> Value | None:
+    match source.rule:
+        case "gaps":
+            return sum(one.seen.missing for one in totals)
+        case "duplicates":
+            return sum(one.seen.duplicates for one in totals)
+        case "late":
+            return sum(one.late for one in totals)
+    value = evaluate(source, partial, plan)
+    return round(value) if value is not None and attribute.type != "DevDouble" else value

@@ -1,0 +1,333 @@
+"""Any windowed topic: aggregated exactly-once and shown, with nothing but TOML and a JSON Schema of its own."""
+
+import json
+import random
+import shutil
+
+import msgspec
+import pytest
+
+from facade.bus.port import Aborted, Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.flows.telemetry.plan import plan, windowed
+from facade.flows.telemetry.simulator.records import RecordStream
+from facade.flows.telemetry.worker import BatchLimits, Worker
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.reading import Quality
+from facade.resources import resource
+from facade.runtime.accounts import AccountEntry
+from facade.runtime.composition import assemble
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
+
+DAY = 86_400.0
+MIDNIGHT = 20_833 * DAY
+"""A time at which windows of every length begin [Unix s]."""
+SETTINGS = Settings(nodes=4, subarrays=2, rack_size=2)
+SHIPPED = ("ingest.buffers", "flagging", "storage")
+
+TOPIC = """
+[topics."workflows"]
+description = "Work that waits, by the name of the workflow."
+message = "queue"
+key = "name of the workflow"
+writers = ["controller"]
+readers = ["aggregate"]
+partitions = 2
+cleanup = "delete"
+retention = 3600.0
+timestamp = "LogAppendTime"
+qos = "telemetry"
+
+[topics."workflows".window]
+length = 60.0
+lateness = 30.0
+ahead = 5.0
+hold = 1.0
+time = "time"
+group = "workflow"
+most_groups = 3
+quantile_error = 0.05
+"""
+MESSAGE = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": "https://example.org/queue/1",
+    "title": "Queue report",
+    "description": "How much work waits for a workflow.",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["schema", "workflow", "state", "paused", "time", "waiting", "age"],
+    "properties": {
+        "schema": {"const": "queue/1", "description": "Name and version."},
+        "workflow": {"type": "string", "maxLength": 40, "description": "Name of the workflow; also the key."},
+        "state": {"type": "string", "enum": ["OPEN", "CLOSED"], "description": "What it does."},
+        "paused": {"type": "boolean", "description": "Whether it is held."},
+        "time": {"type": "integer", "minimum": 0, "maximum": 9007199254740991, "x-unit": "us", "description": "When."},
+        "waiting": {"type": "integer", "minimum": 0, "maximum": 100000, "description": "Jobs that wait."},
+        "age": {"type": "number", "minimum": 0, "maximum": 86400, "x-unit": "s", "description": "Age of the oldest."},
+    },
+}
+ATTRIBUTES = """
+[[attributes]]
+name = "jobsWaiting"
+type = "DevLong64"
+label = "Jobs waiting"
+description = "Most jobs that waited in the window."
+source = { topic = "workflows", field = "waiting", rule = "max" }
+stale_after = 180.0
+
+[[attributes]]
+name = "jobsWaitingTotal"
+type = "DevLong64"
+label = "Jobs waiting, total"
+description = "Sum of all reports."
+source = { topic = "workflows", field = "waiting", rule = "sum", over = "total" }
+stale_after = 0.0
+
+[[attributes]]
+name = "jobAge"
+type = "DevDouble"
+label = "Job age"
+description = "Age that 90 % of the reports did not pass."
+source = { topic = "workflows", field = "age", rule = "quantile", q = 0.9 }
+stale_after = 180.0
+limits = { max_alarm = 1e5 }
+
+"""
+
+
+@pytest.fixture(scope="module")
+def icd(tmp_path_factory: pytest.TempPathFactory) -> Icd:
+    """Load the shipped interface with one more stream: TOML and a schema, and no code."""
+    folder = tmp_path_factory.mktemp("interface") / "schemas"
+    shutil.copytree(resource("schemas"), folder)
+    (folder / "messages" / "queue.schema.json").write_text(json.dumps(MESSAGE))
+    topics, master = folder / "icd" / "topics.toml", folder / "icd" / "SdpMaster.toml"
+    topics.write_text(topics.read_text() + TOPIC)
+    master.write_text(master.read_text().replace("[[commands]]", ATTRIBUTES + "[[commands]]", 1))
+    return load(folder)
+
+
+class Sink:
+    """Keeps what is shown."""
+
+    def __init__(self) -> None:
+        self.shown = {}
+
+    def show(self, device, attribute, reading):
+        self.shown[device, attribute] = reading
+
+    def push(self, device, attribute, reading):
+        return True
+
+
+class Site:
+    """A worker and device servers on one bus in memory, under one clock."""
+
+    def __init__(self, icd: Icd, fault=lambda: None) -> None:
+        self.icd, self.fault = icd, fault
+        self.clock = ManualClock(MIDNIGHT + 3600.0)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in icd.topics.items()})
+        self.restart_worker()
+
+    def restart_worker(self) -> None:
+        log = MemoryTransactionalLog(self.broker, *windowed(self.icd), group="aggregate", fault=self.fault)
+        self.worker = Worker(log, self.icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
+
+    def server(self, instance: str, **devices: list[str]):
+        """Start a device server; the bus remembers its snapshots."""
+        sink = Sink()
+        service = assemble(
+            self.icd, SETTINGS, devices, sink, MemoryBus(self.broker), instance=instance, clock=self.clock, versions={}
+        )
+        return service.event_loop, service.event_loop._open(), sink
+
+    def stream(self, topic: str, groups=None, **ranges) -> RecordStream:
+        found = plan(self.icd, topic)
+        return RecordStream(
+            found, self.icd.messages[found.message], groups or list(found.groups(SETTINGS)), ranges=ranges
+        )
+
+    def send(self, stream: RecordStream, count: int) -> None:
+        for key, value in zip(*stream.take(count, round(self.clock.now() * 1e6)), strict=True):
+            self.broker.append(Record(topic=stream.plan.topic, key=key, value=value))
+
+    def run(self, seconds: float, *servers, step: float = 0.05) -> None:
+        until = self.clock.now() + seconds
+        while self.clock.now() < until:
+            self.worker.step()
+            for event_loop, reader, _ in servers:
+                event_loop.cycle(reader)
+            self.clock.sleep(step)
+
+    def used(self) -> dict[str, int]:
+        entries = [msgspec.json.decode(one.value, type=AccountEntry) for one in self.broker.read("accounts")]
+        return {name: sum(one.used for one in entries if one.stream == name) for name in windowed(self.icd)}
+
+
+MASTER = "mid-sdp/control/0"
+
+
+def nodes(*numbers: int) -> list[str]:
+    return [f"mid-sdp/ingest/{number:04d}" for number in numbers]
+
+
+def test_the_shipped_streams_are_of_different_kinds() -> None:
+    windows = [load().topics[name].window for name in SHIPPED]
+    assert [one.length for one in windows] == [1.0, 10.0, DAY]
+    assert [one.groups for one in windows] == ["node", "subarray", None]
+
+
+def test_one_worker_aggregates_all_topics_exactly_once_through_faults(icd: Icd) -> None:
+    """Transactions fail and workers are killed at random; every record of every topic is in the totals once."""
+    dice, failed = random.Random(7), []
+
+    def fault() -> None:
+        if dice.random() < 0.3:
+            failed.append(1)
+            raise Aborted("played")
+
+    site = Site(icd, fault)
+    streams = {name: site.stream(name) for name in SHIPPED}
+    streams["workflows"] = site.stream("workflows", ["imaging", "calibration"])
+    control = site.server("control", SdpMaster=[MASTER])
+    racks = [site.server(f"ingest-0{rack}", SdpIngestNode=nodes(2 * rack, 2 * rack + 1)) for rack in (0, 1)]
+    quality = site.server("quality", SdpQuality=["mid-sdp/quality/01", "mid-sdp/quality/02"])
+    servers = [control, *racks, quality]
+    for _ in range(60):
+        for stream in streams.values():
+            site.send(stream, dice.randrange(4))
+        site.run(0.3, *servers)
+        if dice.random() < 0.2:
+            site.restart_worker()
+    site.fault = lambda: None
+    site.restart_worker()
+    site.run(3.0, *servers)
+    assert failed, "the fault never fired"
+    assert {name: site.used()[name] for name in streams} == {name: one.records for name, one in streams.items()}
+    shown = {key: one.value for server in servers for key, one in server[2].shown.items()}
+    for node, account in streams["ingest.buffers"].accounts.items():
+        assert shown[nodes(node)[0], "bufferDroppedTotal"] == account.sums["dropped"]
+    for subarray, account in streams["flagging"].accounts.items():
+        assert shown[f"mid-sdp/quality/{subarray:02d}", "visibilitiesFlaggedTotal"] == account.sums["flagged"]
+        assert shown[f"mid-sdp/quality/{subarray:02d}", "flaggingReportsMissing"] == 0
+    assert shown[MASTER, "productsStoredTotal"] == streams["storage"].accounts[""].sums["products"]
+    both = streams["workflows"].accounts.values()
+    assert shown[MASTER, "jobsWaitingTotal"] == sum(account.sums["waiting"] for account in both)
+
+
+def test_a_window_of_10_s_is_shown_by_subarray_when_it_is_over(icd: Icd) -> None:
+    site = Site(icd)
+    server = site.server("quality", SdpQuality=["mid-sdp/quality/01", "mid-sdp/quality/02"])
+    stream = site.stream("flagging")
+    for _ in range(10):
+        site.send(stream, 2)
+        site.run(1.0, server)
+    assert ("mid-sdp/quality/01", "visibilitiesFlagged") not in server[2].shown
+    sums = {number: dict(account.sums) for number, account in stream.accounts.items()}
+    site.send(stream, 2)
+    site.run(1.0, server)
+    for number, of in sums.items():
+        reading = server[2].shown[f"mid-sdp/quality/{number:02d}", "visibilitiesFlagged"]
+        assert reading.value == pytest.approx(of["flagged"] / (of["flagged"] + of["kept"]))
+    site.run(45.0, server, step=0.5)
+    assert server[2].shown["mid-sdp/quality/01", "visibilitiesFlagged"].quality is Quality.INVALID
+
+
+def test_a_daily_report_is_shown_when_the_day_is_over_by_the_clock(icd: Icd) -> None:
+    """Nobody speaks of the next day for many hours; what still came would be late, so the day is over."""
+    site = Site(icd)
+    server = site.server("control", SdpMaster=[MASTER])
+    stream = site.stream("storage", used=(5e15, 6e15))
+    site.send(stream, 1)
+    site.run(2.0, server)
+    window = icd.topics["storage"].window
+    assert server[2].shown[MASTER, "productsStoredTotal"].value == stream.accounts[""].sums["products"]
+    site.run(MIDNIGHT + DAY + window.lateness - site.clock.now(), server, step=30.0)
+    assert (MASTER, "storageUsed") not in server[2].shown
+    site.run(60.0, server, step=0.5)
+    reading = server[2].shown[MASTER, "storageUsed"]
+    assert reading.value == pytest.approx(stream.accounts[""].last["used"])
+    assert reading.quality is Quality.VALID
+    site.run(180_000.0 - DAY, server, step=60.0)
+    site.run(DAY, server, step=60.0)
+    assert server[2].shown[MASTER, "storageUsed"].quality is Quality.INVALID
+    assert server[2].shown[MASTER, "productsStoredTotal"].quality is Quality.VALID
+
+
+@pytest.mark.parametrize("topic", ["storage", "workflows"])
+def test_a_long_window_survives_restarts_of_the_device_server(icd: Icd, topic: str) -> None:
+    """Each life sees some of its records; none is counted twice, however far back the reader begins."""
+    site = Site(icd)
+    stream = site.stream(topic, ["imaging", "calibration"] if topic == "workflows" else None)
+    for _ in range(4):
+        server = site.server("control", SdpMaster=[MASTER])
+        for _ in range(3):
+            site.send(stream, 2)
+            site.run(2.5, server)
+        server[0].write_snapshots(server[1])
+    length, lateness = icd.topics[topic].window.length, icd.topics[topic].window.lateness
+    site.clock.sleep(length + lateness + 60.0)
+    server = site.server("control", SdpMaster=[MASTER])
+    site.run(4.0, server)
+    shown = {name: one.value for (_, name), one in server[2].shown.items()}
+    if topic == "storage":
+        assert shown["productsStored"] == shown["productsStoredTotal"] == stream.accounts[""].sums["products"]
+    else:
+        assert shown["jobsWaitingTotal"] == sum(one.sums["waiting"] for one in stream.accounts.values())
+        assert shown["jobAge"] > 0
+
+
+def test_a_snapshot_of_the_release_before_is_taken_over(icd: Icd) -> None:
+    """It has the totals of the nodes only, under another name."""
+    site = Site(icd)
+    first = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
+    flow = first[0]._flows["ingest.summary"]
+    flow.restore({"nodes": {"1": {"count": 5, "sums": {"lost": 3}, "heard": 9.0}}})
+    assert flow.ledgers["ingest.heaps"].totals[1].sums == {"lost": 3}
+    with pytest.raises(msgspec.ValidationError):
+        flow.restore({"nodes": {"1": {"count": "x"}}})
+
+
+def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:
+    site = Site(icd)
+    site.send(site.stream("ingest.buffers", [3, 4]), 2)
+    site.send(site.stream("flagging", [2, 3]), 2)
+    site.send(site.stream("workflows", ["a", "b", "c", "d"]), 4)
+    site.run(1.0)
+    letters = {dict(one.headers)["dl.topic"]: dict(one.headers) for one in site.broker.read("dead-letters")}
+    assert {topic: of["dl.reason"] for topic, of in letters.items()} == {
+        b"ingest.buffers": b"unknown-node",
+        b"flagging": b"unknown-subarray",
+        b"workflows": b"unknown-group",
+    }
+    assert letters[b"workflows"]["dl.path"] == b"$.workflow"
+    assert {name: site.used()[name] for name in ("ingest.buffers", "flagging", "workflows")} == {
+        "ingest.buffers": 1,
+        "flagging": 1,
+        "workflows": 3,
+    }
+
+
+def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:
+    """A stream that this server does not know yet is none of its business; the other groups neither."""
+    site = Site(icd)
+    server = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
+    plan_ = plan(icd, "ingest.buffers")
+    one = plan_.summary("0", 0, 3, site_partial())
+    site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(one), partition=0))
+    other = msgspec.structs.replace(one, stream="logs")
+    site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(other), partition=0))
+    odd = msgspec.structs.replace(one, group="x")
+    site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(odd), partition=0))
+    site.run(1.0, server)
+    account = server[0].accounts["telemetry.summary"]
+    assert dict(account.reasons) == {"other-device": 1, "other-stream": 1, "inconsistent": 1}
+    assert account.balance == 0
+
+
+def site_partial():
+    from facade.messages import Partial
+
+    return Partial(epoch=0, window=0, late=True, count=1, time_min=0, time_max=0, runs=[], fields={})
