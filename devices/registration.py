@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,14 +36,16 @@ def register(icd: Icd, settings: Settings, tango_host: str) -> int:
         path.write_text(json.dumps(content))
         done = subprocess.run(
             [sys.executable, "-m", "dsconfig.json2tango", "--write", "--update", "--sleep", "0", str(path)],
-            env={**os.environ, "TANGO_HOST": tango_host},
+            env={**os.environ, "TANGO_HOST": tango_host, "TMPDIR": folder},  # it leaves files there
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
     if done.returncode not in _DONE:
+        said = done.stderr or done.stdout
+        reason = "; ".join(dict.fromkeys(re.findall(r"desc = (.*)", said))) or said.strip()[-500:]
         raise InfraError(
-            f"the devices could not be registered at TANGO_HOST={tango_host}: {(done.stderr or done.stdout)[-500:]}"
+            f"the devices could not be registered: expected a Tango database at TANGO_HOST={tango_host}, got: {reason}"
         )
     return sum(len(names) for servers in content["servers"][SERVER].values() for names in servers.values())

@@ -11,7 +11,12 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.metadata import version
+
+from facade import __version__, tracing
+
+if not tracing.enabled():
+    # PyTango reads it as it is imported: else it takes the time to import OpenTelemetry, and traces nothing.
+    os.environ.setdefault("PYTANGO_DISABLE_TELEMETRY_PATCHING", "1")
 
 import tango
 from tango.server import run
@@ -19,17 +24,18 @@ from tango.server import run
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
 from devices.logs import LogLevels
-from facade import tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import Settings, load_settings
-from facade.errors import FacadeError
+from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
 from facade.runtime.composition import Server, assemble
 from facade.runtime.metrics import serve_metrics
+
+os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # what this process starts may trace
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +45,8 @@ EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
 USAGE = 2
 """Exit code of a call that is not as it should be."""
+_LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
+"""Packages whose versions are shown, with the modules that know them: a look into the metadata takes longer."""
 HIGH_WATER_MARK = "20000"
 """Events that ZMQ keeps for a slow client; Tango's default of 1000 is one burst of a rack."""
 
@@ -97,12 +105,25 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
 
 
 def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
-    """Return the device classes of this instance: a server loads what its devices need, and no more."""
+    """Return the device classes of this instance: a server loads what its devices need, and no more.
+
+    Raises
+    ------
+    ConfigError
+        The database has no such instance.
+    """
     if any(argument.startswith(("-nodb", "-file")) for argument in arguments):
         return list(icd.classes)
     # Else Tango would end the process itself, without saying where it looked.
-    listed = tango.Database().get_device_class_list(f"{SERVER}/{arguments[0]}").value_string[1::2]
-    return [name for name in icd.classes if name in listed] or list(icd.classes)
+    database = tango.Database()
+    listed = database.get_device_class_list(f"{SERVER}/{arguments[0]}").value_string[1::2]
+    if not listed:
+        known = ", ".join(name.partition("/")[2] for name in database.get_server_list(f"{SERVER}/*")) or "none"
+        raise ConfigError(
+            f"expected an instance of the Tango database {database.get_db_host()}:{database.get_db_port()}, which are: "
+            f"{known}; register it: sdp-facade register"
+        )
+    return [name for name in icd.classes if name in listed]
 
 
 def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
@@ -129,9 +150,9 @@ def _run_event_loop(service: Server, stop: threading.Event) -> None:
 
 
 def _versions(icd: Icd) -> dict[str, str]:
-    own = version("sdp-tango-facade")
-    libraries = {name: version(name) for name in ("pytango", "confluent-kafka", "msgspec", "numpy")}
-    return {"versionId": own, "sdpVersion": json.dumps({"facade": own, "icd": icd.version, "libraries": libraries})}
+    libraries = {name: sys.modules[module].__version__ for name, module in _LIBRARIES.items()}
+    versions = {"facade": __version__, "icd": icd.version, "libraries": libraries}
+    return {"versionId": __version__, "sdpVersion": json.dumps(versions)}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ of every ``repr``.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ ENVIRONMENT = {
 
 FILE_VARIABLE = "SDP_FACADE_CONFIG"
 """Names the settings file."""
+
+HIDDEN = "***"
+"""What is shown in the place of a secret."""
+_HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
+"""Properties of the Kafka client that are shown; any other one may be a secret, or a misspelt one."""
+_USER = re.compile(r"(?<=://)(?:(?!://).)*@", re.DOTALL)
+_QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 
 MOST_SUBARRAYS = 16
 """Subarrays of an SKA telescope."""
@@ -124,3 +132,13 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
     if min(settings.table_memory, settings.table_disk, settings.table_expiry) < 0:
         raise ConfigError(f"settings ({origin}): table_memory, table_disk, table_expiry: expected numbers >= 0")
     return settings
+
+
+def is_secret(property_name: str) -> bool:
+    """Return whether the value of a Kafka property must not be shown."""
+    return _HARMLESS.fullmatch(property_name) is None
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with URLs as it may be shown: no user, no password, no signature."""
+    return _QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)) if "://" in text else text

@@ -8,18 +8,25 @@ import difflib
 import inspect
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from facade.config import ENVIRONMENT, FILE_VARIABLE, Settings, make_settings, read_file
+from facade.config import (
+    ENVIRONMENT,
+    FILE_VARIABLE,
+    HIDDEN,
+    Settings,
+    is_secret,
+    make_settings,
+    read_file,
+    without_secrets,
+)
 from facade.errors import ConfigError
 
 DEFAULT = "default"
-HIDDEN = "***"
 KAFKA = "kafka"
 
 PROCESS_VARIABLES = {
@@ -34,8 +41,6 @@ PROCESS_VARIABLES = {
 }
 """Variables that are of one process and not of the deployment, with their meaning."""
 
-_HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
-"""Properties of the Kafka client that are shown; any other one may be a secret, or a misspelt one."""
 _PREFIX = "SDP_"
 _NEAR = 0.8
 
@@ -84,7 +89,7 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
         if name == KAFKA and isinstance(value, dict):
             shown += _kafka(value, origin, meaning)
         else:
-            shown.append(Explained(name, HIDDEN if name == KAFKA else str(value), origin, meaning))
+            shown.append(Explained(name, HIDDEN if name == KAFKA else without_secrets(str(value)), origin, meaning))
     wrong = [text for name, (value, origin) in values.items() if (text := _wrong(name, value, origin, [*said]))]
     return shown, wrong
 
@@ -119,11 +124,6 @@ def template() -> str:
     return "\n".join(lines) + "\n"
 
 
-def is_secret(property_name: str) -> bool:
-    """Return whether the value of a Kafka property must not be shown."""
-    return _HARMLESS.fullmatch(property_name) is None
-
-
 def _kafka(properties: dict[str, Any], origin: str, meaning: str) -> list[Explained]:
     if not properties:
         return [Explained(KAFKA, "none", origin, meaning)]
@@ -142,7 +142,7 @@ def _wrong(name: str, value: object, origin: str, known: list[str]) -> str:
         make_settings({name: value}, origin)
     except ConfigError as error:
         # The text names setting and place; a property of the Kafka client may be a secret.
-        text, got = str(error), f"{value!r:.100}"
+        text, got = str(error), f"{without_secrets(repr(value)):.100}"
         return text if name == KAFKA or got in text else f"{text} (it is {got})"
     return ""
 

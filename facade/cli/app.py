@@ -127,7 +127,10 @@ def run() -> None:
     """Run the command line; a failure that was foreseen is one line, not a traceback."""
     try:
         app(prog_name=NAME)
-    except FacadeError as error:
+    except (FacadeError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # a mistake of ours; one that names a file or a folder is the caller's
+        text = f"{error.filename}: {error.strerror}; name another path" if isinstance(error, OSError) else str(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(str(error), err=True)
+        typer.echo(text, err=True)
         sys.exit(1)

@@ -1,19 +1,15 @@
 """`sdp-facade config`: what the settings are here, where they come from, and what is wrong with them."""
 
-from collections.abc import Iterator, Mapping
-
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from facade.bus.kafka.properties import refusal
+from facade.bus.kafka.properties import refusals
 from facade.config import load_settings
 from facade.settings_explained import (
-    HIDDEN,
     Explained,
     explain_settings,
-    is_secret,
     misspelt,
     process_variables,
     template,
@@ -38,7 +34,7 @@ def check() -> None:
     for text in misspelt():
         _err.print(f"[yellow]warning:[/yellow] {escape(text)}")
     if not wrong:
-        wrong = list(_refused(load_settings().kafka))
+        wrong = list(refusals(load_settings().kafka))
     for text in wrong:
         _err.print(f"[bold red]wrong:[/bold red] {escape(text)}")
     if wrong:
@@ -60,23 +56,3 @@ def _table(title: str, rows: list[Explained]) -> Table:
     for row in rows:
         table.add_row(*(escape(text) for text in (row.name, row.value, row.origin, row.meaning)))
     return table
-
-
-def _refused(properties: Mapping[str, str]) -> Iterator[str]:
-    """Say what the Kafka client does not take: single properties, else the whole of them."""
-    whole = refusal(properties)
-    if not whole:
-        return
-    # One that needs another one is refused by itself as well; only where its own name is the reason, it is the reason.
-    alone = {name: refusal({name: value}) for name, value in properties.items()}
-    named = {name: text for name, text in alone.items() if f'"{name}"' in text}
-    for name, text in (named or {"all together": whole}).items():
-        yield f"kafka: {name}: expected what librdkafka takes, got: {_plain(text, properties)}"
-
-
-def _plain(text: str, properties: Mapping[str, str]) -> str:
-    """Take what may be a secret out of what the client says."""
-    for name, value in properties.items():
-        if is_secret(name) and value:
-            text = text.replace(value, HIDDEN)
-    return text

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -45,6 +46,18 @@ def test_a_failure_is_1_and_ctrl_c_is_130(
     assert ended.value.code == code
     if code == 1:
         assert capsys.readouterr().err == "error: no broker\n"
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(topics, "load_settings", (tmp_path / "file" / "state").mkdir)
+    monkeypatch.setattr(sys, "argv", ["sdp-facade", "topics", "create"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}/file/state: Not a directory; name another path\n"
 
 
 @pytest.mark.parametrize("words", [["nonsense"], ["demo", "--rate", "fast"], ["serve"], ["infra", "start", "nothing"]])

@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import fields
 from typer.testing import CliRunner, Result
 
+from facade.bus.kafka.connection import Connection
 from facade.cli.app import app
 from facade.config import ENVIRONMENT, Settings, load_settings
+from facade.errors import ConfigError
 from facade.settings_explained import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, template
 
 VARIABLES = ("KAFKA_BOOTSTRAP", "SDP_FACADE_CONFIG", *(name for name in ENVIRONMENT))
@@ -115,3 +117,19 @@ def test_the_template_says_the_defaults(tmp_path: Path) -> None:
     assert load_settings({"SDP_FACADE_CONFIG": str(file)}) == Settings()
     assert len(said) >= len(ENVIRONMENT)
     assert CliRunner().invoke(app, ["config", "template"]).output == template()
+
+
+def test_the_password_of_a_url_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    roots = "/data:https://tm:hunter2/x@store/a?signature=hunter3:s3://key:hunter4@bucket"
+    said = check(monkeypatch, {"SDP_TABLE_ROOTS": roots}).output
+    assert "/data:https://***@store/a?***:s3://***@bucket" in "".join(re.findall(r"[^\s│]", said))
+    assert "hunter" not in said
+    file = tmp_path / "site.toml"
+    file.write_text('table_roots = ["https://tm:hunter2@store"]\n')
+    assert "hunter" not in check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)}).output
+
+
+def test_whoever_connects_is_told_of_a_wrong_property() -> None:
+    with pytest.raises(ConfigError, match=r'No such configuration property: "sasl.pasword".*config check') as refused:
+        Connection(Settings(kafka={"sasl.pasword": "hunter2", "security.protocol": "SSL"}))
+    assert "hunter2" not in str(refused.value)

@@ -83,6 +83,12 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
 
 
+def test_what_is_imported_says_that_it_has_types(wheel: Path) -> None:
+    assert {name for name in contents(wheel) if name.endswith("/py.typed")} == {
+        f"{package}/py.typed" for package in ("facade", "devices", "clients", "proving")
+    }
+
+
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "sdist").mkdir()
     (tmp_path / "wheel").mkdir()

@@ -6,6 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from facade.bus.kafka.properties import require_usable
 from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings
@@ -24,9 +25,16 @@ _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLV
 
 
 class Connection:
-    """Settings that all clients of one deployment share."""
+    """Settings that all clients of one deployment share.
+
+    Raises
+    ------
+    ConfigError
+        librdkafka does not take a property of the settings.
+    """
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        require_usable(settings.kafka)
         self.prefix = settings.prefix
         self.bootstrap = settings.bootstrap
         self.clock = clock or SystemClock()

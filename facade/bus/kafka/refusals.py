@@ -1,9 +1,13 @@
 """What a broker says of a topic that cannot be used, in words that tell what to do."""
 
+from typing import TYPE_CHECKING
+
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import TopicMetadata
 
 from facade.errors import BusError
+
+if TYPE_CHECKING:  # importing it takes longer than joining a group
+    from confluent_kafka.admin import TopicMetadata
 
 READ = "Describe and Read"
 WRITE = "Describe and Write"
@@ -19,7 +23,7 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
     return f"topic {topic} cannot be used now: {error.name()}: {error.str()}"
 
 
-def require_present(found: TopicMetadata | None, topic: str, right: str) -> TopicMetadata:
+def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":
     """Return what is known of a topic that must be there.
 
     Raises
