@@ -9,6 +9,7 @@ from facade.bus.port import BusHealth
 from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from proving.bench.hop_roles import ALERTS as DEVICE
+from proving.bench.load import NODES
 from proving.bench.report import Outcome, Verdict
 from proving.deployment import Deployment
 from proving.testbed import Testbed
@@ -24,7 +25,7 @@ _SNAPSHOT = 3.0
 def alert_restart(testbed: Testbed, *, quick: bool) -> Outcome:
     """Kill the device server with ten thousand retained alarms and start it again."""
     took, progress = [], testbed.progress
-    with testbed.system("alert-restart", nodes=1) as running:
+    with testbed.system("alert-restart", nodes=NODES) as running:
         _raise(running)
         progress.demand(lambda: _retained(running) == ALARMS, 60.0, f"{ALARMS:,} alarms")
         for _ in range(2 if quick else 5):
