@@ -234,6 +234,8 @@ class _Events:
         self._clock = clock
         self._came: dict[str, tuple[float, Any]] = {}
         self._changed = threading.Condition()
+        self._proxies: list[Any] = []
+        """A subscription ends with its proxy."""
 
     def subscribe(self, proxy: Any, attribute: str, about: Callable[[Any], str]) -> None:
         """Take the events of an attribute that have a value; `about` says which one each is."""
@@ -246,6 +248,7 @@ class _Events:
                 self._came.setdefault(about(event.attr_value.value), (now, event.attr_value.value))
                 self._changed.notify_all()
 
+        self._proxies.append(proxy)
         proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
 
     def wait(self, about: str) -> tuple[float, Any]:
