@@ -39,7 +39,7 @@ def register(icd: Icd, settings: Settings, tango_host: str) -> int:
             env={**os.environ, "TANGO_HOST": tango_host, "TMPDIR": folder},  # it leaves files there
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
     if done.returncode not in _DONE:

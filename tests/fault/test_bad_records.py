@@ -243,7 +243,8 @@ def test_bad_summaries(deploy: Deploy) -> None:
         found = map(headers_of, letters(deployment))
         return Counter(headers["dl.by"] for headers in found if headers["dl.topic"] == "ingest.summary")
 
-    each = dict.fromkeys(("SdpFacade-ingest-00", "SdpFacade-control"), len(garbage))
+    rejected = len(garbage) - garbage.count(None)  # a record without a value is suppressed, on any topic
+    each = dict.fromkeys(("SdpFacade-ingest-00", "SdpFacade-control"), rejected)
     until_equal(refused_by, each, "each reader sets each bad record aside")
     until_equal(lambda: deployment.read_one(BUS, "ingestSummaryBalance"), 0, "the balance")
 

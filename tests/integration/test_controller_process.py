@@ -66,12 +66,12 @@ class Sdp:
         until(lambda: process.text.count("partitions assigned") > seen, "the controller has its partitions")
         return process
 
-    def send(self, name: str, device: str = FIRST, argument: Any = None, *, within: float = 60.0) -> dict[str, Any]:
+    def send(self, name: str, device: str = FIRST, argument: Any = None, *, within: float = 300.0) -> dict[str, Any]:
         command = self.command(name, device, argument, within=within)
         self.put(command)
         return command
 
-    def command(self, name: str, device: str, argument: Any = None, *, within: float = 60.0) -> dict[str, Any]:
+    def command(self, name: str, device: str, argument: Any = None, *, within: float = 300.0) -> dict[str, Any]:
         now = time.time_ns() // 1000
         return {
             "schema": "command/1",
@@ -82,8 +82,8 @@ class Sdp:
             "transaction_id": "txn-test-20261121-00001",
             "issued": now,
             "not_after": now + round(within * 1e6),
-            "deadline": now + 60_000_000,
-            "ceiling": now + 120_000_000,
+            "deadline": now + 300_000_000,
+            "ceiling": now + 600_000_000,
             "repeatable": device == MASTER or name in REPEATABLE,
             "origin": "test",
         }
