@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from facade.icd.check_attributes import at, each
-from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties
+from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties, window_of
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, DeviceClass, Icd, Rule, Source, Window
+from facade.icd.model import Attribute, DeviceClass, Icd, Rule, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def fields_exist(icd: Icd) -> Iterator[Finding]:
 def windows_keep_what_rules_need(icd: Icd) -> Iterator[Finding]:
     """Require a sequence for rules over sequence numbers, and an error bound for quantiles of what is not negative."""
     for owner, attribute, source in _sourced(icd):
-        if (window := _window_of(icd, source.topic)) is None:
+        if (window := window_of(icd, source.topic)) is None:
             continue
         if source.rule in _NEED_SEQUENCE and window.sequence is None:
             what = f"expected a topic whose window has a `sequence` for {source.rule!r}, got {source.topic!r}"
@@ -143,7 +143,7 @@ def sums_stay_exact(icd: Icd) -> Iterator[Finding]:
 def devices_have_the_groups(icd: Icd) -> Iterator[Finding]:
     """Require that a device that stands for a node or a subarray is made of a topic with such groups."""
     for owner, attribute, source in _sourced(icd):
-        window = _window_of(icd, source.topic)
+        window = window_of(icd, source.topic)
         if window is not None and owner.numbered_by not in (None, window.groups):
             what = (
                 f"expected a topic whose window has groups = {owner.numbered_by!r}, because the device stands for one"
@@ -154,7 +154,7 @@ def devices_have_the_groups(icd: Icd) -> Iterator[Finding]:
 def windows_close_before_they_are_stale(icd: Icd) -> Iterator[Finding]:
     """Refuse a staleness limit that passes before a window can be shown."""
     for owner, attribute, source in _sourced(icd):
-        window = _window_of(icd, source.topic)
+        window = window_of(icd, source.topic)
         limit = owner.stale_after if attribute.stale_after is None else attribute.stale_after
         if window is not None and source.over == "window" and 0 < limit < window.length + window.hold:
             what = f"expected 0 or number >= window.length + hold = {window.length + window.hold:g}, got {limit:g}"
@@ -166,7 +166,7 @@ def states_have_a_source(icd: Icd) -> Iterator[Finding]:
     for owner in icd.classes.values():
         if owner.state_source is None:
             continue
-        window = _window_of(icd, owner.state_source)
+        window = window_of(icd, owner.state_source)
         shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
         if window is None or not shown or owner.numbered_by != window.groups:
             what = "expected a windowed topic that an attribute names, of which each device is a group"
@@ -262,11 +262,6 @@ def _sourced(icd: Icd) -> Iterator[tuple[DeviceClass, Attribute, Source]]:
     for owner, attribute in each(icd):
         if attribute.source is not None:
             yield owner, attribute, attribute.source
-
-
-def _window_of(icd: Icd, topic: str) -> Window | None:
-    found = icd.topics.get(topic)
-    return None if found is None else found.window
 
 
 def _types_of_source(icd: Icd, attribute: Attribute, source: Source) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ what they cannot make sense of; `check_messages` reports it.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from facade.icd.model import Icd
+from facade.icd.model import Icd, Window
 
 _EXACT = 2**53
 
@@ -47,6 +47,12 @@ def message_of(icd: Icd, topic: str) -> Schema | None:
     if found is None or found.message is None:
         return None
     return icd.messages.get(found.message)
+
+
+def window_of(icd: Icd, topic: str) -> Window | None:
+    """Return how a topic is aggregated, if it is known and is."""
+    found = icd.topics.get(topic)
+    return None if found is None else found.window
 
 
 def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
