@@ -49,7 +49,7 @@ def summaries(heaps: int, now: float) -> list[Record]:
     for seq in range(heaps):
         value = encoded(heap(seq=seq, at=now - BASE_US / 1e6))[0]
         broker.append(Record(topic="ingest.heaps", key=b"0", value=value, partition=0))
-    while worker.account.consumed < heaps:
+    while worker.accounts["ingest.heaps"].consumed < heaps:
         worker.step()
         clock.sleep(0.2)
     return broker.read("ingest.summary")
