@@ -108,7 +108,7 @@ class Manifest:
     summary: str
     """One line for people."""
     topics: Mapping[str, Isolation] = field(default_factory=dict)
-    """Topics of the flow in the ICD, and what readers see of transactions on each."""
+    """Topics of the flow in the ICD, and what device servers see of transactions on each; workers read committed."""
     device_classes: Mapping[str, Reference] = field(default_factory=dict)
     """Tango base class of each device class of the flow, by its name in the ICD."""
     compose: Reference | None = None

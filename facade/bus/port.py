@@ -211,7 +211,7 @@ class QueueingWriter(Writer, Protocol):
 
 
 class Reader(Protocol):
-    """Reads all partitions of some topics from given places on, committed records only."""
+    """Reads partitions of some topics from given places on, with the isolation that it was opened with."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""

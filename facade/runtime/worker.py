@@ -1,4 +1,4 @@
-"""The frame of workers that keep nothing: what they take and what comes of it are committed in one transaction.
+"""The frame of `aggregate` and `alerts intake`, which keep nothing: records and what comes of them are one transaction.
 
 After a ``kill -9`` the next worker goes on with the first record whose outcome is not on the log. In the same
 transaction go the dead letters and an entry in the account of each partition, hence
@@ -113,6 +113,7 @@ class TransactionalWorker(ABC):
             self._record(ACCOUNTS, f"{topic}/{partition}", account.entry(self._name, topic, partition, now_us))
             for (topic, partition), account in (accounts | silent).items()
         ]
+        # All of it is one transaction, so the order in it says nothing.
         self._log.commit([*self._output(), *entries, *self._dead_letters])
         self._start_over()
         self._reported |= {topic: now for topic, _ in accounts | silent}

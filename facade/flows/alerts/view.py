@@ -20,7 +20,7 @@ _GAP, _GAP_PER_ALARM = 0.2, 5e-5
 """Least time between two looks at all alarms [s]: a look at ten thousand takes some 20 ms, in which no alert leaves."""
 _IDLE_GAP = 1.0
 """Most time between two: rates and chattering change by themselves [s]."""
-_STALE = 10.0
+_NO_BROKER_FOR = 10.0
 """Without a broker for so long [s], what is shown is no longer to be relied on."""
 _ALWAYS = frozenset({"State", "Status", "connected", "versionId"})
 """What holds without a broker as well."""
@@ -58,7 +58,7 @@ class AlertsView:
         """Return what has changed; nothing but that nothing is known, before all alarms are."""
         if self._health.connected or not self._heard_at:
             self._heard_at = now
-        stale = now - self._heard_at > _STALE
+        stale = now - self._heard_at > _NO_BROKER_FOR
         values = self._values(now, stale) if self._known() else self._state({}, stale)
         if stale != self._stale:
             self._stale, self._looked_at = stale, 0.0
@@ -136,7 +136,7 @@ class AlertsView:
         if not self._health.connected:
             lines.append(f"No Kafka broker reachable; last error: {error}.")
         if stale:
-            lines.append(f"All of this is older than {_STALE:.0f} s.")
+            lines.append(f"All of this is older than {_NO_BROKER_FOR:.0f} s.")
         return {"State": state, "Status": "\n".join(lines), "connected": self._health.connected}
 
     def _figures(self, now: float) -> dict[str, Value]:

@@ -16,7 +16,7 @@ QUALITY_LOW = "qualityLow"
 
 _BACK = 15.0
 """So long after the bus came back, a metric may still be on its way: producers try again after up to 10 s [s]."""
-_SEVERITIES = {Quality.WARNING: "WARNING", Quality.ALARM: "ALARM"}
+_SEVERITY_OF_QUALITY = {Quality.WARNING: "WARNING", Quality.ALARM: "ALARM"}
 _WORDS = {
     "min_warning": "above {:g}",
     "max_warning": "below {:g}",
@@ -56,7 +56,7 @@ class Excesses:
         for prefix, view in zip(self._prefixes, self._views, strict=True):
             for name, reading, limits in view.beyond():
                 text = f"{name}: expected {_in_words(limits)}, got {reading.value}"
-                yield (QUALITY_LOW, prefix + name), Fault(_SEVERITIES[reading.quality], text)
+                yield (QUALITY_LOW, prefix + name), Fault(_SEVERITY_OF_QUALITY[reading.quality], text)
 
 
 def _in_words(limits: Limits) -> str:
