@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from facade.bus.kafka import transactions
 from facade.bus.kafka.connection import Connection
@@ -136,3 +136,20 @@ def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: Man
     gc.collect()
     assert consumer() is not None
     assert Client.closed == 0
+
+
+def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:
+    """Between two records of a transaction each, the mark of the first one takes an offset; others come in between."""
+    heaps = [Message(topic="t.ingest.heaps", partition=0, offset=at, value=b"heap") for at in (0, 2, 4)]
+    other = Message(topic="t.flagging", partition=0, offset=7, value=b"flags")
+    next_one = Message(topic="t.ingest.heaps", partition=1, offset=1, value=b"heap")
+    lost = KafkaError(KafkaError._PARTITION_EOF, "end")
+    event = Message(topic="t.ingest.heaps", partition=0, error=lost)
+    for between in (other, next_one):
+        runs = list(transactions._by_partition([heaps[0], between, heaps[1]], pytest.fail))
+        assert runs == [heaps[:2], [between]]
+    heard: list[KafkaError] = []
+    assert list(transactions._by_partition([heaps[0], event, heaps[1]], heard.append)) == [heaps[:2]]
+    assert heard == [lost]
+    whole = [Message(topic="t.ingest.heaps", partition=0, offset=at, value=b"heap") for at in range(100)]
+    assert list(transactions._by_partition([other, *whole], pytest.fail)) == [[other], whole]
