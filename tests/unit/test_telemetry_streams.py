@@ -12,6 +12,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.records import RecordStream
+from facade.flows.telemetry.windows import AllGroupsWindows
 from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -288,6 +289,21 @@ def test_a_snapshot_of_the_release_before_is_taken_over(icd: Icd) -> None:
     assert flow.ledgers["ingest.heaps"].totals[1].sums == {"lost": 3}
     with pytest.raises(msgspec.ValidationError):
         flow.restore({"nodes": {"1": {"count": "x"}}})
+
+
+def test_a_window_over_all_groups_is_shown_though_nothing_ever_gets_stale() -> None:
+    """What is never stale leaves only the class's own limit, which may be far shorter than the window."""
+    found = plan(load(), "flagging")
+    windows, begin, length = AllGroupsWindows(found), MIDNIGHT, found.window.length
+    for second in range(round(3 * length) + 5):
+        at = round((begin + second) * 1e6)
+        start = at - at % found.length_us
+        for group in (1, 2):
+            one = msgspec.structs.replace(site_partial(), late=False, window=start, time_min=at, time_max=at)
+            windows.add(group, one, begin + second)
+    partial, groups = windows.shown(begin + second, length / 2) or pytest.fail("no window is shown")
+    assert (partial.window, partial.count) == (round((begin + 2 * length) * 1e6), round(2 * length))
+    assert groups == {1, 2}
 
 
 def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:

@@ -151,8 +151,9 @@ class AllGroupsWindows:
         now
             Wall-clock time [Unix s].
         within
-            A group that was silent for longer [s] is not waited for.
+            A group that was silent for longer [s] is not waited for, unless a window could not be over by then.
         """
+        within = max(within, self._plan.window.length + self._plan.window.hold)
         newest = sorted(self._newest[group] for group in self.live(now, within) if group in self._newest)
         if not newest:
             return self._get(max(self._windows, default=None))
