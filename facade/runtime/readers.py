@@ -11,6 +11,9 @@ Partitions = Mapping[str, Sequence[int] | None]
 Places = Mapping[str, Mapping[int, int]]
 """Offsets by topic and partition."""
 
+_TURN = 0.002
+"""Longest wait for one of several readers while another one may have something [s]."""
+
 
 class Bus(Protocol):
     """Opens the bus for one device server."""
@@ -43,13 +46,18 @@ class Readers:
         self._readers = list(dict.fromkeys(readers.values()))
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Return what has come for any of them; the time-out [s] is shared."""
+        """Return what has come for any of them; limit and time-out [s] are shared."""
         records: list[Record] = []
-        for reader in self._readers:
-            if len(records) < limit:
-                wait = 0.0 if records else timeout / len(self._readers)
-                records += reader.take(limit - len(records), wait)
-        return records
+        while True:
+            # In turns and in short waits: neither one with a storm of records nor a silent one holds up the others.
+            self._readers.append(self._readers.pop(0))
+            for following, reader in zip(range(len(self._readers), 0, -1), self._readers, strict=True):
+                if share := -(-(limit - len(records)) // following):
+                    wait = 0.0 if records else min(timeout, _TURN)
+                    records += reader.take(share, wait)
+                    timeout -= wait
+            if records or timeout <= 0.0:
+                return records
 
     def caught_up(self, topic: str) -> bool:
         """Return whether all that stood on a topic was taken."""
@@ -67,6 +75,8 @@ class Readers:
 
 def open_readers(bus: Bus, topics: Partitions, start: Places, isolation: Mapping[str, Isolation]) -> Reader:
     """Open a reader for each isolation that some topics have, and return them as one."""
+    if not topics:
+        return bus.open_reader({}, {})  # has nothing, and waits for it
     found: dict[str, Reader] = {}
     try:
         for level in Isolation:
