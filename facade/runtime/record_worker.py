@@ -5,6 +5,7 @@ are not on the log. A record that cannot be used is set aside with the reason, i
 holds up nothing behind it.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from facade.clock import Clock
 from facade.icd.model import Topic
 from facade.outcome import USED, Rejected, Unused
 from facade.runtime.worker import TransactionalWorker
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ class RecordWorker(TransactionalWorker):
         for index, value in enumerate(values):
             self._bytes += len(value or b"")
             record = run.record(index)
-            made = self.convert(record)
+            made = self._convert(record)
             if isinstance(made, Rejected):
                 self._reject(record, made)
             elif isinstance(made, Unused):
@@ -93,6 +96,14 @@ class RecordWorker(TransactionalWorker):
             else:
                 self._made += made
                 self._settle(record, USED)
+
+    def _convert(self, record: Record) -> Sequence[Record] | Unused:
+        try:
+            return self.convert(record)
+        except Exception as error:
+            # A mistake of ours about one record would end each worker that takes it, and hold up all behind it.
+            _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
+            return Rejected("internal", "$", f"{type(error).__name__}: {error}")
 
     def _reject(self, record: Record, why: Rejected) -> None:
         size = len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)

@@ -225,3 +225,21 @@ def test_the_account_of_the_process_balances_at_every_step(broker):
         worker.step()
         assert worker.accounts["alert-packets"].balance == 0
     assert worker.accounts["alert-packets"].consumed == 22
+
+
+def test_a_mistake_of_ours_about_one_packet_ends_no_worker(broker, monkeypatch):
+    worker = intake(broker)
+    alert = CODEC.alert
+
+    def failing(value, place):
+        if place.endswith("/1"):
+            raise ZeroDivisionError("a mistake")
+        return alert(value, place)
+
+    monkeypatch.setattr(worker._codec, "alert", failing)
+    send(broker, packet(1), packet(2), packet(3))
+    work(broker, worker)
+    assert [one.sequence for one in taken(broker)] == [1, 3]
+    (letter,) = broker.read("dead-letters")
+    assert original(letter).value == packet(2)
+    assert totals(broker)["dead_lettered"] == 1
