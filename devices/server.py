@@ -4,6 +4,7 @@ One process serves the devices that the Tango database lists for the instance. O
 the bus and pushes; Tango's own threads only read what it has put in memory.
 """
 
+import ctypes
 import json
 import logging
 import os
@@ -43,6 +44,10 @@ SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
 EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
+_ENDS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end the server."""
+_SIGACTION = 256
+"""More than the size of C's structure of a signal's handler [bytes]."""
 USAGE = 2
 """Exit code of a call that is not as it should be."""
 _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
@@ -72,12 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     stop = threading.Event()
     threads: list[threading.Thread] = []
+    early = _EarlySignals()
 
     def start() -> None:
         try:
             service = _assemble(icd, settings, arguments[0])
             serve_metrics(service.event_loop.accounts)
-        except FacadeError as error:  # Tango would swallow it, and go on without a event_loop
+        except Exception as error:  # Tango would swallow it, and go on without an event loop
+            if not isinstance(error, FacadeError):
+                _log.exception("server cannot start instance=%s", arguments[0])
             tango.Util.instance().unregister_server()
             os.write(2, f"{SERVER} {arguments[0]}: {error}\n".encode())
             os._exit(1)
@@ -90,18 +98,45 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
         # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
         FacadeDevice.before_end = end
         for device in [*FacadeDevice.present.values()][:1]:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in _ENDS:
                 device.register_signal(number)
         for thread in threads:
             thread.start()
+        early.hand_over()
 
     def end() -> None:
         stop.set()
         for thread in threads:
             thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # nothing is lost with who only fetches
 
-    run(tuple(device_classes(icd, _wanted(icd, arguments))), args=[SERVER, *arguments], post_init_callback=start)
+    classes = tuple(device_classes(icd, _wanted(icd, arguments)))
+    run(classes, args=[SERVER, *arguments], pre_init_callback=early.keep, post_init_callback=start)
     end()
+
+
+class _EarlySignals:
+    """Keeps signals that end the server until it stands; Tango would delete the devices under the hands of who starts.
+
+    Tango installs its handlers as it begins and once only, and Python cannot put back what it has not installed.
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._actions = {number: ctypes.create_string_buffer(_SIGACTION) for number in _ENDS}
+        self._kept: set[int] = set()
+
+    def keep(self) -> None:
+        """Take the place of Tango's handlers."""
+        for number, action in self._actions.items():
+            self._libc.sigaction(number, None, action)
+            signal.signal(number, lambda number, frame: self._kept.add(number))
+
+    def hand_over(self) -> None:
+        """Put Tango's handlers back, and let them have what came."""
+        for number, action in self._actions.items():
+            self._libc.sigaction(number, action, None)
+        for kept in tuple(self._kept):
+            os.kill(os.getpid(), kept)
 
 
 def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
@@ -110,20 +145,28 @@ def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
     Raises
     ------
     ConfigError
-        The database has no such instance.
+        The database has no such instance, or none of its devices has a class of the interface.
     """
     if any(argument.startswith(("-nodb", "-file")) for argument in arguments):
         return list(icd.classes)
     # Else Tango would end the process itself, without saying where it looked.
     database = tango.Database()
-    listed = database.get_device_class_list(f"{SERVER}/{arguments[0]}").value_string[1::2]
+    # Tango's names have no case; its own administration device stays when all others have been deleted.
+    names = database.get_device_class_list(f"{SERVER}/{arguments[0]}").value_string[1::2]
+    listed = {name.lower() for name in names} - {"dserver"}
     if not listed:
         known = ", ".join(name.partition("/")[2] for name in database.get_server_list(f"{SERVER}/*")) or "none"
         raise ConfigError(
             f"expected an instance of the Tango database {database.get_db_host()}:{database.get_db_port()}, which are: "
             f"{known}; register it: sdp-facade register"
         )
-    return [name for name in icd.classes if name in listed]
+    wanted = [name for name in icd.classes if name.lower() in listed]
+    if odd := ", ".join(sorted(listed - {name.lower() for name in wanted})):
+        what = f"device classes of {arguments[0]}: expected some of {', '.join(icd.classes)}, got {odd}"
+        if not wanted:
+            raise ConfigError(what)
+        _log.warning("%s", what)
+    return wanted
 
 
 def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:

@@ -1,5 +1,8 @@
 """What a device server imports before it knows its devices is what every restart of every server takes."""
 
+import ctypes
+import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,7 +12,7 @@ import pytest
 from devices import server
 from devices.registration import register
 from facade.config import Settings
-from facade.errors import InfraError
+from facade.errors import ConfigError, InfraError
 from facade.icd.load import load
 
 SELDOM = (
@@ -44,6 +47,92 @@ def test_an_instance_that_is_not_registered_is_said(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(server.tango, "Database", lambda: database)
     with pytest.raises(SystemExit, match=r"SdpFacade nosuch: .* tangodb:10000, which are: alerts, control; register"):
         server.main(["nosuch"])
+
+
+def listing(monkeypatch: pytest.MonkeyPatch, *classes: str) -> None:
+    pairs = [text for name in classes for text in (f"mid-sdp/{name}/01", name)]
+    database = SimpleNamespace(
+        get_device_class_list=lambda name: SimpleNamespace(value_string=pairs),
+        get_server_list=lambda pattern: ["SdpFacade/control"],
+        get_db_host=lambda: "tangodb",
+        get_db_port=lambda: "10000",
+    )
+    monkeypatch.setattr(server.tango, "Database", lambda: database)
+
+
+def test_the_case_of_a_class_in_the_database_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing(monkeypatch, "DServer", "sdpmaster", "SdpBus")
+    assert sorted(server._wanted(load(), ["control"])) == ["SdpBus", "SdpMaster"]
+
+
+def test_a_class_that_is_no_longer_in_the_interface_is_said_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    listing(monkeypatch, "DServer", "SdpOld", "SdpBus")
+    assert server._wanted(load(), ["control"]) == ["SdpBus"]
+    assert "sdpold" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"), [(["DServer"], "register it: sdp-facade register"), (["DServer", "SdpOld"], "got sdpold")]
+)
+def test_an_instance_without_devices_of_the_interface_is_said(
+    monkeypatch: pytest.MonkeyPatch, classes: list[str], said: str
+) -> None:
+    listing(monkeypatch, *classes)
+    with pytest.raises(ConfigError, match=said):
+        server._wanted(load(), ["control"])
+
+
+def test_a_mistake_in_a_flow_ends_the_server_that_it_keeps_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tango would go on, or end with exit code 0, after which no supervisor starts it again."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(server, "_assemble", fail)
+    monkeypatch.setattr(server, "_wanted", lambda icd, arguments: [])
+    monkeypatch.setattr(server, "run", lambda classes, *, post_init_callback, **_: post_init_callback())
+    monkeypatch.setattr(server.tango.Util, "instance", lambda: SimpleNamespace(unregister_server=lambda: None))
+    monkeypatch.setattr(server.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        server._serve(load(), Settings(), ["control"])
+    assert ended.value.code == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_what_tells_a_starting_server_to_end_waits_until_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tango deletes the devices at once, and whoever makes something of them at that moment crashes."""
+    libc, happened = ctypes.CDLL(None), []
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: happened.append("Tango ends"))
+
+    def run(classes: object, *, pre_init_callback, post_init_callback, **_: object) -> None:
+        libc.signal(signal.SIGTERM, handler)  # as Tango does, past Python
+        pre_init_callback()
+        post_init_callback()
+
+    def assemble(*_: object) -> SimpleNamespace:
+        os.kill(os.getpid(), signal.SIGTERM)
+        happened.append("assembled")
+        event_loop = SimpleNamespace(accounts={}, run=lambda stop: happened.append("event loop runs"))
+        return SimpleNamespace(event_loop=event_loop, threads=[])
+
+    monkeypatch.setattr(server, "run", run)
+    monkeypatch.setattr(server, "_assemble", assemble)
+    monkeypatch.setattr(server, "_wanted", lambda icd, arguments: [])
+    monkeypatch.setattr(server, "serve_metrics", lambda accounts: None)
+    for name in ("service", "before_end"):
+        monkeypatch.setattr(server.FacadeDevice, name, None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server._serve(load(), Settings(), ["control"])
+    finally:
+        for number, python in before.items():
+            signal.signal(number, python)
+    assert happened[0] == "assembled"
+    assert sorted(happened[1:]) == ["Tango ends", "event loop runs"]
 
 
 def test_a_database_that_does_not_answer_is_one_line() -> None:
