@@ -310,7 +310,7 @@ def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> 
     site = Site(icd)
     site.send(site.stream("ingest.buffers", [3, 4]), 2)
     site.send(site.stream("flagging", [2, 3]), 2)
-    site.send(site.stream("workflows", ["a", "b", "c", "d"]), 4)
+    site.send(site.stream("workflows", ["a", "b", "c", "d\x1b"]), 4)
     site.run(1.0)
     letters = {dict(one.headers)["dl.topic"]: dict(one.headers) for one in site.broker.read("dead-letters")}
     assert {topic: of["dl.reason"] for topic, of in letters.items()} == {
@@ -319,6 +319,8 @@ def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> 
         b"workflows": b"unknown-group",
     }
     assert letters[b"workflows"]["dl.path"] == b"$.workflow"
+    assert letters[b"workflows"]["dl.detail"] == b"group d? is not part of this deployment"
+    assert site.worker.accounts["workflows"].last_error.isprintable()
     assert {name: site.used()[name] for name in ("ingest.buffers", "flagging", "workflows")} == {
         "ingest.buffers": 1,
         "flagging": 1,
