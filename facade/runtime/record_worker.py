@@ -8,7 +8,7 @@ holds up nothing behind it.
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
@@ -57,8 +57,7 @@ class RecordWorker(TransactionalWorker):
         batching: RecordBatching | None = None,
     ) -> None:
         self._batching = batching or RecordBatching()
-        self._most_bytes = entry.max_bytes
-        super().__init__(log, [topic], name=name, clock=clock, retry=self._batching.retry)
+        super().__init__(log, {topic: entry.max_bytes}, name=name, clock=clock, retry=self._batching.retry)
         # The first transaction comes at once: it ends one that a killed predecessor left open, behind which
         # no reader of committed records would come.
         self._began -= self._batching.idle_interval
@@ -89,9 +88,7 @@ class RecordWorker(TransactionalWorker):
             self._bytes += len(value or b"")
             record = run.record(index)
             made = self._convert(record)
-            if isinstance(made, Rejected):
-                self._reject(record, made)
-            elif isinstance(made, Unused):
+            if isinstance(made, Unused):
                 self._settle(record, made)
             else:
                 self._made += made
@@ -104,14 +101,6 @@ class RecordWorker(TransactionalWorker):
             # A mistake of ours about one record would end each worker that takes it, and hold up all behind it.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
             return Rejected("internal", "$", f"{type(error).__name__}: {error}")
-
-    def _reject(self, record: Record, why: Rejected) -> None:
-        size = len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)
-        if size > self._most_bytes:
-            # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
-            record = replace(record, key=None, value=None, headers=())
-            why = replace(why, detail=f"{why.detail}; left where it is")
-        self._settle(record, why)
 
     def _output(self) -> Sequence[Record]:
         return self._made

@@ -7,7 +7,8 @@ transaction go the dead letters and an entry in the account of each partition, h
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -29,15 +30,18 @@ class TransactionalWorker(ABC):
     Parameters
     ----------
     topics
-        What is taken.
+        What is taken, and how large a record of it may be at most [bytes].
     name
         Of this worker, in accounts, dead letters and log lines.
     retry
         Pause after a transaction that failed [s].
     """
 
-    def __init__(self, log: TransactionalLog, topics: Sequence[str], *, name: str, clock: Clock, retry: float) -> None:
+    def __init__(
+        self, log: TransactionalLog, topics: Mapping[str, int], *, name: str, clock: Clock, retry: float
+    ) -> None:
         self._log, self._name, self._clock, self._retry = log, name, clock, retry
+        self._most_bytes = topics
         self._encode = msgspec.json.Encoder().encode
         self.accounts = {topic: StreamAccount() for topic in topics}
         """What this process has committed since it started, and how much it has taken beyond that, by topic."""
@@ -97,6 +101,10 @@ class TransactionalWorker(ABC):
 
     def _settle(self, record: Record, outcome: Outcome) -> None:
         """Count what became of a record; one that is rejected becomes a dead letter."""
+        if isinstance(outcome, Rejected) and _size(record) > self._most_bytes[record.topic]:
+            # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
+            record = replace(record, key=None, value=None, headers=())
+            outcome = replace(outcome, detail=f"{outcome.detail}; left where it is")
         self._accounts[record.topic, record.partition].settle(outcome)
         if isinstance(outcome, Rejected):
             self._dead_bytes += len(record.value or b"")
@@ -141,3 +149,7 @@ class TransactionalWorker(ABC):
             account.uncommitted = 0
         self._began = self._clock.monotonic()
         self._forget()
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)

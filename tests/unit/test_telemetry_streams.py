@@ -328,6 +328,18 @@ def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> 
     }
 
 
+def test_what_was_small_only_while_compressed_holds_up_no_stream(icd: Icd) -> None:
+    """No topic would take it as a dead letter: the letter says where it is, and goes without it."""
+    site = Site(icd)
+    site.broker.append(Record(topic="flagging", key=b"1", value=bytes(20_000_000), partition=0))
+    site.send(site.stream("flagging", [1]), 2)
+    site.run(1.0)
+    (letter,) = site.broker.read("dead-letters")
+    assert (letter.key, letter.value) == (None, None)
+    assert dict(letter.headers)["dl.detail"].endswith(b"left where it is")
+    assert site.used()["flagging"] == 2
+
+
 def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:
     """A stream that this server does not know yet is none of its business; the other groups neither."""
     site = Site(icd)

@@ -84,7 +84,8 @@ class Worker(TransactionalWorker):
     ) -> None:
         self._limits = limits or BatchLimits()
         self._streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
-        super().__init__(log, list(self._streams), name=slot, clock=clock, retry=self._limits.retry)
+        most_bytes = {topic: icd.topics[topic].max_bytes for topic in self._streams}
+        super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
 
     def _take(self) -> None:
         left = self._limits.interval - self._idle()
