@@ -84,6 +84,20 @@ def test_an_instance_without_devices_of_the_interface_is_said(
         server._wanted(load(), ["control"])
 
 
+@pytest.mark.parametrize("option", [["-dlist", "SdpBus::a/b/c,SdpMaster::a/b/d"], ["-dlist", "sdpbus::a/b/c"]])
+def test_without_a_database_a_server_has_the_classes_that_its_call_names(option: list[str]) -> None:
+    wanted = server._wanted(load(), ["control", "-nodb", *option])
+    assert sorted(wanted) == ["SdpBus", "SdpMaster"][: len(option[1].split(","))]
+
+
+def test_what_tango_refuses_at_the_start_is_a_failure() -> None:
+    """Two classes without a device: without a database Tango names both NoName."""
+    call = [sys.executable, "-m", "devices.server", "control", "-nodb", "-ORBendPoint", "giop:tcp:127.0.0.1:0"]
+    ended = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert "SdpFacade control: Tango: " in ended.stderr
+
+
 def test_a_mistake_in_a_flow_ends_the_server_that_it_keeps_from_starting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
