@@ -12,7 +12,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.records import RecordStream
-from facade.flows.telemetry.windows import AllGroupsWindows
+from facade.flows.telemetry.windows import AllGroupsWindows, GroupWindows
 from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -304,6 +304,32 @@ def test_a_window_over_all_groups_is_shown_though_nothing_ever_gets_stale() -> N
     partial, groups = windows.shown(begin + second, length / 2) or pytest.fail("no window is shown")
     assert (partial.window, partial.count) == (round((begin + 2 * length) * 1e6), round(2 * length))
     assert groups == {1, 2}
+
+
+@pytest.mark.parametrize("over_all", [False, True], ids=["group", "all groups"])
+def test_a_late_record_does_not_open_a_window_again(over_all: bool) -> None:
+    """What was shown would be replaced by the window before, until silence has lasted as long once more."""
+    found = plan(load(), "flagging")
+    one, length, hold = site_partial(), found.window.length, found.window.hold
+    windows = AllGroupsWindows(found) if over_all else GroupWindows(found)
+
+    def add(**values) -> None:
+        partial = msgspec.structs.replace(one, **values)
+        windows.add(1, partial, now) if over_all else windows.add(partial, now)
+
+    def shown() -> int | None:
+        got = windows.shown(now, 3 * length) if over_all else windows.shown(now)
+        return got and (got[0] if over_all else got).window
+
+    for number in range(3):
+        now = MIDNIGHT + number * length
+        add(late=False, window=round(now * 1e6))
+    newest = round(now * 1e6)
+    assert shown() == newest - found.length_us
+    now += length + hold
+    assert shown() == newest
+    add(late=True)
+    assert shown() == newest
 
 
 def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:

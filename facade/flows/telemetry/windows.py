@@ -5,7 +5,7 @@ Policies:
 * **Closing.** A group's window is closed when the group has spoken of a later one. When it falls
   silent, the newest window is shown once nothing came for the window's length plus the hold time;
   or earlier, when the clock on the wall says that whatever still came would be late.
-  A straggler still corrects a window that is kept.
+  A straggler still corrects a window that is kept; a window that was closed so stays closed.
 * **All groups.** The window shown is the newest one that at least half of the live groups are in and
   have left behind, so that one group with a wrong clock cannot drag it; it is shown when all of
   them have left it, or after the hold time. The first one of a stream is not shown while the
@@ -59,13 +59,15 @@ class GroupWindows:
         Whether they are made from records that may begin in the middle of a window.
     """
 
-    __slots__ = ("_first", "_plan", "_rebuilt", "_windows", "heard")
+    __slots__ = ("_first", "_over", "_plan", "_rebuilt", "_windows", "heard")
 
     def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
         self._plan = plan
         self._windows: dict[int, Partial] = {}
         self._rebuilt = rebuilt
         self._first: int | None = None
+        self._over: int | None = None
+        """The window that was last closed by silence."""
         self.heard = 0.0
         """When a worker last wrote about the group [Unix s]."""
 
@@ -97,8 +99,9 @@ class GroupWindows:
             return None
         # After a silence, what was shown before it is not shown again as if it were new.
         recent = newest - KEPT_WINDOWS * self._plan.length_us
-        if is_over(self._plan, newest, now, now - self.heard):
+        if newest == self._over or is_over(self._plan, newest, now, now - self.heard):
             closed: int | None = newest
+            self._over = newest
         else:
             closed = max((one for one in self._windows if recent <= one < newest), default=None)
         if closed is None or (self._rebuilt and closed == self._first):
@@ -121,6 +124,8 @@ class AllGroupsWindows:
         self._left_at: dict[int, float] = {}
         self._rebuilt = rebuilt
         self._first: int | None = None
+        self._over: int | None = None
+        """The window that was last closed by silence."""
 
     def add(self, group: Group, partial: Partial, heard: float) -> None:
         """Put a partial of a group into its window."""
@@ -158,7 +163,8 @@ class AllGroupsWindows:
         if not newest:
             return self._get(max(self._windows, default=None))
         middle = newest[(len(newest) - 1) // 2]
-        if is_over(self._plan, middle, now, now - max(self._heard.values())):
+        if middle == self._over or is_over(self._plan, middle, now, now - max(self._heard.values())):
+            self._over = middle
             return self._get(middle)
         reach = round(within * MICRO)  # what was before a silence is not shown again as if it were new
         for window in sorted((w for w in self._windows if middle - reach <= w < middle), reverse=True):
