@@ -225,7 +225,7 @@ class EventLoop:
                 if flow.durable and topic in found:
                     try:
                         readings = self._progress[topic].restore(found[topic], self._clock.monotonic())
-                        self._publisher.restore(readings)
+                        troubles += self._publisher.restore(readings)
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
             troubles += self._delivery.recall(self._bus)

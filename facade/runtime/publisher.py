@@ -104,12 +104,21 @@ class Publisher:
         """Return the number of events that the budget holds back."""
         return len(self._waiting) + len(self._queue)
 
-    def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> None:
-        """Show what was shown before a restart; of attributes that this server no longer has, nothing."""
+    def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> list[str]:
+        """Show what was shown before a restart, and return what of it cannot be shown.
+
+        Of attributes that this server no longer has, nothing is shown.
+        """
+        troubles = []
         for device, shown in readings.items():
             for attribute, reading in shown.items():
                 if (device, attribute) in self._rules:
-                    self.offer(device, attribute, reading)
+                    try:
+                        self.offer(device, attribute, reading)
+                    except Exception as error:  # one of an older interface, or made up by somebody
+                        del self.last[device][attribute]
+                        troubles.append(f"{attribute} of {device} in the snapshot cannot be shown: {error!r:.200}")
+        return troubles
 
     def tick(self) -> None:
         """Release what its rule now allows, and push what the budget allows."""

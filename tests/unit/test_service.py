@@ -142,6 +142,28 @@ def test_what_was_shown_is_shown_again_after_a_restart(deployment):
     assert sink.shown[NODE, "heapRate"].value == 10.0
 
 
+@pytest.mark.parametrize("failure", [TypeError("an image of numbers"), ValueError("a label of an older interface")])
+def test_a_value_in_a_snapshot_that_cannot_be_shown_stops_nothing(deployment, failure):
+    service, _, _ = deployment.server(NODES, "ingest-00")
+    deployment.send(seconds=3, servers=[opened(service)])
+    service, sink, bus = deployment.server(NODES, "ingest-00")
+    show, first = sink.show, []
+
+    def showing(device, attribute, reading):
+        if attribute == "heapRate" and not first:
+            first.append(reading)
+            raise failure
+        show(device, attribute, reading)
+
+    sink.show = showing
+    server = opened(service)
+    assert first
+    assert sink.shown[NODE, "heapsTotal"].value > 0
+    assert f"heapRate of {NODE}" in bus.health.last_error
+    deployment.send(seconds=3, servers=[server])
+    assert sink.shown[NODE, "heapRate"].value == 10.0
+
+
 def test_snapshots_obey_their_published_schema(deployment):
     services = [deployment.server(NODES, "ingest-00")[0], deployment.server(CONTROL, "control")[0]]
     deployment.send(seconds=2, servers=[opened(service) for service in services])
