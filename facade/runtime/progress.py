@@ -5,6 +5,7 @@ from collections import deque
 
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.codec.decode import printable
 from facade.outcome import USED, Outcome, Rejected
 from facade.runtime import snapshots
 from facade.runtime.accounts import StreamAccount
@@ -89,4 +90,4 @@ class Progress:
         except Exception as error:
             # A mistake of ours about one record must not take those with it that came along.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return Rejected("internal", "$", f"{type(error).__name__}: {error}")
+            return Rejected("internal", "$", printable(f"{type(error).__name__}: {error}"))

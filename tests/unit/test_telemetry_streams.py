@@ -354,6 +354,22 @@ def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> 
     }
 
 
+def test_what_a_mistake_says_carries_no_control_characters(icd: Icd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text may quote what the record holds."""
+    site = Site(icd)
+    server = site.server("quality", SdpQuality=["mid-sdp/quality/01"])
+
+    def fold(*_: object, **__: object) -> None:
+        raise ValueError("\x1b[2J")
+
+    monkeypatch.setattr(server[0]._flows["telemetry.summary"], "fold", fold)
+    site.send(site.stream("flagging", [1]), 1)
+    site.run(1.0, server)
+    account = server[0].accounts["telemetry.summary"]
+    assert account.last_error == "internal: $: ValueError: ?[2J"
+    assert account.balance == 0
+
+
 def test_what_was_small_only_while_compressed_holds_up_no_stream(icd: Icd) -> None:
     """No topic would take it as a dead letter: the letter says where it is, and goes without it."""
     site = Site(icd)
