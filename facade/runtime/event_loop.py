@@ -177,14 +177,17 @@ class EventLoop:
 
     def tick(self) -> None:
         """Publish what has changed, be it only that time has passed."""
-        self._delivery.act(self._clock.now())
-        # Right after a start half of what is on the bus makes half values: of some nodes, of no
-        # worker, of the initial mode. What was restored stands until the rest has been read.
-        if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
-            self._look(self._clock.now())
-        self._publisher.tick()
-        for one in self._periodic_tasks:
-            one.perform()
+        try:
+            self._delivery.act(self._clock.now())
+            # Right after a start half of what is on the bus makes half values: of some nodes, of no
+            # worker, of the initial mode. What was restored stands until the rest has been read.
+            if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
+                self._look(self._clock.now())
+        finally:
+            # Whatever a flow's view does: events leave, and the lease by which this server may command is kept.
+            self._publisher.tick()
+            for one in self._periodic_tasks:
+                one.perform()
 
     def _look(self, now: float) -> None:
         for topic, flow in self._flows.items():

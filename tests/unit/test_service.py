@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -358,10 +359,14 @@ def test_a_mistake_in_a_flow_does_not_end_the_thread(deployment, caplog):
             stop.set()
         raise RuntimeError("ours")
 
+    performed = []
+    task = SimpleNamespace(perform=lambda: performed.append(1), end=lambda: None)
+    service.event_loop._periodic_tasks = [task]
     service.event_loop._views[0].readings = broken
     service.event_loop.run(stop)
     assert "internal error" in bus.health.last_error
     assert "RuntimeError: ours" in caplog.text
+    assert len(performed) >= next(calls), "periodic tasks, such as the lease of commands, go on"
 
 
 def test_events_are_paced_and_only_the_newest_waits():
