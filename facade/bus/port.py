@@ -74,6 +74,21 @@ class Run(Protocol):
         """Return one record whole."""
 
 
+class TopicIds(Protocol):
+    """Tells topics apart that have the same name."""
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        """Return the ids of those of some topics that exist, by name; empty text: the broker gives none.
+
+        A topic that is deleted and made again has another id.
+
+        Raises
+        ------
+        BusError
+            The broker does not answer.
+        """
+
+
 class TransactionalLog(Protocol):
     """Takes records and, in one transaction, writes what became of them and commits their offsets."""
 

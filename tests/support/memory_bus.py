@@ -23,6 +23,18 @@ class MemoryBroker:
     logs: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """Offsets by group, topic and partition."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """Of topics that were made again; any other has its name as its id."""
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of topics that exist; see `facade.bus.port.TopicIds`."""
+        return {topic: self.ids.get(topic, topic) for topic in topics if topic in self.partitions}
+
+    def make_again(self, topic: str) -> None:
+        """Delete a topic and make it again: empty, with another id; the groups keep their offsets."""
+        self.ids[topic] = f"{self.ids.get(topic, topic)}'"
+        for place in [place for place in self.logs if place[0] == topic]:
+            del self.logs[place]
 
     def append(self, record: Record) -> None:
         """Write a record to the partition it names, or to the one of its key."""
@@ -240,6 +252,11 @@ class MemoryBus:
         """Return everything that is on a topic."""
         self._require()
         return self._broker.read(topic)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of topics; see `facade.bus.port.TopicIds`."""
+        self._require()
+        return self._broker.topic_ids(topics)
 
     def writer(self) -> "MemoryBus":
         """Return the writer."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
 from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
@@ -61,6 +61,14 @@ class Admin:
     def describe_configs(self, resources: list[ConfigResource]) -> dict[ConfigResource, Future[dict[str, Any]]]:
         return {resource: done({}) for resource in resources}
 
+    def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, Future[SimpleNamespace]]:
+        missing = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        known = {"t.alerts": Uuid(1, 2), "t.old": Uuid(0, 0)}
+        return {
+            name: done(SimpleNamespace(topic_id=known[name]) if name in known else missing)
+            for name in topics.topic_names
+        }
+
     def create_topics(self, wanted: list[NewTopic], operation_timeout: float) -> dict[str, Future[None]]:
         self.made.extend(wanted)
         few = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker(s) are registered.")
@@ -107,6 +115,11 @@ def test_fewer_brokers_than_replicas_are_refused_in_words(cluster: type[Admin]) 
 
 def test_a_topic_has_as_many_replicas_as_its_poorest_partition(cluster: type[Admin]) -> None:
     assert inspection.inspect_topics(Connection(Settings(prefix="t.")), ["alerts"])["alerts"].replicas == 2
+
+
+def test_a_topic_has_an_id_unless_its_broker_gives_none(cluster: type[Admin]) -> None:
+    found = inspection.topic_ids(Connection(Settings(prefix="t.")), ["alerts", "old", "missing"])
+    assert found == {"alerts": str(Uuid(1, 2)), "old": ""}
 
 
 def test_replicas_below_one_are_refused() -> None:

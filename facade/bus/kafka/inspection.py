@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
@@ -15,6 +15,8 @@ _BROKER_WAIT = 10.0
 """Longest wait for an answer of the broker [s]."""
 _READ_WAIT = 10.0
 """Longest time for reading the newest records of one topic [s]."""
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Id of 16 zero bytes: what the client makes of the answer of a broker that gives no ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,40 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
         return found
     except KafkaException as error:
         raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {error.args[0]}") from error
+
+
+def topic_ids(connection: Connection, topics: Iterable[str]) -> dict[str, str]:
+    """Return the ids of those of some topics that exist, by their names in the ICD.
+
+    A topic that is deleted and made again has another id, though its name and perhaps its offsets are the same.
+
+    Returns
+    -------
+    dict of str to str
+        The broker's id of each topic, 22 characters of base64. Empty text: the broker gives no ids, as it is older than
+        2.8 or has kept an older inter-broker protocol; a topic that was made again cannot be told there.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer in time, or the topic may not be described.
+    """
+    names = [connection.topic(topic) for topic in topics]
+    if not names:
+        return {}
+    admin = AdminClient(connection.config(BusHealth(), {}))
+    found = {}
+    try:
+        futures = admin.describe_topics(TopicCollection(names), request_timeout=_BROKER_WAIT)
+        for name, future in futures.items():
+            try:
+                found[connection.name(name)] = str(future.result().topic_id).replace(_NO_ID, "")
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+    except KafkaException as error:
+        raise BusError(f"no ids of topics from the brokers {connection.bootstrap}: {error.args[0]}") from error
+    return found
 
 
 @dataclass(frozen=True, slots=True)
