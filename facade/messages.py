@@ -81,6 +81,7 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     operator: Annotated[str, Meta(max_length=200)] = ""
     comment: Annotated[str, Meta(max_length=2000)] = ""
     acted_at: Natural = 0
+    acknowledged_at: Natural = 0
     acted: Annotated[list[Natural], Meta(max_length=256)] = []
 
 

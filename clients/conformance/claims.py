@@ -64,6 +64,7 @@ UNCHECKED: Mapping[str, str] = {
     "Condition.priority": _IN_WORDS,
     "Condition.on_delay": _DELAY,
     "Condition.off_delay": _DELAY,
+    "Condition.re_alarm": _DELAY,
     "Condition.suppressed_by": _DELAY,
     "Window.length": _WINDOW,
     "Window.hold": _WINDOW,

@@ -93,6 +93,9 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
         yield f"On delay: an alarm once the condition is there for {duration_in_words(condition.on_delay)}"
     if condition.off_delay:
         yield f"Off delay: cleared once it is gone for {duration_in_words(condition.off_delay)}"
+    if condition.re_alarm:
+        late = duration_in_words(condition.re_alarm)
+        yield f"Re-alarm: to be acknowledged again if there is news of it {late} after an acknowledgement"
     if condition.suppressed_by:
         others = ", ".join(link(code(one), "alerts.md", one) for one in condition.suppressed_by)
         yield f"Suppressed while one of these explains it: {others}"

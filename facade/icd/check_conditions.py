@@ -31,7 +31,7 @@ def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Found:
 @of_condition.rule
 def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Found:
     """Require delays from 0 to 3600 s: a longer one would hide what is the matter."""
-    for key in ("on_delay", "off_delay"):
+    for key in ("on_delay", "off_delay", "re_alarm"):
         value = getattr(one, key)
         if not 0 <= value <= 3600:
             yield key, f"expected 0 to 3600, got {value:g}"

@@ -196,6 +196,8 @@ class Condition(_Table, frozen=True, kw_only=True):
     """How long the condition must be there before it is an alarm [s]."""
     off_delay: float = 0.0
     """How long it must be gone before the alarm clears [s]."""
+    re_alarm: float = 0.0
+    """An acknowledged alarm asks anew when its source still has news of it so long after [s]; 0: it does not."""
     suppressed_by: tuple[str, ...] = ()
     """Conditions that explain this one: while any of them is active, this one is suppressed by design."""
 

@@ -63,6 +63,46 @@ def test_an_alarm_goes_through_its_life(bench):
     assert server.shows("unacknowledgedCount") == 0
 
 
+def test_an_acknowledged_alarm_shows_the_newest_text_and_stays_acknowledged(bench):
+    server = bench.server()
+    raised = bench.alert("streamLagging", severity="WARNING", text="2 behind")
+    server.cycle(3, seconds=3.0)
+    server.acknowledge("streamLagging")
+    server.cycle(1, seconds=1000.0)
+    bench.alert("streamLagging", severity="WARNING", text="20,497 behind", raised_at=raised.raised_at)
+    server.cycle()
+    assert server.state("streamLagging") == "ACKED"
+    assert json.loads(server.shows("activeAlerts")[0])["text"] == "20,497 behind"
+
+
+def test_an_acknowledged_alarm_comes_back_when_it_gets_more_severe(bench):
+    server = bench.server()
+    raised = bench.alert(severity="WARNING")
+    server.cycle()
+    server.acknowledge()
+    bench.alert(severity="CRITICAL", raised_at=raised.raised_at)
+    server.cycle()
+    assert (server.state(), server.shows("unacknowledgedCount")) == ("UNACK", 1)
+
+
+def test_an_acknowledged_alarm_comes_back_while_there_is_still_news_of_it(bench):
+    """Re-alarming by IEC 62682: dead letters that keep coming ask again five minutes after each acknowledgement."""
+    server = bench.server()
+    raised = bench.alert("deadLetters", severity="WARNING", text="2 records")
+    server.cycle()
+    states = []
+    for minute in range(1, 15):
+        if server.state("deadLetters") == "UNACK":
+            server.acknowledge("deadLetters")
+        server.cycle(1, seconds=60.0)
+        bench.alert("deadLetters", severity="WARNING", text=f"{minute}", raised_at=raised.raised_at)
+        server.cycle()
+        states.append(server.state("deadLetters"))
+    assert states == [*["ACKED"] * 4, "UNACK"] * 2 + ["ACKED"] * 4
+    server.cycle(1, seconds=3600.0)
+    assert server.state("deadLetters") == "ACKED", "without news it does not"
+
+
 def test_a_latching_alarm_stays_until_it_is_reset(bench):
     server = bench.server()
     bench.alert("storageLow")

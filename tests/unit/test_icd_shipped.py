@@ -188,6 +188,7 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("condition_texts_are_complete", condition("response", "Do it"), of_condition("response")),
     ("condition_delays_are_possible", condition("on_delay", -1.0), of_condition("on_delay")),
     ("condition_delays_are_possible", condition("off_delay", 1e6), of_condition("off_delay")),
+    ("condition_delays_are_possible", condition("re_alarm", 1e6), of_condition("re_alarm")),
     ("suppressors_exist", condition("suppressed_by", ("nobody",)), of_condition("suppressed_by")),
     ("suppressors_exist", condition("suppressed_by", ("streamSilent",)), of_condition("suppressed_by")),
     ("topic_messages_exist", topic("alerts", also=("nothing",)), "topics.toml: topics[alerts].also"),

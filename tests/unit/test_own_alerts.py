@@ -75,6 +75,29 @@ def test_a_change_of_severity_is_told(bench):
     assert bench.look() == [("ACTIVE", "CRITICAL"), ("ACTIVE", "WARNING")]
 
 
+def test_a_text_stays_true_and_is_no_flood(bench):
+    for count in range(60):
+        bench.found = {KEY: Fault("WARNING", f"{count} records")}
+        bench.look(1)
+    alerts = bench.alerts()
+    assert 5 <= len(alerts) <= 7
+    assert int(alerts[-1].text.split()[0]) >= 50
+    assert len({one.raised_at for one in alerts}) == 1, "it is one occurrence"
+    bench.found = {KEY: Fault("WARNING", "61 records")}
+    bench.look(20)
+    assert [one.text for one in bench.alerts()[len(alerts) :]] == ["61 records"]
+
+
+def test_many_texts_that_change_take_turns(bench):
+    sources = [f"ingest/{node:04d}" for node in range(40)]
+    for second in range(40):
+        bench.found = {("streamSilent", source): Fault("ALARM", f"for {second} s") for source in sources}
+        bench.look(1)
+    news = bench.alerts()[len(sources) :]
+    assert len(news) <= 5 * 40
+    assert {one.source for one in news} == set(sources)
+
+
 def test_a_severity_that_flickers_is_not_told_each_time(bench):
     bench.found = WRONG
     bench.look()
@@ -101,6 +124,7 @@ def test_what_the_broker_did_not_take_is_sent_again(bench):
 
 def test_what_was_told_before_a_restart_is_cleared_after_it_and_not_raised_again(bench):
     alarm = Alarm(condition=KEY[0], source=KEY[1], state="ACKED", through=9, source_sequence=7, severity="CRITICAL")
+    alarm.text = "no worker"
     bench.start(alarm)
     bench.found = WRONG
     assert bench.look(5) == []

@@ -140,8 +140,11 @@ class Ledger:
             alarm = Alarm(condition=action.condition, source=action.source, state=states.NORM, through=0)
             self.by_condition.setdefault(action.condition, {})[action.source] = alarm
         match action.action:
-            case "ACKNOWLEDGE" | "RESET":
-                self._step(alarm, action.action)
+            case "ACKNOWLEDGE":
+                self._step(alarm, states.ACKNOWLEDGE)
+                alarm.acknowledged_at = at_us
+            case "RESET":
+                self._step(alarm, states.RESET)
             case "SHELVE":
                 alarm.shelved_until = action.until
             case "UNSHELVE":
@@ -231,7 +234,7 @@ class Ledger:
         if alarm.state in states.ACTIVE:
             alarm.pending = ""  # it has come back within the off-delay
             worse = SEVERITIES.index(alert.severity) > SEVERITIES.index(alarm.severity)
-            if worse or anew:
+            if worse or anew or self._has_to_ask_again(alarm, at_us):
                 self._begin(alarm, states.ESCALATE, sequence, at_us)
         elif not delay:
             self._begin(alarm, states.RAISE, sequence, at_us)
@@ -240,6 +243,11 @@ class Ledger:
             alarm.pending_occurrence = sequence
             self._plan(alarm)
         alarm.severity = alert.severity
+
+    def _has_to_ask_again(self, alarm: Alarm, at_us: int) -> bool:
+        """Return whether news of an acknowledged alarm are a re-alarm (IEC 62682)."""
+        after_us = round(self._condition(alarm).re_alarm * 1e6)
+        return alarm.state == states.ACKED and 0 < after_us <= at_us - alarm.acknowledged_at
 
     def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
         self._step(alarm, event)

@@ -18,10 +18,14 @@ Find = Callable[[float], Found | None]
 Mine = Callable[[AlarmKey], bool]
 """Tells whether an alarm is of the kind that one finds; others of the same server have their own."""
 
+_LONGEST = 2000
+"""Text of an alert [characters]."""
 _EACH = 1.0
 """Time between two looks [s]."""
 _LOOKS = 3
 """A change must have been found so many times one after the other: at a start, half of everything is missing."""
+_TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
+"""Least time between two texts of one alert [s], and most new texts in one look: they are news, and no flood."""
 
 
 class ReportedBefore(Flow):
@@ -89,6 +93,8 @@ class OwnAlerts:
         """The alerts that are active by what has been delivered."""
         self._sent: list[Alert] = []
         """Alerts whose delivery is not certain yet."""
+        self._told_at: dict[AlarmKey, float] = {}
+        """When each was sent last [s]."""
         self._mark = self._failed = 0
         self._looks: Counter[AlarmKey] = Counter()
         """How often one after the other something else was found than what has been told."""
@@ -117,6 +123,7 @@ class OwnAlerts:
             news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
             self._looks = Counter({key: self._looks[key] + 1 for key in news})
             self._began = {key: at for key, at in self._began.items() if key in found}
+            self._told_at = {key: at for key, at in self._told_at.items() if key in found}
             self._tell(found, round(now * 1e6))
 
     def end(self) -> None:
@@ -173,7 +180,19 @@ class OwnAlerts:
         for key, before in self._told.items():
             if key not in found and self._looks[key] >= _LOOKS:
                 self._send(key, "CLEARED", before.severity, f"gone: {before.text}", before.raised_at)
+        for key, before in self._outdated(found)[:_TEXTS_AT_ONCE]:
+            self._send(key, "ACTIVE", before.severity, found[key].text, before.raised_at)
         self._mark = self._writer.mark()
+
+    def _outdated(self, found: Found) -> list[tuple[AlarmKey, Alert]]:
+        """Return the active alerts whose texts are no longer true, the one first whose text is the oldest."""
+        before = self._clock.monotonic() - _TEXT_EACH
+        oldest_first = sorted((self._told_at.get(key, 0.0), key) for key in found.keys() & self._told.keys())
+        return [
+            (key, self._told[key])
+            for at, key in oldest_first
+            if at <= before and found[key].text[:_LONGEST] != self._told[key].text
+        ]
 
     def _send(self, key: AlarmKey, state: str, severity: str, text: str, raised_at: int) -> None:
         source = key[1]
@@ -183,9 +202,10 @@ class OwnAlerts:
             source=source,
             severity=cast(Severity, severity),
             state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
-            text=text[:2000],
+            text=text[:_LONGEST],
             raised_at=raised_at,
             sequence=self._sequences[source],
         )
         self._sent.append(alert)
+        self._told_at[key] = self._clock.monotonic()
         self._writer.send(messages.alert_record(alert))
