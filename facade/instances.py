@@ -72,7 +72,7 @@ def device_number(device_class: DeviceClass, device: str, settings: Settings) ->
     if number not in known:
         raise ConfigError(
             f"device {device}: {family.word} {number} is not part of this deployment, which has {known.start} to"
-            f" {known.stop - 1}; raise the setting {family.setting} or delete the device"
+            f" {known.stop - 1}; raise the setting {family.setting}, or see what `sdp-facade register --prune` removes"
         )
     return number
 

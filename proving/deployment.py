@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import tango
 
+from devices.pruning import find_surplus, prune
 from devices.registration import register
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
@@ -143,6 +144,10 @@ class Deployment:
     def register(self) -> int:
         """Make the devices; return their number."""
         return register(self.icd, self.settings, self.tango_host)
+
+    def prune(self) -> int:
+        """Remove the devices of a larger deployment from the Tango database; return their number."""
+        return prune(find_surplus(self.icd, self.settings, self.tango_host), self.tango_host)
 
     def start(self, name: str, argv: Sequence[str], *, ends: bool = False, **variables: str) -> Process:
         """Start a process with some further variables of its environment; see `Supervisor.start`."""

@@ -56,6 +56,7 @@ class Testbed:
     def system(self, name: str, *, within: float = _STARTS_WITHIN, **settings: Any) -> Iterator[Deployment]:
         """Make a whole facade: a deployment, its devices registered, all its device servers and workers started."""
         with self.deployment(name, partitions=None, **settings) as made:
+            made.prune()  # measurements before this one may have had more devices
             self.progress.step(f"  {made.register()} devices registered; starting {', '.join(made.instances)}")
             for instance in made.instances:
                 made.server(instance)

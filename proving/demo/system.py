@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from clients.events import EventRecorder, find_devices, open_database
+from clients.events import EventRecorder, find_devices
 from facade.bus.kafka.topics import delete_topics
 from facade.clock import Clock
 from facade.config import Settings
@@ -248,13 +248,8 @@ def _register(deployment: Deployment) -> None:
                 f"the device server {SERVER} {instance} already runs on the Tango database {deployment.tango_host};"
                 " stop it, or give the demo a --state-dir of its own"
             )
-    wanted = {device.lower() for device in deployment.devices()}
-    found = find_devices(deployment.tango_host, SERVER)
-    surplus = [name for names in found.values() for name in names if name not in wanted]
-    database = open_database(deployment.tango_host)
-    for device in surplus:
-        database.delete_device(device)
-    removed = f", {len(surplus)} of another size removed" if surplus else ""
+    surplus = deployment.prune()
+    removed = f", {surplus} of another size removed" if surplus else ""
     deployment.progress.step(f"Tango database: {deployment.register()} devices registered{removed}")
 
 

@@ -407,7 +407,7 @@ def test_a_newer_value_keeps_the_place_in_the_queue():
     ("device", "complaint"),
     [
         ("mid-sdp/ingest/x", "expected the number of the ingest node"),
-        ("mid-sdp/ingest/0002", "not part of this deployment"),
+        ("mid-sdp/ingest/0002", "not part of this deployment.*register --prune"),
     ],
 )
 def test_a_device_that_is_no_node_of_the_deployment_is_refused(device, complaint):

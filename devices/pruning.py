@@ -1,0 +1,95 @@
+"""Devices that the Tango database still has of a larger deployment."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import tango
+
+from facade.config import Settings
+from facade.errors import InfraError
+from facade.exports.tango_db import SERVER, registration
+from facade.icd.model import Icd
+from facade.instances import number_of
+
+
+def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, list[str]]:
+    """Return what `prune` removes, by device-server instance; an instance that has lost all its devices has none.
+
+    Only devices of the interface count, by class and name; any other device of the server is a person's own.
+
+    Raises
+    ------
+    InfraError
+        The database does not answer or refuses.
+    """
+    servers = registration(icd, settings)["servers"][SERVER]
+    wanted = {name.lower() for classes in servers.values() for names in classes.values() for name in names}
+    found: dict[str, list[str]] = {}
+    try:
+        database = _database(tango_host)
+        for server in database.get_server_list(f"{SERVER}/*"):
+            instance = server.partition("/")[2]
+            listed = list(database.get_device_class_list(server))
+            devices = [
+                (name, kind) for name, kind in zip(listed[::2], listed[1::2], strict=True) if kind.lower() != "dserver"
+            ]
+            surplus = [
+                name
+                for name, kind in devices
+                if name.lower() not in wanted and kind in icd.classes and number_of(icd.classes[kind], name) is not None
+            ]
+            if surplus or (not devices and instance not in servers):
+                found[instance] = sorted(surplus)
+    except tango.DevFailed as failed:
+        raise _refused(failed, tango_host) from failed
+    return found
+
+
+def prune(surplus: Mapping[str, Sequence[str]], tango_host: str) -> int:
+    """Remove devices, and instances of which nothing is left, from the Tango database.
+
+    Returns
+    -------
+    int
+        Devices removed.
+
+    Raises
+    ------
+    InfraError
+        One of the instances runs, or the database does not answer or refuses.
+    """
+    if running := [instance for instance in surplus if _answers(f"{tango_host}/dserver/{SERVER}/{instance}")]:
+        raise InfraError(
+            f"devices cannot be removed: expected their device servers to be stopped, got running: "
+            f"{', '.join(f'{SERVER} {one}' for one in running)}; stop them, then try again"
+        )
+    try:
+        database = _database(tango_host)
+        for instance, devices in surplus.items():
+            server = f"{SERVER}/{instance}"
+            for device in devices:
+                database.delete_device(device)
+            left = list(database.get_device_class_list(server))[1::2]
+            if all(kind.lower() == "dserver" for kind in left):
+                database.delete_server(server)
+    except tango.DevFailed as failed:
+        raise _refused(failed, tango_host) from failed
+    return sum(map(len, surplus.values()))
+
+
+def _database(tango_host: str) -> tango.Database:
+    host, _, port = tango_host.rpartition(":")
+    return tango.Database(host, int(port))
+
+
+def _answers(device: str) -> bool:
+    with suppress(tango.DevFailed):
+        return bool(tango.DeviceProxy(f"tango://{device}").ping() > 0)
+    return False
+
+
+def _refused(failed: tango.DevFailed, tango_host: str) -> InfraError:
+    return InfraError(
+        f"devices cannot be looked through: expected a Tango database at TANGO_HOST={tango_host}, "
+        f"got: {failed.args[0].desc}"
+    )
