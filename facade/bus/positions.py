@@ -1,0 +1,121 @@
+"""What a reader's own record of its place is worth, compared with the topic as it is now: verdicts as data, no I/O.
+
+Offsets mean something only together with the topic's id: a topic that is deleted and made again begins at 0 again,
+under the same name. A range of offsets is up to so many records: some offsets are marks of transactions.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A topic as the brokers have it."""
+
+    id: str
+    """Empty text: the brokers give no ids."""
+    ranges: Mapping[int, tuple[int, int]]
+    """First offset on the log, and the offset after the newest, by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a reader goes on, as it wrote that down."""
+
+    topic_id: str
+    """Empty text: it is not known, as the position is older than ids are."""
+    offsets: Mapping[int, int]
+    """The next offset to read, by partition; a partition that is not here was never read."""
+
+
+class Verdict(Enum):
+    """What is wrong with a position."""
+
+    MADE_AGAIN = "the topic was deleted and made again"
+    HOLE = "records went before they were read"
+    CUT = "the log ends before the position"
+    NO_PARTITION = "the partition does not exist"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a position, and the offsets [first, after) that it is about."""
+
+    verdict: Verdict
+    partition: int = -1
+    """-1: all of them."""
+    first: int = 0
+    after: int = 0
+
+    @property
+    def count(self) -> int:
+        """Return how many records it is about at most."""
+        return self.after - self.first
+
+    def describe(self, topic: str) -> str:
+        """Return it in words for operators."""
+        where = f"{topic}, partition {self.partition}"
+        offsets = f"offsets {self.first} to {self.after - 1}"
+        match self.verdict:
+            case Verdict.MADE_AGAIN:
+                return (
+                    f"{topic} was deleted and made again: it is read from its beginning, its offsets count from 0 again"
+                )
+            case Verdict.HOLE:
+                return (
+                    f"{where}: {offsets} were removed before they were read: up to {self.count} records are lost here"
+                )
+            case Verdict.CUT:
+                return (
+                    f"{where}: {offsets} were counted and are not on the log: expected its end at {self.after} or later"
+                )
+            case Verdict.NO_PARTITION:
+                return f"{where}: expected it to exist, as {self.after} is noted as its next offset; it does not"
+
+
+def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Finding]]:
+    """Return where to go on, by partition, and what is wrong.
+
+    The start is always a place that exists: what is wrong is told, and never makes a reader wait for, or pass over,
+    records that come.
+
+    Returns
+    -------
+    dict of int to int
+        The offset to begin at, for each partition of the topic.
+    list of Finding
+        Empty: the position holds.
+    """
+    found, offsets = [], position.offsets
+    if is_other(position.topic_id, now.id):
+        found, offsets = [Finding(Verdict.MADE_AGAIN)], {}
+    found += [
+        Finding(Verdict.NO_PARTITION, partition, after=at)
+        for partition, at in sorted(offsets.items())
+        if partition not in now.ranges
+    ]
+    start = {}
+    for partition, (first, end) in sorted(now.ranges.items()):
+        at = offsets.get(partition, 0)
+        start[partition] = min(max(at, first), end)
+        if at < first:
+            found.append(Finding(Verdict.HOLE, partition, at, first))
+        elif at > end:
+            found.append(Finding(Verdict.CUT, partition, end, at))
+    return start, found
+
+
+def is_other(one: str, other: str) -> bool:
+    """Return whether two ids are those of different topics; what is not known is no difference."""
+    return bool(one and other) and one != other
+
+
+def overlaps(found: Collection[Finding]) -> int:
+    """Count the records that are in an account and no longer on the log: others get their offsets."""
+    return sum(one.count for one in found if one.verdict is Verdict.CUT)
+
+
+def holes(found: Collection[Finding]) -> int:
+    """Count the records that no account has."""
+    return sum(one.count for one in found if one.verdict is Verdict.HOLE)
