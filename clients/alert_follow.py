@@ -1,14 +1,13 @@
 """The command `sdp-facade alerts follow`: every alert and every operator's action as a line, as it comes."""
 
 import threading
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clients.alert_subscription import AlertSubscription
+from clients.alarm_lines import entry_line
 from facade.cli.tango_host import TangoHost, require_tango_host
 from facade.clock import SystemClock
 from facade.flows.alerts.follower import Entry
@@ -16,7 +15,6 @@ from facade.runtime.stopping import stopping
 
 DEVICE = "mid-sdp/alerts/0"
 
-_COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO": "cyan"}
 _LOOK = 0.1
 _out = Console(highlight=False, soft_wrap=True, emoji=False)
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -37,13 +35,15 @@ def follow(
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """
     require_tango_host(tango_host)
+    from clients.alert_subscription import AlertSubscription  # with Tango, whose import takes a second
+
     clock, enough, lost = SystemClock(), threading.Event(), threading.Event()
     printed = 0
 
     def on_entry(entry: Entry) -> None:
         nonlocal printed
         if not enough.is_set():
-            _out.print(line(entry))
+            _out.print(entry_line(entry))
             printed += 1
             if printed == most:
                 enough.set()
@@ -59,29 +59,3 @@ def follow(
         subscription.close()
     if lost.is_set():
         raise typer.Exit(1)
-
-
-def line(entry: Entry) -> str:
-    """Return one entry as a line with rich's markup."""
-    head = f"[dim]{entry.sequence:>8}  {_time(entry.time)}[/dim]"
-    if (alert := entry.alert) is not None:
-        severity, state = alert["severity"], alert["state"]
-        colour = _COLOURS.get(severity, "") if state == "ACTIVE" else "green"
-        what = f"[{colour}]{severity:<8} {state:<7}[/{colour}]" if colour else f"{severity:<8} {state:<7}"
-        return f"{head}  {what}  {_name(alert)}  {_plain(alert['text'])}"
-    action = entry.action or {}
-    comment = f": {action['comment']}" if action.get("comment") else ""
-    return f"{head}  {action.get('action', ''):<16}  {_name(action)}  {_plain(action.get('operator', '') + comment)}"
-
-
-def _name(content: dict[str, object]) -> str:
-    return _plain(f"{content.get('condition')} of {content.get('source')}")
-
-
-def _plain(text: str) -> str:
-    """Return a text that stays on its line and moves no cursor, whoever has written it."""
-    return escape("".join(one if one.isprintable() else " " for one in text))
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]

@@ -7,10 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clients.events import EventRecorder, find_devices
-from clients.terminal import draw
-from clients.watch import Watch, look, subscribe_shown
-from facade.cli.tango_host import TangoHost, require_tango_host
+from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.errors import ConfigError
 from facade.exports.tango_db import SERVER
@@ -35,7 +32,11 @@ def watch(
 
     Example: TANGO_HOST=localhost:10000 sdp-facade watch mid-sdp/ingest/0003
     """
-    require_tango_host(tango_host)
+    require_tango_database(tango_host)
+    from clients.events import EventRecorder, find_devices  # with Tango, whose import takes a second
+    from clients.terminal import draw
+    from clients.watch import Watch, look, subscribe_shown
+
     found = find_devices(tango_host, SERVER)
     if devices:
         wanted = {name.lower() for name in devices}

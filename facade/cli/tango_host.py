@@ -1,12 +1,16 @@
 """The option of sub-commands that talk to the Tango database."""
 
+import socket
 from typing import Annotated
 
 import typer
 
-from facade.errors import ConfigError
+from facade.errors import ConfigError, InfraError
 
 TangoHost = Annotated[str, typer.Option(envvar="TANGO_HOST", help="Tango database, host:port.")]
+
+_ANSWER = 2.0
+"""Longest wait for a connection [s]."""
 
 
 def require_tango_host(tango_host: str) -> None:
@@ -21,3 +25,22 @@ def require_tango_host(tango_host: str) -> None:
     if not host or not port.isdecimal():
         got = f"{tango_host!r}" if tango_host else "nothing"
         raise ConfigError(f"TANGO_HOST: expected host:port of the Tango database, got {got}; set it or --tango-host")
+
+
+def require_tango_database(tango_host: str) -> None:
+    """Make sure that somebody listens at the address, within a second or two and without Tango.
+
+    Raises
+    ------
+    ConfigError
+        There is no address.
+    InfraError
+        Nobody listens there.
+    """
+    require_tango_host(tango_host)
+    host, _, port = tango_host.rpartition(":")
+    try:
+        socket.create_connection((host.rpartition(",")[2], int(port)), _ANSWER).close()
+    except (OSError, OverflowError) as error:
+        what = f"the Tango database at {tango_host!r} does not answer: {error}"
+        raise InfraError(f"{what}; start it, or set TANGO_HOST or --tango-host") from error

@@ -21,7 +21,7 @@ from facade.manifest import Subcommand
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
-OF_TANGO = ("alerts follow", "conformance", "watch", "bench", "demo", "faults", "alert-faults", "table-faults")
+OF_TANGO = ("conformance", "bench", "demo", "faults", "alert-faults", "table-faults")
 COMMANDS = {" ".join(words): command for words, command in walk()}
 
 
@@ -137,7 +137,7 @@ for words in {words!r}:
 
 def test_help_names_each_sub_command_of_a_group_with_its_line() -> None:
     printed = CliRunner().invoke(app, ["alerts", "--help"]).output
-    assert re.findall(r"^  (\w+)  +\S", printed, re.MULTILINE) == ["attachment", "follow", "intake"]
+    assert {"ack", "attachment", "follow", "intake"} < {*re.findall(r"^  ([\w-]+)  +\S", printed, re.MULTILINE)}
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_one() -> None:

@@ -16,7 +16,9 @@ MANIFEST = Manifest(
     reporter="facade.flows.alerts.composition:reporter",
     workers=(Worker("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake")),),
     subcommands=(
-        Subcommand(("alerts",), "", "Follow alerts, take those that come as packets, and fetch what came along."),
+        Subcommand(
+            ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."
+        ),
         Subcommand(("alerts", "attachment"), "facade.flows.alerts.cli:attachment", "Fetch one attachment of an alert."),
         Subcommand(("alerts", "intake"), "facade.flows.alerts.cli:intake", "Take alerts that come as packets."),
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Play sources of alerts."),

@@ -100,8 +100,7 @@ class OperatorApi:
             The bus did not confirm it.
         """
         origin = f"SdpAlerts.{command}"
-        if not self._ready():
-            raise CommandRefused(_NOT_ALLOWED, "the alerts on the bus have not all been read yet; try again", origin)
+        self._require_all(origin)
         action = self._action(kind, self._request(kind, text, origin), origin)
         if why := self.flow.ledger.refusal(action, action.time):
             raise CommandRefused(_NOT_ALLOWED, why, origin)
@@ -117,8 +116,7 @@ class OperatorApi:
             Some of them are so old that they are on the log only.
         """
         log = self.flow.log
-        if not self._ready():
-            raise CommandRefused(_NOT_ALLOWED, "the alerts on the bus have not all been read yet; try again", _SINCE)
+        self._require_all(_SINCE)
         entries = log.since(sequence, MOST_ENTRIES, MOST_BYTES)
         oldest = log.complete_from
         if sequence < oldest:
@@ -130,7 +128,14 @@ class OperatorApi:
         return (b'{"newest":%d,"entries":[%b]}' % (self.flow.sequence, inner)).decode()
 
     def history(self, text: str) -> str:
-        """Return the newest alerts and actions about one alarm that are in memory, the newest first, as JSON."""
+        """Return the newest alerts and actions about one alarm that are in memory, the newest first, as JSON.
+
+        Raises
+        ------
+        CommandRefused
+            The argument is wrong, or not all that is on the bus has been read yet.
+        """
+        self._require_all(_HISTORY)
         request = _decode_history(text)
         # As it stands in each entry: most of them need not be decoded to see that they are about something else.
         wanted = b'"condition":' + msgspec.json.encode(request.condition)
@@ -140,7 +145,14 @@ class OperatorApi:
         return (b"[%b]" % b",".join(islice(newest, request.most))).decode()
 
     def alarms(self) -> str:
-        """Return all alarms that are not at rest, as JSON."""
+        """Return all alarms that are not at rest, as JSON.
+
+        Raises
+        ------
+        CommandRefused
+            Not all that is on the bus has been read yet: none would look like a good sign.
+        """
+        self._require_all(_ALARMS)
         found = [self.flow.describe(alarm) for state, alarm in self.flow.ledger.all_shown() if state != states.NORM]
         return msgspec.json.encode(found).decode()
 
@@ -156,6 +168,10 @@ class OperatorApi:
         if not self.flow.refresh(id):
             raise CommandRefused(_NOT_ALLOWED, "others wait for their refresh; try again in a second", _REFRESH)
         return id
+
+    def _require_all(self, origin: str) -> None:
+        if not self._ready():
+            raise CommandRefused(_NOT_ALLOWED, "the alerts on the bus have not all been read yet; try again", origin)
 
     def _request(self, kind: ActionKind, text: str, origin: str) -> Request:
         try:
@@ -203,6 +219,7 @@ class OperatorApi:
 
 
 _SINCE = "SdpAlerts.GetAlertsSince"
+_ALARMS = "SdpAlerts.GetAlarms"
 _REFRESH = "SdpAlerts.RefreshAlerts"
 _HISTORY = "SdpAlerts.GetAlertHistory"
 

@@ -1,0 +1,107 @@
+"""Which alarms an operator means, and what each operator's command asks of SdpAlerts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from facade.errors import ConfigError
+from facade.flows.alerts import states
+from facade.flows.alerts.messages import SEVERITIES
+
+_ALL = frozenset({*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV})
+AlarmDict = Mapping[str, Any]
+"""An alarm as GetAlarms gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAction:
+    """What an operator can do about alarms."""
+
+    command: str
+    """Of SdpAlerts."""
+    fits: frozenset[str]
+    """States of alarms, as they are shown, that it is for where several are chosen at once."""
+    before: bool = False
+    """Whether it can be done before there is an alarm."""
+    why: bool = False
+    """Whether a comment is asked for."""
+
+
+ACTIONS: Mapping[str, OperatorAction] = {
+    "ack": OperatorAction("Acknowledge", states.UNACKNOWLEDGED),
+    "shelve": OperatorAction("Shelve", _ALL - {states.SHLVD, states.OOSRV}, before=True, why=True),
+    "unshelve": OperatorAction("Unshelve", frozenset({states.SHLVD})),
+    "reset": OperatorAction("Reset", frozenset({states.LTUNK, states.LTACK})),
+    "comment": OperatorAction("Comment", _ALL, why=True),
+    "remove-from-service": OperatorAction("RemoveFromService", _ALL - {states.OOSRV}, before=True, why=True),
+    "return-to-service": OperatorAction("ReturnToService", frozenset({states.OOSRV})),
+}
+
+
+def urgency(alarm: AlarmDict) -> tuple[int, int, int]:
+    """Return how urgent an alarm is, to sort by: its state, its severity, how new it is."""
+    return states.URGENCY.index(alarm["state"]), SEVERITIES.index(alarm["severity"]), alarm["occurrence"]
+
+
+def choose(
+    alarms: Sequence[AlarmDict], words: Iterable[str], action: OperatorAction, *, every: bool = False
+) -> list[AlarmDict]:
+    """Return the alarms that words name.
+
+    Parameters
+    ----------
+    words
+        Numbers of occurrences, conditions (all their alarms that it is for), or condition@source.
+    every
+        All alarms that it is for; no words then.
+
+    Raises
+    ------
+    ConfigError
+        A word names no alarm, or there are words and `every`, or neither.
+    """
+    words = list(words)
+    if every == bool(words):
+        got = "both" if every else "neither"
+        raise ConfigError(
+            f"expected numbers or conditions of alarms, or --all, got {got}; see `sdp-facade alerts list`"
+        )
+    if every:
+        return [alarm for alarm in alarms if alarm["state"] in action.fits]
+    chosen = [alarm for word in words for alarm in _named(alarms, word, action)]
+    return list({(alarm["condition"], alarm["source"]): alarm for alarm in chosen}.values())
+
+
+def _named(alarms: Sequence[AlarmDict], word: str, action: OperatorAction) -> list[AlarmDict]:
+    condition, at, source = word.partition("@")
+    if word.isdecimal():
+        found = [alarm for alarm in alarms if alarm["occurrence"] == int(word)]
+    elif at:
+        found = [alarm for alarm in alarms if (alarm["condition"], alarm["source"]) == (condition, source)]
+        if not found and action.before and source:
+            return [{"condition": condition, "source": source}]
+    else:
+        of_it = [alarm for alarm in alarms if alarm["condition"] == condition]
+        found = [alarm for alarm in of_it if alarm["state"] in action.fits]
+        if of_it and not found:
+            states_of_it = ", ".join(sorted({alarm["state"] for alarm in of_it}))
+            raise ConfigError(
+                f"{word}: expected an alarm in one of the states {', '.join(sorted(action.fits))}, got {states_of_it}"
+            )
+    if found:
+        return found
+    there = ", ".join(f"{alarm['occurrence']} {alarm['condition']}@{alarm['source']}" for alarm in alarms[:10])
+    raise ConfigError(
+        f"{word!r:.200}: expected the number of an alarm, its condition, or condition@source; "
+        f"there are: {there or 'no alarms'}; see `sdp-facade alerts list`"
+    )
+
+
+def request(
+    alarm: AlarmDict, action: OperatorAction, *, user: str, comment: str, duration: float = 0.0
+) -> dict[str, Any]:
+    """Return the JSON argument of the Tango command for one alarm."""
+    content = {"condition": alarm["condition"], "source": alarm["source"], "operator": user, "comment": comment}
+    if action.command == "Acknowledge":
+        content["occurrence"] = alarm["occurrence"]
+    return content | ({"duration": duration} if duration else {})

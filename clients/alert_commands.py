@@ -1,0 +1,249 @@
+"""The sub-commands of `sdp-facade alerts` by which an operator looks at alarms and deals with them."""
+
+import getpass
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+
+from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
+from clients.alarm_lines import alarm_lines, entry_line, without_repeats
+from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.durations import parse_duration
+from facade.errors import CommandRefused, ConfigError
+from facade.flows.alerts.follower import Entry
+from facade.icd.load import load
+
+DEVICE, SERVER = "mid-sdp/alerts/0", "alerts"
+_MOST_ENTRIES = 1000
+"""Entries for which SdpAlerts is asked at once; those that only brought a newer text are left out of them."""
+_MANY = 100
+"""Alarms that take so long that progress is shown."""
+_out = Console(highlight=False, soft_wrap=True, emoji=False)
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Which = Annotated[
+    list[str] | None, typer.Argument(help="Numbers as `alerts list` shows them, conditions, or condition@source.")
+]
+Every = Annotated[bool, typer.Option("--all", help="All alarms for which it is of use.")]
+Why = Annotated[str, typer.Option(help="Why; it is kept with the alarm.")]
+User = Annotated[str, typer.Option(help="Who does it. Default: the login name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it, also to several alarms at once.")]
+
+
+def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json: AsJson = False) -> None:
+    """Print all alarms that are not at rest: those that wait for an acknowledgement first, then by severity.
+
+    The number before each one is that of its occurrence, by which it can be acknowledged.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade alerts list
+    """
+    server = _server(tango_host, device)
+    alarms = _alarms(server)
+    shown = server.read("State", "Status")
+    if as_json:
+        typer.echo(json.dumps(alarms, indent=2))
+    else:
+        conditions = load().conditions
+        for alarm in alarms:
+            for text in alarm_lines(alarm, conditions):
+                _out.print(text)
+        if not alarms:
+            _out.print("no alarms: all conditions are at rest")
+    if str(shown["State"]) == "UNKNOWN":
+        _err.print(f"[bold red]not to be relied on:[/bold red] {escape(str(shown['Status']))}")
+        raise typer.Exit(1)
+
+
+def history(
+    which: Annotated[str, typer.Argument(help="Number as `alerts list` shows it, condition, or condition@source.")],
+    most: Annotated[int, typer.Option(min=1, max=_MOST_ENTRIES, help="Print so many.")] = 20,
+    tango_host: TangoHost = "",
+    device: DeviceName = DEVICE,
+    as_json: AsJson = False,
+) -> None:
+    """Print what happened to an alarm, the newest first: alerts, and who did what, until when, and why.
+
+    It goes as far back as SdpAlerts remembers: its newest 100,000 alerts and actions.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade alerts history deadLetters
+    """
+    server = _server(tango_host, device)
+    condition, at, source = which.partition("@")
+    if which.isdecimal():
+        (alarm,) = choose(_alarms(server), [which], ACTIONS["comment"])[:1]
+        condition, at, source = alarm["condition"], "@", alarm["source"]
+    asked: dict[str, Any] = {"condition": condition, "most": _MOST_ENTRIES} | ({"source": source} if at else {})
+    entries = msgspec.json.decode(server.command("GetAlertHistory", json.dumps(asked)), type=list[Entry])
+    entries = without_repeats(entries)[:most]
+    if as_json:
+        typer.echo(json.dumps(msgspec.to_builtins(entries), indent=2))
+        return
+    for entry in entries:
+        _out.print(entry_line(entry, date=True))
+    if not entries:
+        _out.print(f"nothing is remembered of {escape(repr(which))}")
+
+
+def _command(name: str, text: str) -> Callable[..., None]:
+    def call(
+        which: Which = None,
+        every: Every = False,
+        comment: Why = "",
+        user: User = "",
+        yes: Yes = False,
+        tango_host: TangoHost = "",
+        device: DeviceName = DEVICE,
+        as_json: AsJson = False,
+    ) -> None:
+        _act(name, which, every, comment, user, yes, tango_host, device, as_json)
+
+    call.__doc__ = text
+    return call
+
+
+acknowledge = _command(
+    "ack",
+    """Say that you have seen an occurrence of an alarm; one that came later, or got worse, is not acknowledged by it.
+
+    Example: sdp-facade alerts ack 1042 --comment "called the receive team"
+    """,
+)
+unshelve = _command(
+    "unshelve",
+    """Take an alarm from the shelf before its time.
+
+    Example: sdp-facade alerts unshelve qualityLow
+    """,
+)
+reset = _command(
+    "reset",
+    """Let go of a latched alarm whose condition has gone.
+
+    Example: sdp-facade alerts reset storageLow
+    """,
+)
+comment = _command(
+    "comment",
+    """Add a comment to an alarm.
+
+    Example: sdp-facade alerts comment 1042 --comment "pump ordered"
+    """,
+)
+remove_from_service = _command(
+    "remove-from-service",
+    """Take an alarm out of service, for maintenance, until it is returned.
+
+    Example: sdp-facade alerts remove-from-service receiveOverrun@receive/0007 --comment "rack 7 is rebuilt"
+    """,
+)
+return_to_service = _command(
+    "return-to-service",
+    """Put an alarm back into service.
+
+    Example: sdp-facade alerts return-to-service receiveOverrun@receive/0007
+    """,
+)
+
+
+def shelve(
+    duration: Annotated[str, typer.Option("--for", help="How long, up to 7d, such as 30m or 1h.")],
+    which: Which = None,
+    every: Every = False,
+    comment: Why = "",
+    user: User = "",
+    yes: Yes = False,
+    tango_host: TangoHost = "",
+    device: DeviceName = DEVICE,
+    as_json: AsJson = False,
+) -> None:
+    """Put an alarm aside for a time; it goes on being evaluated, and comes back by itself.
+
+    Example: sdp-facade alerts shelve qualityLow --for 1h --comment "known bad weather"
+    """
+    seconds = parse_duration(duration, "--for")
+    _act("shelve", which, every, comment, user, yes, tango_host, device, as_json, seconds)
+
+
+def _act(
+    name: str,
+    which: Sequence[str] | None,
+    every: bool,
+    comment: str,
+    user: str,
+    yes: bool,
+    tango_host: str,
+    device: str,
+    as_json: bool,
+    duration: float = 0.0,
+) -> None:
+    action = ACTIONS[name]
+    if action.why and not comment:
+        raise ConfigError(f"--comment: expected why, got nothing; {name} keeps it with the alarm")
+    user = user or _login()
+    server = _server(tango_host, device)
+    chosen = choose(_alarms(server), which or (), action, every=every)
+    if len(chosen) > 1 and not yes:
+        _show(chosen, as_json)
+        _err.print(f"nothing was done yet: {name} concerns {len(chosen)} alarms; say --yes to do it")
+        raise typer.Exit(1)
+    each = track(chosen, console=_err, transient=True, disable=as_json or len(chosen) < _MANY)
+    done = [
+        _do(server, one, action, request(one, action, user=user, comment=comment, duration=duration)) for one in each
+    ]
+    if as_json:
+        typer.echo(json.dumps(done, indent=2))
+    else:
+        for one in done:
+            what = f"[red]refused: {escape(one['refused'])}[/red]" if "refused" in one else f"action {one['id']}"
+            _out.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(user)}: {what}")
+        if not done:
+            _out.print(f"nothing to do: no alarm is in a state for {name}")
+    if any("refused" in one for one in done):
+        raise typer.Exit(1)
+
+
+def _do(server: Any, alarm: AlarmDict, action: OperatorAction, argument: dict[str, Any]) -> dict[str, str]:
+    told = {"condition": alarm["condition"], "source": alarm["source"]}
+    try:
+        return told | {"id": server.command(action.command, json.dumps(argument))}
+    except CommandRefused as error:
+        return told | {"refused": str(error)}
+
+
+def _show(alarms: Sequence[AlarmDict], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(alarms, indent=2))
+        return
+    for alarm in alarms:
+        _out.print(next(alarm_lines(alarm, {})))
+
+
+def _server(tango_host: str, device: str) -> Any:
+    require_tango_database(tango_host)
+    from clients.ask import Device  # Tango takes a second to import, and a wrong address is to be said at once
+
+    return Device(tango_host, device, SERVER)
+
+
+def _alarms(server: Any) -> list[AlarmDict]:
+    """Return all alarms that are not at rest, the most urgent first."""
+    found: list[AlarmDict] = json.loads(server.command("GetAlarms"))
+    return sorted(found, key=urgency, reverse=True)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise ConfigError(
+            f"--user: expected who acts, got nothing, and user {os.getuid()} has no login name"
+        ) from error

@@ -1,0 +1,67 @@
+"""Asks devices by Tango, with errors that say what to do."""
+
+from typing import Any
+
+import tango
+
+from facade.errors import CommandRefused, InfraError
+
+_ANSWER_MS = 3000
+_REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
+"""Tango's words with which devices of ours say no."""
+
+
+class Device:
+    """One device of a deployment.
+
+    Parameters
+    ----------
+    server
+        The instance that serves it, for what an operator is to start.
+    """
+
+    def __init__(self, tango_host: str, name: str, server: str) -> None:
+        self._name, self._server = name, server
+        try:
+            self._proxy = tango.DeviceProxy(f"tango://{tango_host}/{name}")
+            self._proxy.set_timeout_millis(_ANSWER_MS)
+        except tango.DevFailed as failed:
+            raise self._away(failed) from failed
+
+    def command(self, name: str, argument: Any = None) -> Any:
+        """Call a command.
+
+        Raises
+        ------
+        CommandRefused
+            The device says no, and why.
+        InfraError
+            It does not answer.
+        """
+        try:
+            return self._proxy.command_inout(name, argument)
+        except tango.DevFailed as failed:
+            error = failed.args[0]
+            if error.reason in _REFUSALS:
+                raise CommandRefused(error.reason, error.desc, error.origin) from failed
+            raise self._away(failed) from failed
+
+    def read(self, *attributes: str) -> dict[str, Any]:
+        """Return the values of attributes; None for one that has no valid value.
+
+        Raises
+        ------
+        InfraError
+            The device does not answer.
+        """
+        try:
+            found = self._proxy.read_attributes(list(attributes), extract_as=tango.ExtractAs.List)
+        except tango.DevFailed as failed:
+            raise self._away(failed) from failed
+        return {one.name: None if one.has_failed else one.value for one in found}
+
+    def _away(self, failed: tango.DevFailed) -> InfraError:
+        why = failed.args[0].desc.partition("\n")[0]
+        return InfraError(
+            f"{self._name} does not answer: {why}; start its device server: sdp-facade serve {self._server}"
+        )

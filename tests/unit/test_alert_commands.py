@@ -1,0 +1,156 @@
+"""What an operator types: alarms are chosen by number, condition or source, acted upon, and listed with what to do."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from clients import alert_commands
+from clients.alarm_choice import ACTIONS, choose
+from devices.alerts import ACTIONS as OF_THE_DEVICE
+from facade.cli.app import app
+from facade.errors import ConfigError
+from facade.flows.alerts.operator_api import OperatorApi
+from tests.support.alerting import Bench
+
+
+class Tango:
+    """Answers as the device does, without Tango between."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def command(self, name, argument=None):
+        api = self.server.service.find(OperatorApi)
+        if name in OF_THE_DEVICE:
+            id = api.act(name, OF_THE_DEVICE[name], argument)
+            self.server.cycle()
+            return id
+        return api.alarms() if name == "GetAlarms" else api.history(argument)
+
+    def read(self, *names):
+        return {name: self.server.shows(name) for name in names}
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+@pytest.fixture
+def server(bench, monkeypatch):
+    server = bench.server()
+    monkeypatch.setattr(alert_commands, "_server", lambda tango_host, device: Tango(server))
+    return server
+
+
+def run(words, code=0):
+    done = CliRunner().invoke(app, ["alerts", *words.split()], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_the_list_says_what_is_wrong_and_what_to_do_the_most_urgent_first(bench, server):
+    assert run("list") == "no alarms: all conditions are at rest\n"
+    bench.alert("deadLetters", source="a", severity="WARNING", text="2 records\x1b[2J")
+    bench.alert("storageLow", source="b", severity="CRITICAL")
+    server.cycle()
+    lines = run("list").splitlines()
+    assert lines[0].split()[:6] == ["2", "UNACK", "CRITICAL", "storageLow", "of", "b"]
+    assert lines[-1].strip() == "-> Look at them on the topic dead-letters, and tell those who write the stream."
+    assert "2 records?[2J" in lines[-2]
+    assert [one["condition"] for one in json.loads(run("list --json"))] == ["storageLow", "deadLetters"]
+
+
+def test_an_occurrence_is_acknowledged_by_its_number_and_not_one_that_came_later(bench, server):
+    raised = bench.alert(severity="WARNING")
+    server.cycle()
+    bench.alert(severity="CRITICAL", raised_at=raised.raised_at)
+    server.cycle()
+    with pytest.raises(
+        ConfigError, match=r"^'1': expected the number of an alarm.*there are: 2 receiveOverrun@receive/1;"
+    ):
+        run("ack 1")
+    assert "by ann: action" in run("ack 2 --user ann")
+    assert server.state() == "ACKED"
+    assert "refused: receiveOverrun of receive/1 needs no acknowledgement" in run("ack 2", code=1)
+
+
+def test_several_are_shown_first_and_done_with_yes(bench, server):
+    for source in "abc":
+        bench.alert("storageLow", source=source)
+    server.cycle()
+    assert "nothing was done yet: ack concerns 3 alarms" in run("ack --all", code=1)
+    assert server.shows("unacknowledgedCount") == 3
+    assert len(json.loads(run("ack storageLow@a storageLow@b --yes --json"))) == 2
+    assert server.shows("unacknowledgedCount") == 1
+    assert run("ack --all").count("action") == 1, "one needs no second word"
+    assert run("ack --all") == "nothing to do: no alarm is in a state for ack\n"
+
+
+def test_a_shelf_says_until_when_and_the_history_who_it_was(bench, server):
+    bench.alert()
+    server.cycle()
+    with pytest.raises(ConfigError, match=r"^--comment: expected why, got nothing"):
+        run("shelve receiveOverrun --for 1h")
+    run("shelve receiveOverrun --for 1h --comment known --user ann")
+    assert "shelved until" in run("list")
+    run("unshelve receiveOverrun --user ben")
+    assert "shelved until" not in run("list")
+    newest, before, _ = run("history receiveOverrun").splitlines()
+    assert newest.endswith("UNSHELVE          receiveOverrun of receive/1  ben")
+    until = alert_commands.json.loads(run("history 1 --json"))[1]["action"]["until"] / 1e6
+    assert until == pytest.approx(bench.clock.now() + 3600, abs=10)
+    assert "ann until " in before
+    assert before.endswith(" UTC: known")
+
+
+def test_the_history_leaves_out_texts_that_only_were_brought_up_to_date(bench, server):
+    raised = bench.alert("streamLagging", text="0")
+    for count in range(1, 9):
+        bench.alert("streamLagging", text=str(count), raised_at=raised.raised_at)
+        server.cycle()
+    (line,) = run("history streamLagging").splitlines()
+    assert line.endswith(" 8")
+
+
+def test_what_may_come_is_shelved_or_removed_before_it_does(bench, server):
+    run("remove-from-service receiveOverrun@receive/9 --comment rebuilt")
+    assert server.state(source="receive/9") == "OOSRV"
+    run("return-to-service receiveOverrun")
+    assert server.state(source="receive/9") == "NORM"
+
+
+def test_a_list_that_is_not_to_be_relied_on_is_a_failure(server, monkeypatch):
+    monkeypatch.setattr(Tango, "read", lambda self, *names: {"State": "UNKNOWN", "Status": "No broker."})
+    assert "not to be relied on: No broker." in run("list", code=1)
+
+
+def test_nothing_is_said_of_alarms_before_all_are_known(bench, server):
+    server.service.find(OperatorApi)._ready = lambda: False
+    with pytest.raises(Exception, match="have not all been read yet"):
+        run("list")
+
+
+@pytest.mark.parametrize(
+    ("words", "every", "what"),
+    [
+        ([], False, "got neither"),
+        (["a"], True, "got both"),
+        (["x"], False, "there are: no alarms"),
+        (["3"], False, "'3'"),
+    ],
+)
+def test_who_names_no_alarm_is_told_so(words, every, what):
+    with pytest.raises(ConfigError, match=what):
+        choose([], words, ACTIONS["ack"], every=every)
+
+
+def test_a_condition_whose_alarms_are_in_another_state_is_refused():
+    alarm = {"condition": "a", "source": "s", "state": "ACKED", "occurrence": 1, "severity": "INFO"}
+    with pytest.raises(ConfigError, match=r"a: expected an alarm in one of the states SHLVD, got ACKED"):
+        choose([alarm, {**alarm, "source": "t"}], ["a"], ACTIONS["unshelve"])
+
+
+def test_each_command_of_the_device_by_which_operators_act_is_on_the_command_line():
+    assert {action.command for action in ACTIONS.values()} == set(OF_THE_DEVICE)
