@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
+from facade.console import Console
 from facade.errors import ConfigError
 from facade.exports.tango_db import SERVER
 from facade.icd.load import load

@@ -5,8 +5,8 @@ from collections import deque
 
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.codec.decode import printable
 from facade.outcome import USED, Outcome, Rejected
+from facade.printable import excerpt
 from facade.runtime import snapshots
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.flow import Flow, LastReadings
@@ -90,4 +90,4 @@ class Progress:
         except Exception as error:
             # A mistake of ours about one record must not take those with it that came along.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return Rejected("internal", "$", printable(f"{type(error).__name__}: {error}"))
+            return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
