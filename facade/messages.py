@@ -267,6 +267,10 @@ class AccountTotals(Message, frozen=True):
     suppressed: Natural = 0
     dead_lettered: Natural = 0
     in_flight: Natural = 0
+    overlap: Natural = 0
+    skipped: Natural = 0
+    corrected: Natural = 0
+    deviations: dict[str, Annotated[str, Meta(max_length=1000)]] = {}
     behind: Natural = 0
     reasons: dict[str, Positive] = {}
     last_error: Annotated[str, Meta(max_length=1000)] = ""
@@ -278,6 +282,7 @@ class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snap
 
     instance: Annotated[str, Meta(max_length=200)]
     topic: Annotated[str, Meta(max_length=200)]
+    topic_id: Annotated[str, Meta(max_length=64)] = ""
     time: Natural
     offsets: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     rebuild_from: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]

@@ -56,9 +56,10 @@ class SeenBus(MemoryBus):
         start: Mapping[str, Mapping[int, int]],
         *,
         committed: bool = True,
+        resets: bool = True,
     ) -> MemoryReader:
         self.seen |= set(topics)
-        return super().open_reader(topics, start, committed=committed)
+        return super().open_reader(topics, start, committed=committed, resets=resets)
 
     def read_all(self, topic: str) -> list[Record]:
         self.seen.add(topic)
