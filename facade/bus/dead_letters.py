@@ -4,11 +4,15 @@ A dead letter is the original key, value and headers; what is added is in header
 ``dl.``, so that a replay needs only to drop those.
 """
 
+import re
+
 from facade.bus.port import Record
 from facade.outcome import Rejected
 
 TOPIC = "dead-letters"
 PREFIX = "dl."
+NUMBER = re.compile(r"-?[0-9]{1,18}")
+"""Form of the numbers in headers: whoever may write to the topic may write anything."""
 
 
 def dead_letter(record: Record, why: Rejected, *, by: str) -> Record:
@@ -35,13 +39,19 @@ def dead_letter(record: Record, why: Rejected, *, by: str) -> Record:
 
 def original(letter: Record) -> Record:
     """Return the record as it was when it was set aside; the inverse of `dead_letter`."""
-    added = {name[len(PREFIX) :]: raw.decode() for name, raw in letter.headers if name.startswith(PREFIX)}
+    added = {
+        name[len(PREFIX) :]: raw.decode(errors="replace") for name, raw in letter.headers if name.startswith(PREFIX)
+    }
     return Record(
         topic=added.get("topic", ""),
         key=letter.key,
         value=letter.value,
         headers=tuple(header for header in letter.headers if not header[0].startswith(PREFIX)),
-        partition=int(added.get("partition", -1)),
-        offset=int(added.get("offset", -1)),
-        timestamp_us=int(added.get("timestamp_us", 0)),
+        partition=_number(added.get("partition", ""), -1),
+        offset=_number(added.get("offset", ""), -1),
+        timestamp_us=_number(added.get("timestamp_us", ""), 0),
     )
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if NUMBER.fullmatch(text) else otherwise

@@ -5,6 +5,7 @@ again; hence the help of a group comes from tables: the one below, those of the 
 entry-point group `facade.manifest.SUBCOMMANDS`.
 """
 
+import logging
 import sys
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,6 @@ from typer.core import TyperCommand, TyperGroup
 import facade
 from facade.errors import ConfigError, FacadeError
 from facade.manifest import Subcommand, load, subcommands
-from facade.printable import printable
 
 NAME: Final = "sdp-facade"
 
@@ -22,6 +22,11 @@ OWN: Final = (
     Subcommand(("config",), "", "Look at the settings, and where they come from."),
     Subcommand(("config", "check"), "facade.cli.config:check", "Show each setting, its origin, and all that is wrong."),
     Subcommand(("config", "template"), "facade.cli.config:print_template", "Print a settings file with the defaults."),
+    Subcommand(("dead-letters",), "", "Look through records that could not be used, and put them back."),
+    Subcommand(("dead-letters", "export"), "facade.cli.dead_letters:export", "Write dead letters to a file."),
+    Subcommand(("dead-letters", "list"), "facade.cli.dead_letters:list_letters", "List dead letters by time."),
+    Subcommand(("dead-letters", "redrive"), "facade.cli.dead_letters:redrive", "Put dead letters back, each once."),
+    Subcommand(("dead-letters", "show"), "facade.cli.dead_letters:show", "Show one dead letter with what is in it."),
     Subcommand(("icd",), "", "Look at the interface (ICD) and check it."),
     Subcommand(("icd", "check"), "facade.cli.icd:check_command", "Check that the interface is complete."),
     Subcommand(("icd", "diff"), "facade.cli.icd_diff:diff_command", "Say what a change of the interface breaks."),
@@ -126,6 +131,8 @@ def version() -> None:
 
 def run() -> None:
     """Run the command line; a failure that was foreseen is one line, not a traceback."""
+    # Else Python prints each line of the Kafka client; processes that run on start their own logging.
+    logging.getLogger("facade").addHandler(logging.NullHandler())
     try:
         app(prog_name=NAME)
     except (FacadeError, OSError) as error:
@@ -133,5 +140,5 @@ def run() -> None:
             raise  # a mistake of ours; one that names a file or a folder is the caller's
         text = f"{error.filename}: {error.strerror}; name another path" if isinstance(error, OSError) else str(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(printable(text, keep="\n"), err=True)
+        typer.echo(text, err=True)
         sys.exit(1)

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from facade.bus.kafka.connection import ANSWER_MS, Connection
-from facade.bus.kafka.records import to_record
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.refusals import describe
+from facade.bus.kafka.spans import find_span, read_span
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
 _BROKER_WAIT = 10.0
 """Longest wait for an answer of the broker [s]."""
-_READ_WAIT = 10.0
-"""Longest time for reading the newest records of one topic [s]."""
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Id of 16 zero bytes: what the client makes of the answer of a broker that gives no ids."""
 
@@ -55,7 +53,7 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
             )
         return found
     except KafkaException as error:
-        raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {error.args[0]}") from error
+        raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {describe(error)}") from error
 
 
 def topic_ids(connection: Connection, topics: Iterable[str]) -> dict[str, str]:
@@ -83,18 +81,13 @@ def topic_ids(connection: Connection, topics: Iterable[str]) -> dict[str, str]:
         futures = admin.describe_topics(TopicCollection(names), request_timeout=_BROKER_WAIT)
         for name, future in futures.items():
             try:
-                found[connection.name(name)] = id_of(future.result())
+                found[connection.name(name)] = str(future.result().topic_id).replace(_NO_ID, "")
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
     except KafkaException as error:
-        raise BusError(f"no ids of topics from the brokers {connection.bootstrap}: {error.args[0]}") from error
+        raise BusError(f"no ids of topics from the brokers {connection.bootstrap}: {describe(error)}") from error
     return found
-
-
-def id_of(description: Any) -> str:
-    """Return the id in a description of a topic; empty text: the broker gives none."""
-    return str(description.topic_id).replace(_NO_ID, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,64 +117,7 @@ def newest_records(connection: Connection, topic: str, count: int) -> list[Recor
     BusError
         The broker does not answer, or not within some seconds.
     """
-    consumer = Consumer(connection.config(BusHealth(), _settings(connection.prefix)))
-    try:
-        ends, places = _places(consumer, connection, topic, count)
-        if not places:
-            return []
-        consumer.assign(places)
-        return _read(consumer, connection, ends)
-    except KafkaException as error:
-        raise BusError(f"topic {connection.topic(topic)} cannot be read: {error.args[0]}") from error
-    finally:
-        consumer.close()
-
-
-def _places(
-    consumer: Consumer, connection: Connection, topic: str, count: int
-) -> tuple[dict[int, int], list[TopicPartition]]:
-    """Return where each partition ends now and where to begin, without the partitions on which nothing is."""
-    name = connection.topic(topic)
-    found = consumer.list_topics(name, timeout=_BROKER_WAIT).topics[name]
-    ends, places = {}, []
-    for partition in found.partitions:
-        low, high = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=_BROKER_WAIT)
-        if high > low:
-            ends[partition] = high
-            places.append(TopicPartition(name, partition, max(low, high - count)))
-    return ends, places
-
-
-def _read(consumer: Consumer, connection: Connection, ends: dict[int, int]) -> list[Record]:
-    """Read to where the partitions ended at the start: what comes meanwhile may be without end."""
-    clock = connection.clock
-    deadline = clock.monotonic() + _READ_WAIT
-    records: list[Record] = []
-    open_partitions = set(ends)
-    while open_partitions:
-        if clock.monotonic() > deadline:
-            raise BusError(f"the end of partitions {sorted(open_partitions)} was not reached within {_READ_WAIT:g} s")
-        for message in consumer.consume(1000, 0.1):
-            error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            if error is None and offset < ends[partition]:
-                records.append(to_record(connection, message))
-            if error is not None or offset >= ends[partition] - 1:
-                open_partitions.discard(partition)
-    return records
-
-
-def _settings(prefix: str) -> dict[str, object]:
-    return {
-        "group.id": f"{prefix}inspection",  # the client wants one; nothing is ever committed to it
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-        "socket.timeout.ms": ANSWER_MS,
-        "fetch.wait.max.ms": 20,
-    }
+    return [*read_span(connection, topic, find_span(connection, topic, newest=count))]
 
 
 def _ignore(_: KafkaError) -> None:

@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.records import to_record
-from facade.bus.kafka.refusals import READ, explain, require_present
+from facade.bus.kafka.refusals import READ, describe, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
@@ -39,9 +39,6 @@ class KafkaReader:
         transaction may yet take back.
     fetch
         What is waited for, `AT_ONCE`, `TOGETHER` or `TO_END`.
-    resets
-        Whether a place that is not on the log is replaced by the beginning of the partition. False: the reader says
-        that it is misplaced, and whoever keeps the places compares them with the topics.
 
     Raises
     ------
@@ -58,16 +55,12 @@ class KafkaReader:
         health: BusHealth,
         committed: bool = True,
         fetch: Fetch = AT_ONCE,
-        resets: bool = True,
     ) -> None:
-        self.is_misplaced = False
-        """Whether a place is not on its log; see `facade.bus.port.Reader`."""
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
-        reset = {"auto.offset.reset": "earliest" if resets else "error"}
-        settings = {**_settings(connection.prefix, committed=committed), **fetch, **reset}
+        settings = {**_settings(connection.prefix, committed=committed), **fetch}
         self._consumer = Consumer(connection.config(health, settings))
         try:
             self._places = self._find(topics, start)
@@ -77,7 +70,7 @@ class KafkaReader:
             if isinstance(error, BusError):
                 connection.answered(health)  # what is wrong with a topic
             self._consumer.close()
-            raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {error}") from error
+            raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {describe(error)}") from error
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
@@ -91,8 +84,6 @@ class KafkaReader:
                 # Behind the last record there may be marks of transactions, which are never given out.
                 self._next[message.topic(), message.partition()] = message.offset()
                 self._ended.add((message.topic(), message.partition()))
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
-                self.is_misplaced = True
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
                 self._connection.note(self._health, explain(error, message.topic(), READ))
             else:
@@ -112,11 +103,6 @@ class KafkaReader:
             if place.topic == name and at is not None:
                 lag += max(int(self._consumer.get_watermark_offsets(place, cached=True)[1]) - at, 0)
         return lag
-
-    def reached(self, topic: str) -> dict[int, int]:
-        """Return the next offset to take by partition; see `facade.bus.port.Reader`."""
-        name = self._connection.topic(topic)
-        return {partition: at for (known, partition), at in self._next.items() if known == name}
 
     def read_to_end(self, timeout: float) -> list[Record]:
         """Return everything up to where the topics end now, for small (compacted) topics.
@@ -171,6 +157,7 @@ def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
         "isolation.level": "read_committed" if committed else "read_uncommitted",
         "socket.timeout.ms": ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from facade.errors import BusError
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # importing it takes longer than joining a group
 
 READ = "Describe and Read"
 WRITE = "Describe and Write"
+_SILENT = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -21,6 +22,16 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
     if error.code() in _ABSENT:
         return f"topic {topic} does not exist; create it with `sdp-facade topics create`"
     return f"topic {topic} cannot be used now: {error.name()}: {error.str()}"
+
+
+def describe(error: BaseException) -> str:
+    """Return an error of the client in words that tell what to do."""
+    reason = error.args[0] if isinstance(error, KafkaException) else error
+    if not isinstance(reason, KafkaError):
+        return str(reason)
+    if reason.code() in _SILENT:
+        return f"no broker answers there ({reason.str()}); start it, or correct KAFKA_BOOTSTRAP"
+    return str(reason.str())
 
 
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":

@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic, inspect_topics
+from facade.bus.kafka.refusals import describe
 from facade.bus.port import BusHealth
 from facade.errors import BusError
 from facade.icd.model import Topic
@@ -47,9 +48,7 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         for future in futures.values():
             future.result()
     except KafkaException as error:
-        raise BusError(
-            f"topics cannot be created at {connection.bootstrap}: {_why(error.args[0], replicas)}"
-        ) from error
+        raise BusError(f"topics cannot be created at {connection.bootstrap}: {_why(error, replicas)}") from error
     return [
         f"{connection.topic(name)}: {text}"
         for name in found
@@ -74,7 +73,7 @@ def delete_topics(connection: Connection) -> int:
         for future in futures.values():
             future.result()
     except KafkaException as error:
-        raise BusError(f"topics cannot be deleted at {connection.bootstrap}: {error.args[0]}") from error
+        raise BusError(f"topics cannot be deleted at {connection.bootstrap}: {describe(error)}") from error
     return len(mine)
 
 
@@ -97,11 +96,12 @@ def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
     return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
 
 
-def _why(error: KafkaError, replicas: int) -> str:
-    if error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
-        return str(error)
+def _why(error: KafkaException, replicas: int) -> str:
+    reason = error.args[0]
+    if reason.code() != KafkaError.INVALID_REPLICATION_FACTOR:
+        return describe(error)
     return (
-        f"expected {replicas} brokers for {replicas} replicas of each topic, got fewer ({error.str()});"
+        f"expected {replicas} brokers for {replicas} replicas of each topic, got fewer ({reason.str()});"
         " start more brokers, or ask for fewer replicas with --replicas or SDP_TOPIC_REPLICAS"
     )
 

@@ -8,17 +8,15 @@ import msgspec
 from facade import messages
 from facade.bus.port import Headers, Record
 from facade.codec.decode import BatchDecoder
-from facade.runtime import heartbeats
 from facade.runtime.device_state import StateMessage
 
-COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
+COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", "heartbeats"
 """Topics, by their names in the ICD."""
 
 AckStatus = messages.CommandAckStatus
 CommandMessage = messages.Command
 AckMessage = messages.CommandAck
-HeartbeatMessage = heartbeats.HeartbeatMessage
-heartbeat_record = heartbeats.heartbeat_record
+HeartbeatMessage = messages.Heartbeat
 ReportedState = messages.ReportedState
 
 decode_command = BatchDecoder(CommandMessage).decode_one
@@ -56,3 +54,8 @@ def reported(ack: AckMessage) -> list[StateMessage]:
         )
         for name, state in ack.states.items()
     ]
+
+
+def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
+    """Return the record of a sign of life."""
+    return Record(topic=HEARTBEATS, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))

@@ -1,0 +1,251 @@
+"""`sdp-facade dead-letters`: look through records that could not be used, and put them back, each once."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from facade.bus.dead_letters import TOPIC
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.spans import find_span, read_span
+from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
+from facade.bus.port import Record
+from facade.bus.redrive import Place, Plan, Redrive, Selection, escaped, plan, read_letter
+from facade.cli.letter_forms import COLUMNS, Listing, described, document, line
+from facade.clock import Clock, SystemClock
+from facade.config import load_settings
+from facade.durations import parse_duration
+from facade.errors import BusError, ConfigError
+from facade.icd.load import load
+from facade.icd.model import Icd
+
+_WIDE = 200
+"""Of a table that nobody looks at on a terminal."""
+_MOST_SHOWN = 4096
+"""Bytes of a value that are shown."""
+_LARGEST_STEP = 500
+"""Records of one transaction."""
+_NAME = "dead-letters-redrive"
+"""Transactional id, without the prefix."""
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Since = Annotated[str, typer.Option(metavar="DURATION", help="Only of this last time, such as 10m. Default: all.")]
+Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only with this reason; repeatable.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only of this topic; repeatable.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+LetterPlace = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it, such as 0:117.")]
+
+
+def list_letters(
+    since: Since = "",
+    reason: Reasons = None,
+    topic: Topics = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most that are listed, the newest ones; all are counted.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters by time, and count them by topic and reason.
+
+    Example: sdp-facade dead-letters list --since 10m --topic ingest.heaps
+    """
+    clock, icd = SystemClock(), load()
+    selection = _selection(icd, clock, since, reason, topic)
+    listing = Listing(selection, limit)
+    for record in _letters(Connection(load_settings(), clock=clock), selection):
+        listing.add(record)
+    counts, redriven = listing.counts(), listing.redriven
+    if as_json:
+        shown = [{**described(letter), "put back": letter.origin in redriven} for letter in listing.newest]
+        typer.echo(json.dumps({"letters": shown, "counts": counts, "strange": listing.strange}, indent=2))
+        return
+    _print([line(letter, redriven) for letter in listing.newest], COLUMNS)
+    _print([[*map(str, row.values())] for row in counts], [*counts[0]] if counts else ())
+    if listing.strange:
+        _out.print(f"{listing.strange} records on {TOPIC} are no dead letters of the facade's")
+    if not counts:
+        typer.echo("no dead letters" + (" of this kind" if since or reason or topic else ""))
+
+
+def show(letter: LetterPlace, as_json: AsJson = False) -> None:
+    """Show one dead letter with all that is in it; control characters are shown as escapes.
+
+    Example: sdp-facade dead-letters show 0:117
+    """
+    record = _one(Connection(load_settings()), _place(letter))
+    if as_json:
+        typer.echo(json.dumps(document(record), indent=2))
+        return
+    for name, raw in record.headers:
+        _out.print(Text(f"{escaped(name.encode(errors='backslashreplace'))}: {escaped(raw)}"), soft_wrap=True)
+    _out.print(Text(f"key: {'none' if record.key is None else escaped(record.key)}"), soft_wrap=True)
+    value = record.value
+    if value is None:
+        _out.print("value: none")
+        return
+    more = f", of which the first {_MOST_SHOWN}; `dead-letters export` writes all" if len(value) > _MOST_SHOWN else ""
+    _out.print(f"value: {len(value)} bytes{more}", soft_wrap=True)
+    _out.print(Text(escaped(value[:_MOST_SHOWN])), soft_wrap=True)
+
+
+def export(
+    output: Annotated[Path, typer.Argument(help="File, or with --raw: folder. It must not exist.")],
+    since: Since = "",
+    reason: Reasons = None,
+    topic: Topics = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The bytes of each value in a file PARTITION-OFFSET.")] = False,
+) -> None:
+    """Write dead letters to a file, a line of JSON each: where from, why, key, headers and value.
+
+    What is text in UTF-8 is written as text, and other bytes as base64: `encoding` says which.
+
+    Example: sdp-facade dead-letters export letters.jsonl --reason schema
+    """
+    clock, icd = SystemClock(), load()
+    selection = _selection(icd, clock, since, reason, topic)
+    letters = _meant(_letters(Connection(load_settings(), clock=clock), selection), selection)
+    count = 0
+    if raw:
+        output.mkdir()
+        for record in letters:
+            (output / f"{record.partition}-{record.offset}").write_bytes(record.value or b"")
+            count += 1
+    else:
+        with output.open("x") as file:
+            for record in letters:
+                file.write(json.dumps(document(record)) + "\n")
+                count += 1
+    typer.echo(f"{count} dead letters are in {output}")
+
+
+def redrive(
+    letters: Annotated[
+        list[str] | None, typer.Argument(metavar="[PARTITION:OFFSET]...", help="Only these, as `list` shows them.")
+    ] = None,
+    since: Since = "",
+    reason: Reasons = None,
+    topic: Topics = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Default: only say what would be done.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also what was put back before, or came back since.")] = False,
+    rate: Annotated[float, typer.Option(min=0.1, help="Most records per second.")] = 200.0,
+    as_json: AsJson = False,
+) -> None:
+    """Put dead letters back on the topics that they came from.
+
+    Without --yes: only say what would be put back. First mend what made them dead letters. A record that was put back
+    names its dead letter in the header `redriven.from`. Each is put back once, also if this command is killed and begun
+    again: a mark on dead-letters stands in the same transaction. What comes to dead-letters meanwhile is left alone.
+
+    Example: sdp-facade dead-letters redrive --topic ingest.heaps --reason unknown-node
+    """
+    clock, icd = SystemClock(), load()
+    selection = _selection(icd, clock, since, reason, topic, letters)
+    connection = Connection(load_settings(), clock=clock)
+    # It ends what an earlier run has left open; only what is read after that says all that was put back.
+    writer = KafkaTransactionWriter(connection, _NAME) if yes else None
+    span = find_span(connection, TOPIC)
+    made = plan(read_span(connection, TOPIC, span, whole=True), icd, selection, again=again)
+    done = 0
+    if writer is not None:
+        _show_plan(made, quiet=as_json)
+        step = min(_LARGEST_STEP, math.ceil(rate))
+        done = _run(Redrive(read_span(connection, TOPIC, span), made.chosen, writer, most=step), made, rate, clock)
+    if as_json:
+        rows = [
+            {"topic": name, "reason": why, "fate": fate.name.lower(), "letters": n}
+            for (name, why, fate), n in made.counts.most_common()
+        ]
+        typer.echo(json.dumps({"done": yes, "put back": done, "chosen": len(made.chosen), "counts": rows}, indent=2))
+    elif yes:
+        typer.echo(f"{done} records were put back")
+    else:
+        _show_plan(made, quiet=False)
+        typer.echo(f"nothing was changed; {len(made.chosen)} records are put back with --yes")
+
+
+def _run(running: Redrive, made: Plan, rate: float, clock: Clock) -> int:
+    began, told = clock.monotonic(), clock.monotonic()
+    try:
+        while running.step():
+            now = clock.monotonic()
+            if now - told > 5.0:
+                _err.print(f"{running.done} of {len(made.chosen)} are back")
+                told = now
+            clock.sleep(max(0.0, running.done / rate - (now - began)))
+    except BusError as error:
+        left = len(made.chosen) - running.done
+        raise BusError(
+            f"{error}; {running.done} records were put back, {left} were not, or not for certain: the same command goes"
+            " on where it ended, and puts none back twice"
+        ) from error
+    return running.done
+
+
+def _show_plan(made: Plan, *, quiet: bool) -> None:
+    if quiet:
+        return
+    rows = [[name, why, str(n), fate.value] for (name, why, fate), n in made.counts.most_common()]
+    _print(rows, ("topic", "reason", "letters", "what a redrive does"))
+    if not rows:
+        typer.echo("no dead letters of this kind")
+    if made.blocked():
+        typer.echo(f"{made.blocked()} dead letters are left out, as they were put back before: --again puts them back")
+
+
+def _selection(
+    icd: Icd,
+    clock: Clock,
+    since: str,
+    reasons: list[str] | None,
+    topics: list[str] | None,
+    places: list[str] | None = None,
+) -> Selection:
+    if unknown := [name for name in topics or () if name not in icd.topics]:
+        raise ConfigError(f"--topic: expected a topic of the interface, without the prefix, got {unknown[0]!r:.100}")
+    since_us = round((clock.now() - parse_duration(since, "--since")) * 1e6) if since else 0
+    return Selection(topics=topics or (), reasons=reasons or (), since_us=since_us, places=[*map(_place, places or ())])
+
+
+def _place(text: str) -> Place:
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal() and len(text) < 30):
+        raise ConfigError(f"expected a dead letter as PARTITION:OFFSET, such as 0:117, got {text!r:.100}")
+    return int(partition), int(offset)
+
+
+def _letters(connection: Connection, selection: Selection) -> Iterator[Record]:
+    span = find_span(connection, TOPIC, since=selection.since_us / 1e6)
+    return read_span(connection, TOPIC, span)
+
+
+def _meant(records: Iterator[Record], selection: Selection) -> Iterator[Record]:
+    for record in records:
+        letter = read_letter(record)
+        if letter is not None and not letter.is_mark and selection.has(letter):
+            yield record
+
+
+def _one(connection: Connection, place: Place) -> Record:
+    partition, offset = place
+    begin, end = find_span(connection, TOPIC).get(partition, (0, 0))
+    if begin <= offset < end:
+        for record in read_span(connection, TOPIC, {partition: (offset, offset + 1)}):
+            return record
+    raise ConfigError(f"no dead letter {partition}:{offset}: partition {partition} has offsets {begin} to {end - 1}")
+
+
+def _print(rows: list[list[str]], columns: Sequence[str]) -> None:
+    if not rows:
+        return
+    table = Table(box=None, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=name in COLUMNS[:2])
+    for row in rows:
+        table.add_row(*map(Text, row))
+    (_out if _out.is_terminal else Console(width=_WIDE, highlight=False)).print(table)

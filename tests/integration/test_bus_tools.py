@@ -1,0 +1,164 @@
+"""What a site engineer looks at the bus with, on a real broker: dead letters and putting them back, `bus check`."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from facade.bus.dead_letters import TOPIC, dead_letter
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.spans import find_span, read_span
+from facade.bus.kafka.topics import create_topics
+from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+from facade.bus.redrive import FROM, put_back
+from facade.config import Settings
+from facade.errors import BusError
+from facade.icd.load import load
+from facade.infra import local
+from facade.outcome import Rejected
+from tests.support import topics
+from tests.support.waiting import HANG, until
+
+pytestmark = pytest.mark.kafka
+
+ICD = load()
+HEAPS = "ingest.heaps"
+COMMAND = str(Path(sys.executable).with_name("sdp-facade"))
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def connection(infra: local.Endpoints):
+    made = Connection(Settings(bootstrap=infra.bootstrap, prefix=f"tools{os.getpid()}-{next(_numbers)}."))
+    assert create_topics(made, ICD.topics) == []
+    yield made
+    topics.delete(made.bootstrap, made.prefix)
+
+
+def environment(connection: Connection) -> dict[str, str]:
+    return {**os.environ, "KAFKA_BOOTSTRAP": connection.bootstrap, "SDP_TOPIC_PREFIX": connection.prefix}
+
+
+def call(connection: Connection, *words: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [COMMAND, *words], env=environment(connection), capture_output=True, text=True, timeout=HANG, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+def write_letters(connection: Connection, count: int, reason: str = "unknown-node") -> None:
+    why = Rejected(reason, "$.node", "expected 0 to 3, got \x1b[2J7")
+    came = [
+        Record(topic=HEAPS, key=b"7", value=b"%d" % number, partition=0, offset=number, timestamp_us=len(reason))
+        for number in range(count)
+    ]
+    KafkaWriter(connection, health=BusHealth(), client="test").send_all_durably(
+        [dead_letter(record, why, by="test") for record in came], HANG
+    )
+
+
+def back(connection: Connection) -> Counter[bytes]:
+    return Counter(record.value for record in read_span(connection, HEAPS, find_span(connection, HEAPS)))
+
+
+def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) -> None:
+    write_letters(connection, 300)
+    write_letters(connection, 2, "schema")
+    assert "\x1b" not in call(connection, "dead-letters", "list") + call(connection, "dead-letters", "show", "0:0")
+
+    words = ["dead-letters", "redrive", "--reason", "unknown-node", "--json"]
+    dry = json.loads(call(connection, *words))
+    assert (dry["done"], dry["chosen"], back(connection)) == (False, 300, Counter())
+
+    # One is killed while it runs, another one in the middle of a transaction.
+    running = subprocess.Popen(
+        [COMMAND, *words, "--yes", "--rate", "80"], env=environment(connection), stdout=subprocess.DEVNULL
+    )
+    until(lambda: running.poll() is not None or sum(back(connection).values()) >= 80, "some are back")
+    assert running.poll() is None
+    running.send_signal(signal.SIGKILL)
+    running.wait(HANG)
+    killed = KafkaTransactionWriter(connection, "dead-letters-redrive")
+    letter = next(read_span(connection, TOPIC, {0: (299, 300)}))
+    killed._producer.begin_transaction()
+    for record in put_back(letter):
+        killed._produce(record)
+    killed._producer.flush(HANG)
+
+    ended = json.loads(call(connection, *words, "--yes", "--rate", "10000"))
+    assert 0 < ended["put back"] < 300
+    assert back(connection) == Counter(b"%d" % number for number in range(300))
+    assert json.loads(call(connection, *words, "--yes"))["put back"] == 0
+    first, _second = (KafkaTransactionWriter(connection, "dead-letters-redrive") for _ in range(2))
+    with pytest.raises(BusError, match="another process has begun to write as"):
+        first.write(put_back(letter))
+    assert back(connection) == Counter(b"%d" % number for number in range(300))
+
+    again = json.loads(call(connection, "dead-letters", "redrive", "0:5", "--again", "--yes", "--json"))
+    assert again["put back"] == 1
+    assert back(connection)[b"5"] == 2
+    found = topics.read_all(connection.bootstrap, connection.topic(HEAPS))
+    assert dict(found[-1].headers())[FROM] == b"0:5"
+    listed = json.loads(call(connection, "dead-letters", "list", "--json", "--since", "1h", "--limit", "3"))
+    assert len(listed["letters"]) == 3
+    assert {row["reason"]: (row["letters"], row["put back"]) for row in listed["counts"]} == {
+        "unknown-node": (300, 300),
+        "schema": (2, 0),
+    }
+
+
+def test_what_stands_behind_an_open_transaction_is_waited_for(connection: Connection) -> None:
+    """Marks may stand behind another writer's dead letters that are not committed yet."""
+    write_letters(connection, 3)
+    name = f"{connection.prefix}other"
+    other = Producer({"bootstrap.servers": connection.bootstrap, "transactional.id": name, "log_level": 0})
+    other.init_transactions(HANG)
+    other.begin_transaction()
+    other.produce(connection.topic(TOPIC), b"open")
+    other.flush(HANG)
+    letters = read_span(connection, TOPIC, find_span(connection, TOPIC))
+    KafkaTransactionWriter(connection, "marks").write([record for one in letters for record in put_back(one)])
+
+    span = find_span(connection, TOPIC)
+    assert len([*read_span(connection, TOPIC, span)]) == 3
+    reading = read_span(connection, TOPIC, span, whole=True)
+    begun = [next(reading) for _ in range(3)]
+    other.commit_transaction(HANG)
+    assert len([*begun, *reading]) == 7
+
+
+def test_export_writes_what_came(connection: Connection, tmp_path: Path) -> None:
+    write_letters(connection, 3)
+    file, folder = tmp_path / "letters.jsonl", tmp_path / "raw"
+    call(connection, "dead-letters", "export", str(file), "--reason", "unknown-node")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["value"] for line in lines] == [{"encoding": "utf-8", "data": str(number)} for number in range(3)]
+    assert {(line["topic"], line["reason"]) for line in lines} == {(HEAPS, "unknown-node")}
+    call(connection, "dead-letters", "export", str(folder), "--raw")
+    assert [(folder / f"0-{number}").read_bytes() for number in range(3)] == [b"0", b"1", b"2"]
+    assert "error: " in call(connection, "dead-letters", "export", str(file), code=1), "it is there already"
+
+
+def test_a_wrong_broker_is_one_line() -> None:
+    variables = {**os.environ, "KAFKA_BOOTSTRAP": "127.0.0.1:1"}
+    calls = ["dead-letters list", "dead-letters redrive --yes", "tables list", "topics create"]
+    running = [
+        subprocess.Popen([COMMAND, *one.split()], env=variables, stderr=subprocess.PIPE, text=True) for one in calls
+    ]
+    for process in running:
+        _, said = process.communicate(timeout=HANG)
+        assert process.returncode == 1
+        (line,) = said.splitlines()
+        assert line.startswith("error: ")
+        assert "no broker answers there" in line
+        assert "KAFKA_BOOTSTRAP" in line
