@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.markup import escape
 
-from facade.codec.decode import printable
 from facade.flows.alerts.follower import Entry
 from facade.icd.model import Condition
+from facade.printable import printable
 
 _COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO": "cyan"}
 _STATES = {"UNACK": "bold red", "LTUNK": "bold red", "RTNUN": "yellow"}

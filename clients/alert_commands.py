@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
 from clients.alarm_lines import alarm_lines, entry_line, without_repeats
 from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.console import Console
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.alerts.follower import Entry

@@ -4,12 +4,12 @@ import threading
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from clients.alarm_lines import entry_line
 from facade.cli.tango_host import TangoHost, require_tango_host
 from facade.clock import SystemClock
+from facade.console import Console
 from facade.flows.alerts.follower import Entry
 from facade.runtime.stopping import stopping
 

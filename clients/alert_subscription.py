@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import tango
 
-from facade.flows.alerts.follower import Entry, Follower
+from facade.flows.alerts.follower import Entry, Follower, Page
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +92,8 @@ class AlertSubscription:
                     if subscription is None:
                         subscription = proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, self._on_event)
                         self.renewed += 1
+                        if self.follower is not None:
+                            self.follower.doubt()
                     self._newest = proxy.read_attribute("alertSequence").value  # None while the device knows nothing
                     self._renew.wait(_POLL)
                 except tango.DevFailed as failed:
@@ -119,7 +121,8 @@ class AlertSubscription:
             while not self._closed.is_set():
                 if self.follower is None:
                     if text := self._ask(_NEWEST):
-                        self.follower = Follower(msgspec.json.decode(text)["newest"])
+                        page = msgspec.json.decode(text, type=Page)
+                        self.follower = Follower(page.newest, numbering=page.numbering)
                     continue
                 try:
                     self._give(self.follower.take(self._events.get(timeout=_IDLE)))

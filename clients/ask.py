@@ -6,7 +6,6 @@ import tango
 
 from facade.errors import CommandRefused, InfraError
 
-_ANSWER_MS = 3000
 _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
 """Tango's words with which devices of ours say no."""
 
@@ -24,7 +23,6 @@ class Device:
         self._name, self._server = name, server
         try:
             self._proxy = tango.DeviceProxy(f"tango://{tango_host}/{name}")
-            self._proxy.set_timeout_millis(_ANSWER_MS)
         except tango.DevFailed as failed:
             raise self._away(failed) from failed
 

@@ -1,20 +1,25 @@
-"""The sub-command ``watch`` of ``sdp-facade``."""
+"""The sub-commands ``status`` and ``watch`` of ``sdp-facade``."""
 
+import json
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 
+from clients.status import EXIT_CODES, STYLES, UNKNOWN, Finding, judge, line
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
-from facade.errors import ConfigError
+from facade.console import Console
+from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
 from facade.icd.load import load
 from facade.runtime.stopping import stopping
 
 _out = Console()
+_lines = Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def watch(
@@ -53,3 +58,40 @@ def watch(
         look(view, _out, seconds=seconds, stopped=stopped, clock=clock)
         if picture is not None:
             draw(view.scene(), picture)
+
+
+def status(
+    tango_host: TangoHost = "", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Say in one word how the deployment is, then what is wrong, the worst first, and what to do.
+
+    The exit code is 0 if it is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN: no Tango database, no broker, or the device
+    server of SdpMaster does not answer. It takes some seconds at most, whatever is down.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade status || page-somebody
+    """
+    clock, health, findings, servers = SystemClock(), UNKNOWN, list[Finding](), dict[str, str]()
+    try:
+        require_tango_database(tango_host)
+        from clients.status_look import look as look_at  # with Tango, whose import takes a second
+
+        icd = load()
+        seen = look_at(tango_host, clock, icd.enums["HealthState"])
+        servers = dict(seen.servers)
+        health, findings = judge(seen, icd.conditions)
+    except FacadeError as error:
+        findings = [Finding(UNKNOWN, "Tango database", str(error))]
+    at = clock.now()
+    if as_json:
+        found = [finding._asdict() for finding in findings]
+        answers = {name: not why for name, why in servers.items()}
+        content = {"status": health, "exit_code": EXIT_CODES[health], "time": at, "tango_host": tango_host}
+        typer.echo(json.dumps(content | {"servers": answers, "findings": found}, indent=2))
+    else:
+        head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP at {escape(tango_host or 'an unknown place')}"
+        answering = sum(not why for why in servers.values())
+        moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        _lines.print(f"{head}, {moment}; {answering} of {len(servers)} device servers answer")
+        for finding in findings:
+            _lines.print(line(finding))
+    raise typer.Exit(EXIT_CODES[health])

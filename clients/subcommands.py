@@ -16,5 +16,6 @@ SUBCOMMANDS = (
     Subcommand(("alerts", "shelve"), f"{_ALERTS}:shelve", "Put an alarm aside for a time."),
     Subcommand(("alerts", "unshelve"), f"{_ALERTS}:unshelve", "Take an alarm from the shelf before its time."),
     Subcommand(("conformance",), "clients.conformance.cli:conformance", "Compare a running system with the ICD."),
+    Subcommand(("status",), "clients.cli:status", "Say how the deployment is, what is wrong, and what to do."),
     Subcommand(("watch",), "clients.cli:watch", "Watch the deployment live, through Tango events."),
 )

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from clients.events import rate
 from clients.scene import ALERTS, BUS, CALIBRATION, DASH, MASTER, NODE, SUBARRAY, Scene, cell, enum_cell, state_cell
+from facade.console import Console
+from facade.printable import printable
 
 MOST_ROWS: Final = 40
 _FIXED_LINES: Final = 16
@@ -261,10 +263,9 @@ def _alerts(scene: Scene) -> RenderableType:
 
 def _alarm(alarm: Mapping[str, Any]) -> Text:
     style = _ALARM_STATES.get(alarm["state"], "")
-    name = f"{alarm['condition']} of {alarm['source']}"
-    return Text.assemble(
-        (f"{alarm['state']:5} ", style), (f"{alarm['severity']:8} ", style), (name, "bold"), f"  {alarm['text']}"
-    )
+    name = printable(f"{alarm['condition']} of {alarm['source']}")
+    head = printable(f"{alarm['state']:5} {alarm['severity']:8} ")
+    return Text.assemble((head, style), (name, "bold"), f"  {printable(alarm['text'])}")
 
 
 def _calibration(scene: Scene) -> RenderableType:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final
 
-from rich.console import Console
 from rich.live import Live
 
 from clients.events import EventRecorder
 from clients.scene import ALERTS, CALIBRATION, SUBARRAY, Scene
 from clients.terminal import MOST_ROWS, SHOWN, render, rows_in, summary
 from facade.clock import Clock
+from facade.console import Console
 from facade.icd.model import Icd
 
 PLAIN_INTERVAL: Final = 5.0
@@ -84,5 +84,5 @@ def look(watch: Watch, console: Console, *, seconds: float | None, stopped: Call
 
 def print_plain(console: Console, scene: Scene) -> None:
     """Print one line at once, whatever the output is piped into."""
-    console.print(summary(scene), highlight=False, soft_wrap=True)
+    console.print(summary(scene), markup=False, highlight=False, soft_wrap=True)
     console.file.flush()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import tango
 from tango.server import Device, DeviceMeta
 
-from devices.mapping import TangoReading, tango_attribute, to_tango, unknown
+from devices.mapping import TangoReading, tango_attribute, tango_lines, to_tango, unknown
 from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
@@ -82,7 +82,7 @@ class FacadeDevice(Device):
         if name == "State":
             self.set_state(getattr(tango.DevState, str(reading.value)))
         elif name == "Status":
-            self.set_status(str(reading.value))
+            self.set_status(tango_lines(str(reading.value)))
         else:
             self._shown[name] = self._in_tango(name, reading)
 

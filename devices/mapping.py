@@ -8,6 +8,7 @@ from tango.server import attribute
 
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
+from facade.printable import escaped
 from facade.reading import Quality, Reading
 
 TangoReading = tuple[Any, float, tango.AttrQuality]
@@ -22,7 +23,7 @@ _TYPES = {
     "DevString": tango.CmdArgType.DevString,
     "DevEnum": tango.CmdArgType.DevEnum,
 }
-_BEYOND_ASCII = re.compile(r"[^\x01-\x7f]")
+_NOT_PLAIN = re.compile(r"[^ -~]")
 _EMPTY: dict[str, Any] = {"DevBoolean": False, "DevString": "", "DevDouble": 0.0}
 _QUALITIES = {
     Quality.VALID: tango.AttrQuality.ATTR_VALID,
@@ -65,7 +66,7 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
     value: Any = reading.value
     if entry.enum is not None:
         value = icd.enums[entry.enum].index(str(value))
-    elif entry.height:
+    elif entry.height:  # rows of numbers
         value = [list(row[: entry.length]) for row in value[: entry.height]]
     elif isinstance(value, tuple):
         value = [tango_text(one) if isinstance(one, str) else one for one in value[: entry.length]]
@@ -77,16 +78,16 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
 def tango_text(text: str) -> str:
     r"""Return a text as Tango can carry it: it knows only Latin-1, many clients only ASCII, and NUL ends it.
 
-    What is beyond ASCII becomes ``\uXXXX``, which in JSON means the same as before.
+    Controls and what is beyond ASCII become ``\uXXXX``, which in JSON means the same as before.
     """
-    if text.isascii() and "\0" not in text:
+    if text.isascii() and text.isprintable():
         return text
+    return _NOT_PLAIN.sub(lambda found: escaped(found[0]), text)
 
-    def escaped(found: re.Match[str]) -> str:
-        pairs = found[0].encode("utf-16-be", "surrogatepass")
-        return "".join(f"\\u{pairs[at]:02x}{pairs[at + 1]:02x}" for at in range(0, len(pairs), 2))
 
-    return _BEYOND_ASCII.sub(escaped, text)
+def tango_lines(text: str) -> str:
+    """Return a text of several lines, such as Status, as Tango can carry it."""
+    return "\n".join(map(tango_text, text.split("\n")))
 
 
 class Encoded(NamedTuple):

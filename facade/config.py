@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "SDP_INGEST_NODES": "nodes",
     "SDP_RACK_SIZE": "rack_size",
     "SDP_SUBARRAYS": "subarrays",
+    "SDP_WITHOUT": "without",
     "SDP_TABLE_ROOTS": "table_roots",
     "SDP_TABLE_MEMORY": "table_memory",
     "SDP_TABLE_DISK": "table_disk",
@@ -57,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Ingest nodes that share one device-server instance."""
     subarrays: int = 2
     """Subarrays of the deployment; they are numbered from 1."""
+    without: str = ""
+    """Roles of the ICD, with commas between, that this deployment does not run: their silence is no complaint."""
     table_roots: str = ""
     """Directories and URLs, with : between, below which tables may be that come as references; empty: none may."""
     table_memory: int = 64_000_000

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from facade.errors import ConfigError
+from facade.printable import printable
 
 LEVEL_VARIABLE = "SDP_LOG_LEVEL"
 FORMAT_VARIABLE = "SDP_LOG_FORMAT"
@@ -15,8 +16,18 @@ FORMAT_VARIABLE = "SDP_LOG_FORMAT"
 PLAIN, SKA = "plain", "ska"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
-_PLAIN_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _SKA_VERSION = "1"
+
+
+class PlainFormatter(logging.Formatter):
+    """Gives a record as a line for people; lines within it are indented, so that none passes for a record."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, or lines."""
+        return printable(super().format(record), keep="\n").replace("\n", "\n    ")
 
 
 class SkaFormatter(logging.Formatter):
@@ -49,7 +60,7 @@ class SkaFormatter(logging.Formatter):
         )
         # Whatever is in a field must not look like the end of it; the message is the last one.
         head = "|".join(field.replace("|", "/") for field in fields)
-        return f"{head}|{super().format(record)}".replace("\r", "\\r").replace("\n", "\\n")
+        return printable(f"{head}|{super().format(record)}".replace("\r", "\\r").replace("\n", "\\n"))
 
 
 def start_logging(tags: str = "", environment: Mapping[str, str] = os.environ) -> None:
@@ -66,7 +77,7 @@ def start_logging(tags: str = "", environment: Mapping[str, str] = os.environ) -
     form = _chosen(FORMAT_VARIABLE, environment.get(FORMAT_VARIABLE, "").lower() or PLAIN, (PLAIN, SKA))
     stream: TextIO = sys.stdout if form == SKA else sys.stderr
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(SkaFormatter(tags) if form == SKA else logging.Formatter(_PLAIN_LINE))
+    handler.setFormatter(SkaFormatter(tags) if form == SKA else PlainFormatter())
     logging.basicConfig(level=level, handlers=[handler])
 
 

@@ -57,6 +57,8 @@ class Worker(NamedTuple):
     """Topics that it takes; empty: the ICD says which."""
     start: tuple[str, ...]
     """Words of the sub-command that runs it."""
+    gone: str = "workerGone"
+    """Alarm condition of the ICD that stands while none is alive."""
 
 
 Side = Literal["send", "receive"]

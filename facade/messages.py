@@ -180,7 +180,14 @@ class Heap(Message, frozen=True, kw_only=True, tag_field="schema", tag="heap/1")
     flagged_fraction: Annotated[float, Meta(ge=0, le=1)]
     latency: Annotated[float, Meta(ge=0, le=3600)]
 
-HeartbeatRole = Literal["controller", "server"]
+
+class DeviceComplaint(Message, frozen=True):
+    """Part of ``heartbeat.schema.json``."""
+
+    device: Annotated[str, Meta(min_length=1, max_length=200)]
+    text: Annotated[str, Meta(max_length=1000)]
+
+HeartbeatRole = Literal["controller", "server", "worker"]
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag_field="schema", tag="heartbeat/1"):
@@ -194,6 +201,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag_field="schema", tag="hea
     role: HeartbeatRole = "controller"
     stopping: bool = False
     version: Annotated[str, Meta(max_length=200)] = ""
+    complaints: Annotated[list[DeviceComplaint], Meta(max_length=100)] = []
 
 
 class FieldStatistics(Mutable):
@@ -267,6 +275,10 @@ class AccountTotals(Message, frozen=True):
     suppressed: Natural = 0
     dead_lettered: Natural = 0
     in_flight: Natural = 0
+    overlap: Natural = 0
+    skipped: Natural = 0
+    corrected: Natural = 0
+    deviations: dict[str, Annotated[str, Meta(max_length=1000)]] = {}
     behind: Natural = 0
     reasons: dict[str, Positive] = {}
     last_error: Annotated[str, Meta(max_length=1000)] = ""
@@ -278,6 +290,7 @@ class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snap
 
     instance: Annotated[str, Meta(max_length=200)]
     topic: Annotated[str, Meta(max_length=200)]
+    topic_id: Annotated[str, Meta(max_length=64)] = ""
     time: Natural
     offsets: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     rebuild_from: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]

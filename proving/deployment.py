@@ -113,6 +113,7 @@ class Deployment:
             "SDP_INGEST_NODES": str(settings.nodes),
             "SDP_RACK_SIZE": str(settings.rack_size),
             "SDP_SUBARRAYS": str(settings.subarrays),
+            "SDP_WITHOUT": settings.without,
         }
 
     @property

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.markup import escape
 
 from clients.watch import PLAIN_INTERVAL, Watch, print_plain
 from facade.clock import Clock
+from facade.console import Console
 from facade.errors import InfraError
 
 _LOOK_AGAIN = 0.05

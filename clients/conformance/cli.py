@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from clients.conformance.options import Options
 from clients.conformance.run import run
 from facade.clock import SystemClock
+from facade.console import Console
 
 
 def conformance(

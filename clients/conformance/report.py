@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 from rich.table import Table
 
 from clients.conformance.results import Outcome, Result
+from facade.console import Console
 
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped")
 _MOST_REASONS = 12

@@ -4,8 +4,6 @@ import logging
 import os
 from pathlib import Path
 
-from rich.console import Console
-
 from clients.conformance.catalogue import catalogue
 from clients.conformance.flows import flow_checks
 from clients.conformance.options import Options
@@ -14,6 +12,7 @@ from clients.conformance.report import Progress, print_report
 from clients.conformance.system import System
 from facade.clock import Clock
 from facade.config import Settings, load_settings
+from facade.console import Console
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
 from facade.runtime.stopping import terminable

@@ -6,8 +6,9 @@ the implementations, once, at the edge.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from facade.bus.positions import Extent
 from facade.errors import BusError
 
 
@@ -87,6 +88,30 @@ class TopicIds(Protocol):
         BusError
             The broker does not answer.
         """
+
+
+class TopicShape(NamedTuple):
+    """What a topic is now."""
+
+    id: str
+    """Empty text: the brokers give no ids."""
+    partitions: int
+
+
+class TopicWatch(Protocol):
+    """Looks at topics for a reader that keeps its own place on them."""
+
+    def extents(self, topics: Iterable[str]) -> Mapping[str, Extent]:
+        """Return what is on those of some topics that exist and may be seen, by name.
+
+        Raises
+        ------
+        BusError
+            The broker does not answer.
+        """
+
+    def step(self, topics: Iterable[str]) -> Mapping[str, TopicShape]:
+        """Return what the brokers have said of some topics since the last call; asks now and then, and never waits."""
 
 
 class TransactionalLog(Protocol):
@@ -236,6 +261,13 @@ class Reader(Protocol):
 
     def lag(self, topic: str) -> int:
         """Count what is behind the last record taken, by what was last heard; asks nobody."""
+
+    def reached(self, topic: str) -> Mapping[int, int]:
+        """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Return whether a place is not on its log, so that nothing more of the partition is given."""
 
     def close(self) -> None:
         """Stop reading."""

@@ -4,7 +4,7 @@ Offsets mean something only together with the topic's id: a topic that is delete
 under the same name. A range of offsets is up to so many records: some offsets are marks of transactions.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +36,7 @@ class Verdict(Enum):
     HOLE = "records went before they were read"
     CUT = "the log ends before the position"
     NO_PARTITION = "the partition does not exist"
+    DOUBT = "records were counted shortly before the topic was found to be another one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Finding:
                 return (
                     f"{where}: {offsets} were counted and are not on the log: expected its end at {self.after} or later"
                 )
+            case Verdict.DOUBT:
+                return f"{where}: {offsets} may be counted twice, as they were read while the topic was made again"
             case Verdict.NO_PARTITION:
                 return f"{where}: expected it to exist, as {self.after} is noted as its next offset; it does not"
 
@@ -109,13 +112,3 @@ def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Findi
 def is_other(one: str, other: str) -> bool:
     """Return whether two ids are those of different topics; what is not known is no difference."""
     return bool(one and other) and one != other
-
-
-def overlaps(found: Collection[Finding]) -> int:
-    """Count the records that are in an account and no longer on the log: others get their offsets."""
-    return sum(one.count for one in found if one.verdict is Verdict.CUT)
-
-
-def holes(found: Collection[Finding]) -> int:
-    """Count the records that no account has."""
-    return sum(one.count for one in found if one.verdict is Verdict.HOLE)

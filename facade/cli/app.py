@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 import facade
 from facade.errors import ConfigError, FacadeError
 from facade.manifest import Subcommand, load, subcommands
+from facade.printable import printable
 
 NAME: Final = "sdp-facade"
 
@@ -140,5 +141,5 @@ def run() -> None:
             raise  # a mistake of ours; one that names a file or a folder is the caller's
         text = f"{error.filename}: {error.strerror}; name another path" if isinstance(error, OSError) else str(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(text, err=True)
+        typer.echo(printable(text, keep="\n"), err=True)
         sys.exit(1)

@@ -1,12 +1,12 @@
 """`sdp-facade config`: what the settings are here, where they come from, and what is wrong with them."""
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.kafka.properties import refusals
 from facade.config import load_settings
+from facade.console import Console
 from facade.settings_explained import (
     Explained,
     explain_settings,

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from facade.cli.icd import Folder
+from facade.console import Console
 from facade.errors import ConfigError
 from facade.exports.files import EXPORTS, derive, stale, write
 from facade.icd.load import load

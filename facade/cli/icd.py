@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from facade.codec.json_schema import compile_message
+from facade.console import Console
 from facade.errors import IcdError
 from facade.icd.finding import Finding
 from facade.icd.load import inspect, load

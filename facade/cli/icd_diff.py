@@ -11,9 +11,9 @@ from typing import Annotated
 from zipfile import ZipFile
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from facade.console import Console
 from facade.errors import ConfigError, IcdError
 from facade.icd.diff import Verdict, compare, compare_avro, verdict
 from facade.icd.diff_rules import MEANINGS, Difference, Step

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
+from facade.console import Console
 from facade.infra import local, tools
 from facade.infra.state import ServiceName, TangoDb
 

@@ -3,11 +3,11 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.config import load_settings
+from facade.console import Console
 from facade.icd.load import load
 
 _out = Console()
@@ -34,7 +34,7 @@ def create(replicas: Replicas = None) -> None:
     wanted = settings.topic_replicas if replicas is None else replicas
     differences = create_topics(Connection(settings), icd.topics, replicas=wanted)
     for difference in differences:
-        _err.print(f"differs: {difference}")
+        _err.print(f"differs: {difference}", markup=False)
     if differences:
         raise typer.Exit(1)
     _out.print(

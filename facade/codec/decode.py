@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import fields
 
 from facade.outcome import TOMBSTONE, Rejected, Unused
+from facade.printable import excerpt
 
-_LONGEST_DETAIL = 500
 _VERSION_FIELD = "schema"
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 
@@ -121,7 +121,7 @@ class BatchDecoder(Generic[Message]):
         if isinstance(error, RecursionError):
             return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
         if not isinstance(error, msgspec.ValidationError):
-            return Rejected(Reason.NOT_JSON, "$", printable(str(error)))
+            return Rejected(Reason.NOT_JSON, "$", excerpt(str(error)))
         return self._refuse(value, str(error))
 
     def _refuse(self, value: bytes, complaint: str) -> Rejected:
@@ -138,10 +138,10 @@ class BatchDecoder(Generic[Message]):
         except RecursionError:
             return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Rejected(Reason.NOT_JSON, "$", printable(str(error)))
+            return Rejected(Reason.NOT_JSON, "$", excerpt(str(error)))
         if self._versions and version not in self._versions:
             what = f"expected {' or '.join(map(repr, self._versions))}, got {version!r:.80}"
-            return Rejected(Reason.VERSION, f"$.{_VERSION_FIELD}", printable(what))
+            return Rejected(Reason.VERSION, f"$.{_VERSION_FIELD}", excerpt(what))
         return Rejected(Reason.SCHEMA, path, detail)
 
 
@@ -158,11 +158,5 @@ def _split(complaint: str) -> tuple[str, str]:
     """Split msgspec's text, such as "Expected `int`, got `str` - at `$.node`", into detail and path."""
     detail, found, path = complaint.rpartition(" - at `$")
     if not found:
-        return printable(complaint), "$"
-    return printable(detail), printable(f"${path.rstrip('`')}")
-
-
-def printable(text: str) -> str:
-    """Bound what a hostile record can make us write into headers and logs."""
-    text = text[:_LONGEST_DETAIL]
-    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+        return excerpt(complaint), "$"
+    return excerpt(detail), excerpt(f"${path.rstrip('`')}")

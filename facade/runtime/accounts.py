@@ -5,6 +5,7 @@ difference, and anything but 0 is a bug that operators are told of.
 """
 
 from collections import Counter
+from typing import Literal
 
 from facade import messages
 from facade.outcome import Outcome, Suppressed, Used
@@ -13,6 +14,9 @@ ACCOUNTS = "accounts"
 """Topic with the accounts of the workers."""
 
 
+Deviation = Literal["overlap", "skipped", "corrected"]
+_MOST = 2**53 - 1
+"""Largest count in a message."""
 AccountEntry = messages.StreamAccount
 """What became of the records of one transaction."""
 AccountTotals = messages.AccountTotals
@@ -25,7 +29,9 @@ class StreamAccount:
     __slots__ = (
         "behind",
         "consumed",
+        "corrected",
         "dead_lettered",
+        "deviations",
         "high_watermark",
         "in_flight",
         "last_error",
@@ -33,7 +39,9 @@ class StreamAccount:
         "late",
         "offset_from",
         "offset_to",
+        "overlap",
         "reasons",
+        "skipped",
         "suppressed",
         "uncommitted",
         "used",
@@ -57,6 +65,10 @@ class StreamAccount:
         self.offset_from = -1
         self.offset_to = -1
         self.high_watermark = -1
+        self.overlap = self.skipped = self.corrected = 0
+        """Of positions that did not agree; see `deviate`."""
+        self.deviations: dict[str, str] = {}
+        """The newest of each of them, in words."""
 
     @property
     def balance(self) -> int:
@@ -70,6 +82,17 @@ class StreamAccount:
         self.offset_to = after
         self.high_watermark = max(self.high_watermark, high_watermark)
         self.consumed += records
+
+    def deviate(self, what: Deviation, count: int, text: str) -> None:
+        """Count records of which the position of a reader and the log did not agree.
+
+        Parameters
+        ----------
+        text
+            Partition and offsets, and what happened.
+        """
+        setattr(self, what, min(getattr(self, what) + count, _MOST))
+        self.deviations[what] = text[:500]
 
     def settle(self, outcome: Outcome, at_us: int = 0) -> None:
         """Count what became of one record; `at_us`: when that was found [Unix us]."""
@@ -91,6 +114,11 @@ class StreamAccount:
         self.suppressed += other.suppressed
         self.dead_lettered += other.dead_lettered
         self.reasons.update(other.reasons)
+        if isinstance(other, StreamAccount):
+            self.overlap += other.overlap
+            self.skipped += other.skipped
+            self.corrected += other.corrected
+            self.deviations |= other.deviations
         # An entry has no errors but those of the time at which it was written.
         at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
         if other.last_error and at_us >= self.last_error_at:
@@ -103,13 +131,14 @@ class StreamAccount:
     def totals(self) -> "AccountTotals":
         """Return the totals for a snapshot."""
         values = {name: getattr(self, name) for name in AccountTotals.__struct_fields__}
-        return AccountTotals(**{**values, "reasons": dict(self.reasons)})
+        return AccountTotals(**{**values, "reasons": dict(self.reasons), "deviations": dict(self.deviations)})
 
     def restore(self, totals: "AccountTotals") -> None:
         """Take the totals from a snapshot."""
         for name in AccountTotals.__struct_fields__:
             setattr(self, name, getattr(totals, name))
         self.reasons = Counter(totals.reasons)
+        self.deviations = dict(totals.deviations)
 
     def entry(self, worker: str, stream: str, partition: int, time_us: int) -> AccountEntry:
         """Return the wire form."""

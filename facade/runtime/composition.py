@@ -18,6 +18,7 @@ from facade.runtime.device_state import DeviceStates
 from facade.runtime.event_loop import EventLoop, PeriodicTask, Timing
 from facade.runtime.flow import Effects, Fault, FaultKey, Flow, View
 from facade.runtime.health import Health
+from facade.runtime.heartbeats import Heartbeats, SignOfLife, complaints_of
 from facade.runtime.publisher import EventSink, Publisher
 
 Part = TypeVar("Part")
@@ -75,6 +76,9 @@ class Server:
         """What runs beside the event loop until the event is set, each in a thread of its own."""
         self.is_eager = False
         """Whether the event loop acts on each record at once instead of waiting for more."""
+        self.sign_of_life = SignOfLife(
+            instance, "server", bus.writer().send, clock, complaints=lambda: complaints_of(self.publisher.last)
+        )
         self._parts: dict[type[Any], Any] = {}
         self._event_loop: EventLoop | None = None
         self._publisher: Publisher | None = None
@@ -107,6 +111,13 @@ class Server:
     def find(self, kind: type[Part]) -> Part | None:
         """Return the one object of a type, if there is one."""
         return self._parts.get(kind)
+
+    def heartbeats(self) -> Heartbeats:
+        """Return the flow of signs of life, which this server reads from now on."""
+        if (found := self.find(Heartbeats)) is None:
+            found = self.share(Heartbeats)
+            self.flows.append(found)
+        return found
 
     def report(self, find: Find, finds: Callable[[FaultKey], bool], *topics: str) -> Reporter:
         """Raise and clear alerts about what is found, once some topics have been read.
@@ -154,7 +165,8 @@ class Server:
             instance=self.instance,
             clock=self.clock,
             timing=Timing(eager=self.is_eager),
-            periodic_tasks=self.periodic_tasks,
+            # Last: with the goodbye all is over.
+            periodic_tasks=[*self.periodic_tasks, self.sign_of_life],
             effects=self.effects,
             isolation=isolation(),
         )

@@ -18,7 +18,7 @@ from facade.clock import Clock
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
 from facade.outcome import Rejected
-from facade.runtime import snapshots
+from facade.runtime import positions, snapshots
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.delivery import Delivery, EffectsDelivery
 from facade.runtime.flow import Effects, Flow, View
@@ -117,6 +117,9 @@ class EventLoop:
         reader: Reader | None = None
         while not stop.is_set():
             try:
+                if reader is not None and self.has_moved(reader):
+                    reader.close()
+                    reader = None
                 if reader is None:
                     reader = self._open()
                 self.cycle(reader)
@@ -140,6 +143,10 @@ class EventLoop:
             self._settle()
             reader.close()
         self._bus.writer().close(2.0)
+
+    def has_moved(self, reader: Reader) -> bool:
+        """Return whether the topics must be opened anew, as one of them is another one or the place on it is gone."""
+        return positions.have_moved(self._progress, self._bus.watch(), reader)
 
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
@@ -209,6 +216,7 @@ class EventLoop:
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
             progress.account.behind = reader.lag(topic)
+            progress.reach(reader.reached(topic))
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
                 snapshot = progress.snapshot(
@@ -235,9 +243,12 @@ class EventLoop:
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
-        start = {topic: self._progress[topic].rebuild_from() for topic, flow in self._flows.items() if flow.durable}
-        positions = {topic: progress.next for topic, progress in self._progress.items()}
-        start |= self._delivery.start(positions, is_restart=not self._opened_at)
+        for trouble in positions.place(self._progress, self._bus.watch()):
+            self._note(trouble)
+        is_restart = not self._opened_at
+        after = {topic: progress.next for topic, progress in self._progress.items()}
+        further_back = self._delivery.start(after, is_restart=is_restart)
+        start = positions.start(self._progress, further_back, is_restart=is_restart)
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         reader = open_readers(self._bus, topics, start, self._isolation)
         _log.info("bus opened instance=%s start=%s", self._instance, start)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from facade.bus.port import Record
+from facade.bus.positions import Extent
 from facade.outcome import Outcome
 from facade.reading import Reading
 
@@ -63,6 +64,13 @@ class Flow(ABC):
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
         return {}
+
+    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:  # noqa: B027 - few number
+        """Learn which topic is read, and by partition which offset was expected next and which one comes next.
+
+        The offset that comes next is the smaller one where the topic was made again, or its end was lost: other records
+        get the offsets of those that have been folded.
+        """
 
     def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - what is not durable has nothing to restore
         """Take the state from a snapshot."""

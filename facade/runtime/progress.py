@@ -2,17 +2,26 @@
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 
 from facade.bus.port import Record
+from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
 from facade.clock import Clock
-from facade.codec.decode import printable
 from facade.outcome import USED, Outcome, Rejected
+from facade.printable import excerpt
 from facade.runtime import snapshots
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import Deviation, StreamAccount
 from facade.runtime.flow import Flow, LastReadings
 from facade.runtime.snapshots import Snapshot
 
 _log = logging.getLogger(__name__)
+
+_FIGURES: Mapping[Verdict, Deviation] = {
+    Verdict.HOLE: "skipped",
+    Verdict.CUT: "overlap",
+    Verdict.DOUBT: "overlap",
+}
+"""Figure of the account that counts the records that a finding is about; others count how often they were found."""
 
 
 class Progress:
@@ -27,8 +36,15 @@ class Progress:
     def __init__(self, flow: Flow, *, keep: float, clock: Clock) -> None:
         self.flow = flow
         self.account = StreamAccount()
+        self.topic_id = ""
+        """Of the topic that the offsets are about; empty text: not known."""
         self.next: dict[int, int] = {}
         """Next offset to count, by partition."""
+        self._first: dict[int, int] = {}
+        """First offset on the log when it was last opened, by partition."""
+        self._sure: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
+        """Values of `next` when the topic surely was the one of the id, and when that was last asked."""
         self._keep = keep
         self._clock = clock
         self._past: deque[tuple[float, dict[int, int]]] = deque()
@@ -43,9 +59,71 @@ class Progress:
         self.next[record.partition] = record.offset + 1
         self.account.consumed += 1
         # The record's own time, as a topic that is read anew at each start brings old errors again.
-        at_us = min(max(record.timestamp_us, 0), round(self._clock.now() * 1e6))
+        at_us = min(max(record.timestamp_us, 0), self._now_us())
         self.account.settle(outcome, at_us)
         return outcome
+
+    def reach(self, offsets: Mapping[int, int]) -> None:
+        """Take note that a reader is behind marks of transactions, which are no records."""
+        for partition, at in offsets.items():
+            self.next[partition] = max(at, self.next.get(partition, 0))
+
+    def place(self, now: Extent) -> list[Finding]:
+        """Compare the place with the topic as it is now, and go on where that says; return what was wrong."""
+        topic = self._chosen(now)
+        known = {one: at for one, at in self.next.items() if self._reads(one)}
+        start, found = compare(Position(self.topic_id, known), topic)
+        is_new = is_other(self.topic_id, topic.id)
+        if not (self.topic_id or self.next):
+            found = []  # of what was never read nothing is missing
+        elif is_new:
+            found += self._doubts(topic)
+        # The places on partitions that are not this server's now hold when they are its own again.
+        others = {} if is_new else {one: at for one, at in self.next.items() if one not in known}
+        rebuild = self.rebuild_from()
+        self.topic_id, self.next = topic.id or self.topic_id, others | start
+        self._first = {one: first for one, (first, _) in topic.ranges.items()}
+        self._sure = self._asked = dict(start)
+        self._past.clear()
+        self._past.append((self._clock.monotonic(), {one: min(rebuild.get(one, at), at) for one, at in start.items()}))
+        self.flow.place(topic, known, start)
+        self._tell(found)
+        return found
+
+    def _reads(self, partition: int) -> bool:
+        return self.flow.partitions is None or partition in self.flow.partitions
+
+    def _chosen(self, topic: Extent) -> Extent:
+        return Extent(topic.id, {one: ends for one, ends in topic.ranges.items() if self._reads(one)})
+
+    def _doubts(self, topic: Extent) -> list[Finding]:
+        """Return what was read since the topic surely was the one before, if it can be of the one that it is now."""
+        found = []
+        for partition, (_, end) in sorted(topic.ranges.items()):
+            after = min(self.next.get(partition, 0), end)
+            first = self._sure.get(partition, after)
+            if first < after:
+                found.append(Finding(Verdict.DOUBT, partition, first, after))
+        return found
+
+    def _tell(self, found: list[Finding]) -> None:
+        for finding in found:
+            text = finding.describe(self.flow.topic)
+            what = _FIGURES.get(finding.verdict, "corrected")
+            self.account.deviate(what, 1 if what == "corrected" else finding.count, text)
+            self.account.last_error, self.account.last_error_at = text, self._now_us()
+
+    def confirm(self) -> None:
+        """Take note that the topic is still the one of the id, as was asked after the last call."""
+        self._sure, self._asked = self._asked, dict(self.next)
+
+    def lacks(self, partitions: int) -> bool:
+        """Return whether a topic with so many partitions has some that are to be read and were not there before."""
+        return self.flow.partitions is None and len(self._first) < partitions
+
+    def on_log(self, offsets: dict[int, int]) -> dict[int, int]:
+        """Return offsets of records that are on the log: the first ones instead of those that are gone."""
+        return {partition: max(at, self._first.get(partition, at)) for partition, at in offsets.items()}
 
     def rebuild_from(self) -> dict[int, int]:
         """Return the offsets from which on the next start is to read."""
@@ -60,6 +138,7 @@ class Progress:
         return Snapshot(
             instance=instance,
             topic=self.flow.topic,
+            topic_id=self.topic_id,
             time=round(now * 1e6),
             offsets=dict(self.next),
             rebuild_from=self.rebuild_from(),
@@ -79,7 +158,7 @@ class Progress:
         # All or nothing: whatever can fail comes before the first change.
         readings = snapshots.load_readings(snapshot.readings)
         self.flow.restore(snapshot.ledger)
-        self.next = dict(snapshot.offsets)
+        self.topic_id, self.next = snapshot.topic_id, dict(snapshot.offsets)
         self._past.append((monotonic, snapshot.rebuild_from))
         self.account.restore(snapshot.account)
         return readings
@@ -90,4 +169,7 @@ class Progress:
         except Exception as error:
             # A mistake of ours about one record must not take those with it that came along.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return Rejected("internal", "$", printable(f"{type(error).__name__}: {error}"))
+            return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
+
+    def _now_us(self) -> int:
+        return round(self._clock.now() * 1e6)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
+from facade.bus.port import BusHealth, QueueingWriter, Reader, Record, TopicWatch
 from facade.manifest import Isolation
 
 Partitions = Mapping[str, Sequence[int] | None]
@@ -21,7 +21,12 @@ class Bus(Protocol):
     health: BusHealth
 
     def open_reader(
-        self, topics: Mapping[str, Sequence[int] | None], start: Places, *, committed: bool = True
+        self,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Places,
+        *,
+        committed: bool = True,
+        resets: bool = True,
     ) -> Reader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
 
@@ -29,10 +34,16 @@ class Bus(Protocol):
         ----------
         committed
             False: what is in transactions is given at once, also what they may yet take back.
+        resets
+            Whether the beginning of a partition replaces a place that is not on its log. False: the reader says that
+            it is misplaced.
         """
 
     def read_all(self, topic: str) -> list[Record]:
         """Return everything that is on a compacted topic."""
+
+    def watch(self) -> TopicWatch:
+        """Return what looks at topics."""
 
     def writer(self) -> QueueingWriter:
         """Return the writer for snapshots and dead letters."""
@@ -67,6 +78,15 @@ class Readers:
         """Return the records of a topic that were not taken."""
         return self._by_topic[topic].lag(topic)
 
+    def reached(self, topic: str) -> Mapping[int, int]:
+        """Return the next offset to take, by partition."""
+        return self._by_topic[topic].reached(topic)
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Return whether a place on any of the topics is not on its log."""
+        return any(reader.is_misplaced for reader in self._readers)
+
     def close(self) -> None:
         """Stop reading."""
         for reader in self._readers:
@@ -86,6 +106,7 @@ def open_readers(bus: Bus, topics: Partitions, start: Places, isolation: Mapping
                     chosen,
                     {topic: places for topic, places in start.items() if topic in chosen},
                     committed=level is Isolation.READ_COMMITTED,
+                    resets=False,
                 )
                 found |= dict.fromkeys(chosen, reader)
     except BaseException:

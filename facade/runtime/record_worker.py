@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
-from facade.codec.decode import printable
 from facade.icd.model import Topic
 from facade.outcome import USED, Rejected, Unused
+from facade.printable import excerpt
 from facade.runtime.worker import TransactionalWorker
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class RecordWorker(TransactionalWorker):
         except Exception as error:
             # A mistake of ours about one record would end each worker that takes it, and hold up all behind it.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return Rejected("internal", "$", printable(f"{type(error).__name__}: {error}"))
+            return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 
     def _output(self) -> Sequence[Record]:
         return self._made

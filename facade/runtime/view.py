@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from facade.bus.port import BusHealth
 from facade.icd.model import DeviceClass
+from facade.printable import printable
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading
 
@@ -46,7 +47,7 @@ class NewestView(ABC):
                 lines.append(f"No Kafka broker reachable; last error: {error}.")
         else:
             state, lines = "UNKNOWN", [f"The {self.what} were not read from the bus yet; last error: {error}."]
-        values |= {"State": state, "Status": "\n".join(lines)}
+        values |= {"State": state, "Status": "\n".join(map(printable, lines))}
         for name, reading in self._show(values, now, is_known=is_known):
             yield self._device, name, reading
 

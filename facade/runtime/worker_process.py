@@ -10,6 +10,7 @@ import typer
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
@@ -17,6 +18,7 @@ from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
 from facade.runtime.accounts import StreamAccount
+from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.runtime.metrics import serve_metrics
 from facade.runtime.stopping import stopping
 
@@ -71,12 +73,20 @@ def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoRetur
     # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
     gc.set_threshold(100_000)
     settings, clock = load_settings(), SystemClock()
-    worker = make(Site(load(), settings, Connection(settings, clock=clock), clock, group, slot))
+    connection = Connection(settings, clock=clock)
+    worker = make(Site(load(), settings, connection, clock, group, slot))
     serve_metrics(worker.accounts)
+    name = f"{group}-{slot}"
+    writer = KafkaWriter(connection, health=BusHealth(), client=f"{name}-heartbeats")
+    pulse = Pulse(SignOfLife(name, "worker", writer.send, clock), clock)
+    pulse.start()
     with stopping() as stopped:
         while not stopped():
             worker.step()
+            pulse.came_round()
     worker.finish()
+    pulse.end()
+    writer.close(INTERVAL)
     # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
     logging.shutdown()
     os._exit(0)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 
 from facade.bus.kafka.connection import Connection
@@ -13,6 +12,7 @@ from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.config import Settings, load_settings
+from facade.console import Console
 from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamSender, write_report
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
+from facade.console import Console
 from facade.errors import ConfigError, FacadeError
 from facade.runtime.stopping import terminable
 from proving.bench.report import Outcome, Report, machine, summary, write

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from facade.clock import SystemClock
+from facade.console import Console
 from facade.flows.tables.arrow import require_arrow
 from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
 from proving.demo.options import DemoOptions

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from facade.console import Console
 from facade.flows.telemetry.simulator.report import Report
 from proving.demo.account import NODE_TOTALS, Line
 from proving.demo.command_account import CommandLine
@@ -164,7 +164,9 @@ def print_alerts(console: Console, report: DemoReport) -> None:
     for title in ("alarm", "what", "text"):
         table.add_column(title, no_wrap=title != "text")
     for line in report.alerts:
-        table.add_row(f"{line.time - report.began:.1f}", f"{line.sequence:,}", line.alarm, line.what, escape(line.text))
+        table.add_row(
+            f"{line.time - report.began:.1f}", f"{line.sequence:,}", escape(line.alarm), line.what, escape(line.text)
+        )
     console.print(table)
     print_accounts(console, report.alert_account, "every alert")
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import tango
-from rich.console import Console
 from rich.markup import escape
 
 from clients.scene import MASTER, NODE
 from clients.watch import Watch
 from facade.clock import Clock
+from facade.console import Console
 from facade.errors import FacadeError
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.runtime.stopping import terminable

@@ -29,6 +29,8 @@ WORKERS = 2
 SIMULATOR, CONTROLLER, TM = "simulate", "controller", "tm"
 SUBARRAY_SERVER = "subarray"
 ASSEMBLER, CALIBRATOR = "tables", "calibrate"
+_WITHOUT = "alerts-intake"
+"""Nothing in a demo sends alerts as packets."""
 _EVENTS_KEPT = 10_000
 _SCAN = 2.0
 """How long a scan lasts [s]."""
@@ -176,7 +178,11 @@ def set_up(
     endpoints = _services(options, progress, stack)
     report.topic_prefix = f"{PREFIX}{round(progress.clock.now())}."
     settings = Settings(
-        bootstrap=endpoints.bootstrap, prefix=report.topic_prefix, nodes=options.nodes, subarrays=options.subarrays
+        bootstrap=endpoints.bootstrap,
+        prefix=report.topic_prefix,
+        nodes=options.nodes,
+        subarrays=options.subarrays,
+        without=_WITHOUT,
     )
     deployment = Deployment(settings, endpoints, progress, processes)
     _topics(deployment, stack)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
+from facade.console import Console
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment

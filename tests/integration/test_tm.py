@@ -39,7 +39,7 @@ def run_tm(deployment: Deployment, *arguments: str) -> list[dict[str, object]]:
 def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     """A client that knows only SKA's names drives a full observation, aborts and resets, and tries whatever has to be
     refused: obsState goes as the control model says, each refusal names what is wrong and changes nothing."""
-    deployment = deploy(nodes=1, subarrays=1)
+    deployment = deploy(nodes=1, subarrays=1, without="ingest,alerts,calibration,quality,alerts-intake,tables-assemble")
     servers = [deployment.server(instance, ready=False) for instance in ("subarray", "control")]
     deployment.worker()
     deployment.simulate("--rate", 20)

@@ -95,6 +95,8 @@ class Server:
     def cycle(self, times: int = 3, seconds: float = 0.1) -> None:
         """Let the event loop read and publish."""
         for _ in range(times):
+            if self.service.event_loop.has_moved(self.reader):
+                self.reader = self.service.event_loop._open()
             self.service.event_loop.cycle(self.reader)
             self.bench.clock.sleep(seconds)
 

@@ -64,6 +64,7 @@ class Deployment(proving.deployment.Deployment):
         rack_size: int = 50,
         subarrays: int = 0,
         tango_host: str = "",
+        without: str = "alerts,calibration,quality,alerts-intake,tables-assemble",
     ) -> None:
         settings = Settings(
             bootstrap=infra.bootstrap,
@@ -71,6 +72,7 @@ class Deployment(proving.deployment.Deployment):
             nodes=nodes,
             rack_size=rack_size,
             subarrays=subarrays or Settings().subarrays,
+            without=without if subarrays else f"{without},subarray",
         )
         progress = Progress(Console(quiet=True), CLOCK)
         super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True))

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from facade.bus.port import Aborted, BusHealth, Record, Run
+from facade.bus.port import Aborted, BusHealth, Record, Run, TopicShape
+from facade.bus.positions import Extent
 from facade.clock import Clock
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
@@ -25,6 +26,8 @@ class MemoryBroker:
     """Offsets by group, topic and partition."""
     ids: dict[str, str] = field(default_factory=dict)
     """Of topics that were made again; any other has its name as its id."""
+    first: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Where the log of a partition begins, if not at 0."""
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics that exist; see `facade.bus.port.TopicIds`."""
@@ -35,6 +38,19 @@ class MemoryBroker:
         self.ids[topic] = f"{self.ids.get(topic, topic)}'"
         for place in [place for place in self.logs if place[0] == topic]:
             del self.logs[place]
+            self.first.pop(place, None)
+
+    def end(self, topic: str, partition: int) -> int:
+        """Return the offset after the newest record."""
+        return max(len(self.logs.get((topic, partition), ())), self.first.get((topic, partition), 0))
+
+    def remove(self, topic: str, partition: int, before: int) -> None:
+        """Remove the records before an offset, as retention does, and an admin."""
+        self.first[topic, partition] = before
+
+    def cut(self, topic: str, partition: int, end: int) -> None:
+        """Lose the records from an offset on, as a broker may that is stopped uncleanly."""
+        del self.logs[topic, partition][end:]
 
     def append(self, record: Record) -> None:
         """Write a record to the partition it names, or to the one of its key."""
@@ -44,11 +60,13 @@ class MemoryBroker:
         partition = record.partition if record.partition >= 0 else sum(record.key or b"") % count
         log = self.logs.setdefault((record.topic, partition), [])
         now_us = record.timestamp_us or round(self.clock.now() * 1e6)
-        log.append(replace(record, partition=partition, offset=len(log), timestamp_us=now_us))
+        offset = len(log)
+        log.append(replace(record, partition=partition, offset=offset, timestamp_us=now_us))
 
     def read(self, topic: str) -> list[Record]:
         """Return everything on a topic, partition by partition."""
-        return [r for partition in range(self.partitions[topic]) for r in self.logs.get((topic, partition), ())]
+        places = [(topic, partition) for partition in range(self.partitions[topic])]
+        return [r for place in places for r in self.logs.get(place, [])[self.first.get(place, 0) :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +210,9 @@ class MemoryReader:
     ) -> None:
         self._broker = broker
         self._waits = waits
+        self.is_misplaced = False
         self._next = {
-            (topic, partition): start.get(topic, {}).get(partition, 0)
+            (topic, partition): start.get(topic, {}).get(partition, broker.first.get((topic, partition), 0))
             for topic, chosen in topics.items()
             for partition in (range(broker.partitions[topic]) if chosen is None else chosen)
         }
@@ -202,6 +221,9 @@ class MemoryReader:
         """Return the next records; when there are none, wait if it was made to."""
         records: list[Record] = []
         for place, at in self._next.items():
+            if not self._broker.first.get(place, 0) <= at <= self._broker.end(*place):
+                self.is_misplaced = True
+                continue
             found = self._broker.logs.get(place, [])[at : at + limit - len(records)]
             self._next[place] = at + len(found)
             records += found
@@ -215,7 +237,11 @@ class MemoryReader:
 
     def lag(self, topic: str) -> int:
         """Count what is behind the last record taken."""
-        return sum(len(self._broker.logs.get(place, ())) - at for place, at in self._next.items() if place[0] == topic)
+        return sum(self._broker.end(*place) - at for place, at in self._next.items() if place[0] == topic)
+
+    def reached(self, topic: str) -> dict[int, int]:
+        """Return the next offset by partition."""
+        return {partition: at for (known, partition), at in self._next.items() if known == topic}
 
     def close(self) -> None:
         """Stop reading."""
@@ -243,6 +269,7 @@ class MemoryBus:
         start: Mapping[str, Mapping[int, int]],
         *,
         committed: bool = True,
+        resets: bool = True,
     ) -> MemoryReader:
         """Read some partitions of topics from given offsets on."""
         self._require()
@@ -257,6 +284,27 @@ class MemoryBus:
         """Return the ids of topics; see `facade.bus.port.TopicIds`."""
         self._require()
         return self._broker.topic_ids(topics)
+
+    def watch(self) -> "MemoryBus":
+        """Return what looks at topics."""
+        return self
+
+    def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
+        """Return what is on topics; see `facade.bus.port.TopicWatch`."""
+        broker = self._broker
+        return {
+            topic: Extent(
+                id,
+                {p: (broker.first.get((topic, p), 0), broker.end(topic, p)) for p in range(broker.partitions[topic])},
+            )
+            for topic, id in self.topic_ids(topics).items()
+        }
+
+    def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
+        """Return what topics are now; see `facade.bus.port.TopicWatch`."""
+        if self.away:
+            return {}
+        return {topic: TopicShape(id, self._broker.partitions[topic]) for topic, id in self.topic_ids(topics).items()}
 
     def writer(self) -> "MemoryBus":
         """Return the writer."""

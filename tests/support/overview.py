@@ -1,19 +1,49 @@
 """The overview with everything that can be wrong about SDP, without a bus."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from facade.bus.port import BusHealth
+from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.health import Overview
+from facade.flows.overview.presence import Presence
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.icd.load import load
+from facade.messages import DeviceComplaint
+from facade.outcome import USED
+from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
 from facade.runtime.stream_accounts import WorkerAccounts
 
 NOW = 1000.0
 MASTER = "mid-sdp/control/0"
 ICD = load()
+INSTANCES = ("alerts", "calibration", "control", "ingest-00", "quality", "subarray")
+WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0")
+
+
+def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None):
+    """Return signs of life of a whole facade, in which some have fallen silent, said goodbye, or never spoken."""
+    made = Heartbeats()
+    names = {f"SdpFacade-{one}": "server" for one in INSTANCES} | dict.fromkeys(WORKERS, "worker")
+    for at in range(round(NOW) - 60, round(NOW) + 1):
+        for name, role in names.items():
+            if name in unheard or (name in {*silent, *stopped} and at > NOW - 30):
+                continue
+            beat = HeartbeatMessage(
+                component=name,
+                incarnation="1",
+                devices=[],
+                time=at * 1_000_000,
+                interval=1.0,
+                role=role,
+                stopping=name in stopped and at == NOW - 30,
+                complaints=[DeviceComplaint(device, text) for device, text in (complaints or {}).get(name, ())],
+            )
+            assert made.fold(replace(heartbeat_record(beat), timestamp_us=at * 1_000_000), count=True) is USED
+    return made
 
 
 def heartbeat(devices=(MASTER,), at=NOW):
@@ -24,7 +54,7 @@ def heartbeat(devices=(MASTER,), at=NOW):
 
 def overview(
     *, connected=True, bus_error="", workers=2, nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
-    streams=None,
+    streams=None, heartbeats=None, without="",
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
@@ -41,13 +71,16 @@ def overview(
     shared = {WorkerAccounts: accounts, Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
         icd=ICD,
-        settings=Settings(nodes=nodes),
-        devices={},
-        clock=SimpleNamespace(now=lambda: NOW),
+        settings=Settings(nodes=nodes, rack_size=nodes, without=without),
+        devices={"SdpMaster": [MASTER]},
+        instance="SdpFacade-control",
+        clock=ManualClock(NOW),
+        heartbeats=lambda: heartbeats or signs_of_life(),
         share=lambda kind, make=None: shared[kind],
         has_read=lambda *topics: True,
         devices_with_commands=lambda: [MASTER],
     )
     bus = BusHealth(connected=connected, last_error=bus_error)
     readers = SimpleNamespace(streams=found)
-    return Overview(ICD.classes["SdpBus"], bus, accounts, readers, [TelemetryHealth(server), CommandsHealth(server)])
+    flows = [Presence(server), TelemetryHealth(server), CommandsHealth(server)]
+    return Overview(ICD.classes["SdpBus"], bus, accounts, readers, flows)

@@ -185,7 +185,7 @@ def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
                     "text": "a\n\x1b[2J!",
                 }
             },
-            "       7  13:46:40.500  NEW      CLEARED  c of s  a??[2J!",
+            "       7  13:46:40.500  NEW      CLEARED  c of s  a\\u000a\\u001b[2J!",
         ),
         (
             {"action": {"action": "COMMENT", "condition": "c", "source": "s", "operator": "ann", "comment": "seen"}},

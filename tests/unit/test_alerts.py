@@ -425,7 +425,11 @@ def test_a_client_that_missed_events_gets_what_it_missed_also_after_a_restart(be
         got = json.loads(one.service.find(OperatorApi).since(500))
         assert got["newest"] == 2000
         assert [entry["sequence"] for entry in got["entries"]] == [*range(501, 1501)]
-        assert json.loads(one.service.find(OperatorApi).since(2000)) == {"newest": 2000, "entries": []}
+        assert json.loads(one.service.find(OperatorApi).since(2000)) == {
+            "newest": 2000,
+            "numbering": "alerts",
+            "entries": [],
+        }
 
 
 def test_who_asks_for_more_than_is_kept_is_told_from_where_on(bench, monkeypatch):

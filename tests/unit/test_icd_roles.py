@@ -56,9 +56,10 @@ class SeenBus(MemoryBus):
         start: Mapping[str, Mapping[int, int]],
         *,
         committed: bool = True,
+        resets: bool = True,
     ) -> MemoryReader:
         self.seen |= set(topics)
-        return super().open_reader(topics, start, committed=committed)
+        return super().open_reader(topics, start, committed=committed, resets=resets)
 
     def read_all(self, topic: str) -> list[Record]:
         self.seen.add(topic)
@@ -91,9 +92,9 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
 
 PROCESSES = {
     # by role: what it reads, what it writes
-    "aggregate": (set(PLANS), {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, DEAD_LETTERS}),
-    "alerts-intake": ({PACKETS}, {ALERTS, ACCOUNTS, DEAD_LETTERS}),
-    "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, DEAD_LETTERS}),
+    "aggregate": (set(PLANS), {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
+    "alerts-intake": ({PACKETS}, {ALERTS, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
+    "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
     "controller": ({COMMANDS, ACKS, STATE}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
     "ingest-node": (set(), {HEAPS, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),

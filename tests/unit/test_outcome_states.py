@@ -9,8 +9,7 @@ import pytest
 from facade.bus.port import Record
 from facade.controller import Call
 from facade.controller.handling import PROVEN
-from facade.flows.commands.flow import Components, flows
-from facade.flows.commands.lease import Lease
+from facade.flows.commands.flow import flows
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
@@ -304,7 +303,7 @@ class Server:
     def __init__(self, site: Site, devices: Mapping[str, str] = DEVICES) -> None:
         self.states = DeviceStates(ICD, devices)
         self.tracker = Tracker(devices)
-        made = flows(self.tracker, self.states, Lease("control", "1"), Components(), site.clock)
+        made = flows(self.tracker, self.states, site.clock)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
     def fold(self, record: Record) -> Outcome:

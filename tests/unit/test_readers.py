@@ -47,7 +47,7 @@ class Bus:
         self.open: list[str] = []
         self.committed: dict[str, bool] = {}
 
-    def open_reader(self, topics: Any, start: Any, *, committed: bool = True) -> Log:
+    def open_reader(self, topics: Any, start: Any, *, committed: bool = True, resets: bool = True) -> Log:
         name = "+".join(topics)
         assert start == {topic: START[topic] for topic in topics}
         self.open.append(name)

@@ -20,13 +20,14 @@ from facade.instances import device_number
 from facade.reading import Quality, Reading
 from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
+from facade.runtime.heartbeats import SignOfLife
 from facade.runtime.publisher import Publisher
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
-SETTINGS = Settings(nodes=2)
+SETTINGS = Settings(nodes=2, without="alerts,calibration,quality,subarray,alerts-intake,tables-assemble")
 NODES = {"SdpIngestNode": ["mid-sdp/ingest/0000", "mid-sdp/ingest/0001"]}
 CONTROL = {"SdpMaster": ["mid-sdp/control/0"], "SdpBus": ["mid-sdp/bus/0"]}
 NODE, MASTER, BUS = "mid-sdp/ingest/0000", "mid-sdp/control/0", "mid-sdp/bus/0"
@@ -61,6 +62,7 @@ class Deployment:
         self.broker = MemoryBroker(self.clock, PARTITIONS)
         log = MemoryTransactionalLog(self.broker, "ingest.heaps", group="aggregate")
         self.worker = Worker(log, ICD, SETTINGS, slot="0", clock=self.clock)
+        self.sign_of_life = SignOfLife("aggregate-0", "worker", self.broker.append, self.clock)
         self.seq = itertools.count()
 
     def server(self, devices, instance):
@@ -89,6 +91,7 @@ class Deployment:
         until = self.clock.now() + seconds - 1e-6
         while self.clock.now() < until:
             self.worker.step()
+            self.sign_of_life.perform()
             for event_loop, reader in servers:
                 event_loop.cycle(reader)
             self.clock.sleep(0.01)
@@ -309,8 +312,10 @@ def test_a_dead_worker_is_seen_within_the_staleness_limit(deployment):
     control, sink, _ = deployment.server(CONTROL, "control")
     server = opened(control)
     deployment.send(seconds=3, servers=[server])
-    deployment.worker.step = lambda: None  # as killed
-    deployment.idle(5.2, servers=[server])
+    deployment.worker.step = deployment.sign_of_life.perform = lambda: None  # as killed
+    deployment.idle(4.7, servers=[server])
+    assert sink.shown[MASTER, "healthState"].value == "FAILED"
+    deployment.idle(0.5, servers=[server])
     assert sink.shown[BUS, "workersAlive"].value == 0
     assert sink.shown[MASTER, "healthState"].value == "FAILED"
     assert "no aggregate worker" in sink.shown[MASTER, "healthInfo"].value[0]

@@ -345,7 +345,7 @@ def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> 
         b"workflows": b"unknown-group",
     }
     assert letters[b"workflows"]["dl.path"] == b"$.workflow"
-    assert letters[b"workflows"]["dl.detail"] == b"group d? is not part of this deployment"
+    assert letters[b"workflows"]["dl.detail"] == b"group d\\u001b is not part of this deployment"
     assert site.worker.accounts["workflows"].last_error.isprintable()
     assert {name: site.used()[name] for name in ("ingest.buffers", "flagging", "workflows")} == {
         "ingest.buffers": 1,
@@ -366,7 +366,7 @@ def test_what_a_mistake_says_carries_no_control_characters(icd: Icd, monkeypatch
     site.send(site.stream("flagging", [1]), 1)
     site.run(1.0, server)
     account = server[0].accounts["telemetry.summary"]
-    assert account.last_error == "internal: $: ValueError: ?[2J"
+    assert account.last_error == "internal: $: ValueError: \\u001b[2J"
     assert account.balance == 0
 
 

@@ -6,6 +6,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import topic_ids
 from facade.bus.kafka.reader import AT_ONCE, TO_END, TOGETHER, KafkaReader, Start
 from facade.bus.kafka.sender import KafkaSender
+from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 
@@ -21,6 +22,7 @@ class KafkaBus:
         self._client = client
         self.health = BusHealth()
         self._writer = KafkaWriter(connection, health=self.health, client=client)
+        self._watch = KafkaTopicWatch(connection)
 
     def open_reader(
         self,
@@ -29,10 +31,13 @@ class KafkaBus:
         *,
         committed: bool = True,
         together: bool = False,
+        resets: bool = True,
     ) -> KafkaReader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
         fetch = TOGETHER if together else AT_ONCE
-        return KafkaReader(self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch)
+        return KafkaReader(
+            self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch, resets=resets
+        )
 
     def read_all(self, topic: str) -> list[Record]:
         """Return everything that is on a (compacted) topic."""
@@ -45,6 +50,10 @@ class KafkaBus:
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics by name; see `facade.bus.port.TopicIds`."""
         return topic_ids(self._connection, topics)
+
+    def watch(self) -> KafkaTopicWatch:
+        """Return what looks at topics."""
+        return self._watch
 
     def writer(self) -> KafkaWriter:
         """Return the writer for snapshots, settings and dead letters."""

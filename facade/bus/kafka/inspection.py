@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -81,13 +82,18 @@ def topic_ids(connection: Connection, topics: Iterable[str]) -> dict[str, str]:
         futures = admin.describe_topics(TopicCollection(names), request_timeout=_BROKER_WAIT)
         for name, future in futures.items():
             try:
-                found[connection.name(name)] = str(future.result().topic_id).replace(_NO_ID, "")
+                found[connection.name(name)] = id_of(future.result())
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
     except KafkaException as error:
         raise BusError(f"no ids of topics from the brokers {connection.bootstrap}: {describe(error)}") from error
     return found
+
+
+def id_of(description: Any) -> str:
+    """Return the id in a description of a topic; empty text: the broker gives none."""
+    return str(description.topic_id).replace(_NO_ID, "")
 
 
 @dataclass(frozen=True, slots=True)

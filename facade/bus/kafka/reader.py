@@ -39,6 +39,9 @@ class KafkaReader:
         transaction may yet take back.
     fetch
         What is waited for, `AT_ONCE`, `TOGETHER` or `TO_END`.
+    resets
+        Whether a place that is not on the log is replaced by the beginning of the partition. False: the reader says
+        that it is misplaced, and whoever keeps the places compares them with the topics.
 
     Raises
     ------
@@ -55,12 +58,16 @@ class KafkaReader:
         health: BusHealth,
         committed: bool = True,
         fetch: Fetch = AT_ONCE,
+        resets: bool = True,
     ) -> None:
+        self.is_misplaced = False
+        """Whether a place is not on its log; see `facade.bus.port.Reader`."""
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
-        settings = {**_settings(connection.prefix, committed=committed), **fetch}
+        reset = {"auto.offset.reset": "earliest" if resets else "error"}
+        settings = {**_settings(connection.prefix, committed=committed), **fetch, **reset}
         self._consumer = Consumer(connection.config(health, settings))
         try:
             self._places = self._find(topics, start)
@@ -84,6 +91,8 @@ class KafkaReader:
                 # Behind the last record there may be marks of transactions, which are never given out.
                 self._next[message.topic(), message.partition()] = message.offset()
                 self._ended.add((message.topic(), message.partition()))
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
+                self.is_misplaced = True
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
                 self._connection.note(self._health, explain(error, message.topic(), READ))
             else:
@@ -103,6 +112,11 @@ class KafkaReader:
             if place.topic == name and at is not None:
                 lag += max(int(self._consumer.get_watermark_offsets(place, cached=True)[1]) - at, 0)
         return lag
+
+    def reached(self, topic: str) -> dict[int, int]:
+        """Return the next offset to take by partition; see `facade.bus.port.Reader`."""
+        name = self._connection.topic(topic)
+        return {partition: at for (known, partition), at in self._next.items() if known == name}
 
     def read_to_end(self, timeout: float) -> list[Record]:
         """Return everything up to where the topics end now, for small (compacted) topics.
@@ -157,7 +171,6 @@ def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
         "isolation.level": "read_committed" if committed else "read_uncommitted",
         "socket.timeout.ms": ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import load_settings
+from facade.console import Console
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS

@@ -1,7 +1,8 @@
 """The flow of alerts: each record gets its number, becomes one event, and is folded into the ledger.
 
-The number is the record's place on the log plus one, so it is the same after any restart. Events leave
-in the order of the log and are never merged; the place from which a restart goes on is written down
+The number is the record's place on the log plus one, so it is the same after any restart. Where offsets begin
+anew, as the topic was made again or has lost its end, the numbers go on: what was counted before is added.
+Events leave in the order of the log and are never merged; the place from which a restart goes on is written down
 only once the events have left and the states of the alarms are durable (see `facade.runtime.event_loop`).
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
+from facade.bus.positions import Extent
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.ledger import Ledger
 from facade.flows.alerts.log import AlertLog
@@ -66,6 +68,10 @@ class AlertsFlow(Flow):
         self._sources: dict[str, int] = {}
         """The newest number of each source, the one that spoke last at the end."""
         self._newest = 0
+        self.base = 0
+        """What is added to the number that the offset of a record gives."""
+        self.numbering = ""
+        """The topic's id when the numbers began with 1; empty text: not known."""
         self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
         """Numbers of actions that were refused: they are nothing that happened."""
         self._packets: dict[str, int] = {}
@@ -93,6 +99,16 @@ class AlertsFlow(Flow):
         self.ledger.recall(alarm)
         return USED
 
+    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
+        """Let the numbers go on where offsets begin anew; see `facade.runtime.flow.Flow`."""
+        self.numbering = self.numbering or now.id
+        end = max((end for _, end in now.ranges.values()), default=0)
+        expected, comes = max(before.values(), default=0), max(after.values(), default=0)
+        # The states of the alarms may be newer than the snapshot.
+        given = max(self.base + expected, self._newest, *(alarm.through for alarm in self.ledger.alarms()), 0)
+        if comes < expected or given > self.base + end:
+            self.base = given - comes
+
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
         message = self._decode(record)
@@ -100,7 +116,7 @@ class AlertsFlow(Flow):
             return message
         if self._is_again(record, self._packets if count else self._packets_kept):
             return Suppressed("again")
-        sequence = record.offset + 1
+        sequence = self.base + record.offset + 1
         if not count:
             # Its effect is in the states that were recalled; judged again, it could end in another way.
             if isinstance(message, Action) and sequence in self._refusals:
@@ -158,6 +174,8 @@ class AlertsFlow(Flow):
         """Return what the alarms do not hold, for a snapshot."""
         return {
             "newest": self._newest,
+            "base": self.base,
+            "numbering": self.numbering,
             "alerts": self.alerts,
             "actions": self.actions,
             "refused": self.refused,
@@ -177,7 +195,7 @@ class AlertsFlow(Flow):
         self._packets = kept.packets
         self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
         self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
-        self._newest = kept.newest
+        self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
 
     def describe(self, alarm: Alarm) -> dict[str, Any]:
         """Return an alarm as clients see it: with the state that is shown, and times in seconds."""
@@ -263,6 +281,8 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     refusals: list[int]
     sources: dict[str, int]
     packets: dict[str, int]
+    base: int = 0
+    numbering: str = ""
 
 
 def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:

@@ -33,6 +33,8 @@ class Page(msgspec.Struct, frozen=True):
 
     newest: int
     entries: list[Entry]
+    numbering: str = ""
+    """Which numbers they are; others have nothing to do with them. Empty text: the device does not say."""
 
 
 _REFRESH = '{"refresh"'
@@ -44,8 +46,8 @@ _decode_page = msgspec.json.Decoder(Page).decode
 class Follower:
     """Gives out everything after a number, in order.
 
-    A log that was made anew begins to count from 1 again. That is noticed by an answer whose newest number is
-    below the one asked for; a new log that has grown beyond it before anybody asked cannot be told from the old one.
+    Numbers go on when the log is made again, unless the device has lost what it knew of it, too: then they begin
+    with 1. The first answer of another numbering says so, or one whose newest number is below the one asked for.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ class Follower:
         Number of the last one that is known already; 0: everything is wanted.
     """
 
-    def __init__(self, start: int, *, most_held: int = MOST_HELD) -> None:
+    def __init__(self, start: int, *, numbering: str = "", most_held: int = MOST_HELD) -> None:
         self.seen = start
         """Number of the last one that was given out."""
         self.by_event = self.by_page = 0
@@ -64,6 +66,8 @@ class Follower:
         """Events that came before others that belong before them."""
         self.dropped = self.unusable = 0
         """Events for which there was no room, and that could not be read."""
+        self.numbering = numbering
+        """As the newest answer said."""
         self.made_anew = 0
         """How often the log was found to begin anew."""
         self._most_held = most_held
@@ -103,7 +107,8 @@ class Follower:
             It is no such answer.
         """
         page = _decode_page(text)
-        if 0 < page.newest < asked:
+        known, self.numbering = self.numbering, page.numbering or self.numbering
+        if 0 < page.newest < asked or (known and known != self.numbering):
             self._begin_anew(page.newest)
             return []
         if asked > self.seen:
@@ -120,6 +125,10 @@ class Follower:
         """Take the newest number there is, as the attribute alertSequence shows it."""
         self._known = max(self._known, newest)
         self._doubted = newest < self.seen
+
+    def doubt(self) -> None:
+        """Let the next question be due at once: the device was away, and its numbers may be others now."""
+        self._doubted = True
 
     def missing(self) -> int | None:
         """Return the number for which GetAlertsSince is to be asked; None: nothing is known to be missing."""

@@ -14,7 +14,7 @@ MANIFEST = Manifest(
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
     reporter="facade.flows.alerts.composition:reporter",
-    workers=(Worker("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake")),),
+    workers=(Worker("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
     subcommands=(
         Subcommand(
             ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."

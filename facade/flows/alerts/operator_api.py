@@ -121,11 +121,11 @@ class OperatorApi:
         oldest = log.complete_from
         if sequence < oldest:
             what = f"sequence: expected at least {oldest}, which is what memory holds, got {sequence}"
-            raise CommandRefused(
-                _FAILED, f"{what}; older ones are on the topic alerts at the offset sequence - 1", _SINCE
-            )
+            where = f"at the offset sequence - {self.flow.base + 1}, if that is not negative"
+            raise CommandRefused(_FAILED, f"{what}; older ones are on the topic alerts {where}", _SINCE)
         inner = b",".join(text for _, text in entries)
-        return (b'{"newest":%d,"entries":[%b]}' % (self.flow.sequence, inner)).decode()
+        head = b'{"newest":%d,"numbering":%b' % (self.flow.sequence, msgspec.json.encode(self.flow.numbering))
+        return (head + b',"entries":[%b]}' % inner).decode()
 
     def history(self, text: str) -> str:
         """Return the newest alerts and actions about one alarm that are in memory, the newest first, as JSON.

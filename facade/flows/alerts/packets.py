@@ -22,6 +22,7 @@ from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, Rejected, Suppressed, Unused
+from facade.printable import printable
 from facade.resources import resource
 
 try:
@@ -201,4 +202,4 @@ def _read_one(reader: Reader, place: str, offset: int, clock: Clock, deadline: f
 
 
 def _refuse(reason: PacketReason, detail: str) -> Rejected:
-    return Rejected(reason, "$", "".join(one if one.isprintable() else "?" for one in detail))
+    return Rejected(reason, "$", printable(detail))

@@ -11,6 +11,7 @@ from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow, name_of
 from facade.flows.alerts.messages import SEVERITIES
 from facade.icd.model import Icd
+from facade.printable import printable
 from facade.reading import Changes, Quality, Value
 from facade.runtime.flow import DeviceReading
 
@@ -126,7 +127,7 @@ class AlertsView:
         error = self._health.last_error or "none yet"
         if not self._known():
             text = f"The alerts were not read from the bus yet; last error: {error}."
-            return {"State": "UNKNOWN", "Status": text, "connected": self._health.connected}
+            return {"State": "UNKNOWN", "Status": printable(text), "connected": self._health.connected}
         active, unseen = values["activeCount"], values["unacknowledgedCount"]
         state = "UNKNOWN" if stale else "ALARM" if active else "ON"
         lines = [
@@ -137,7 +138,7 @@ class AlertsView:
             lines.append(f"No Kafka broker reachable; last error: {error}.")
         if stale:
             lines.append(f"All of this is older than {_NO_BROKER_FOR:.0f} s.")
-        return {"State": state, "Status": "\n".join(lines), "connected": self._health.connected}
+        return {"State": state, "Status": "\n".join(map(printable, lines)), "connected": self._health.connected}
 
     def _figures(self, now: float) -> dict[str, Value]:
         flow, now_us = self._flow, round(now * 1e6)

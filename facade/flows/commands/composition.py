@@ -1,12 +1,11 @@
 """What a device server needs for devices that take commands: flows, views, the gateway, and its periodic tasks."""
 
-import secrets
 from collections.abc import Iterator, Mapping
 
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
-from facade.flows.commands.lease import Lease
+from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.flows.commands.periodic import PeriodicTask
 from facade.flows.commands.tracker import Tracker
@@ -24,9 +23,12 @@ def compose(server: Server) -> None:
     """Add the command path to a device server."""
     icd, states, clock, instance = server.icd, server.states, server.clock, server.instance
     classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
-    components = server.share(Components)
-    incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
-    tracker, lease, sender = Tracker(list(classes)), Lease(instance, incarnation), server.bus.sender()
+    components, sign, sender = server.share(Components), server.sign_of_life, server.bus.sender()
+    tracker, lease = Tracker(list(classes)), Lease(instance, sign.incarnation)
+    # By them it is judged who may command: they go the way of commands, and more often.
+    sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
+    sign.send, sign.flush = sender.post, sender.close
+    server.heartbeats().listeners += [lease.fold, components.fold]
     server.is_eager |= SUBARRAY in server.devices
     sources = CommandSources(
         tracker=tracker,
@@ -37,7 +39,7 @@ def compose(server: Server) -> None:
         known=lambda: server.has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
         clock=clock,
     )
-    server.flows += [states, *flows(tracker, states, lease, components, clock)]
+    server.flows += [states, *flows(tracker, states, clock)]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views.append(CommandView(device, device_class, tracker, sources.known))
@@ -58,17 +60,7 @@ def compose(server: Server) -> None:
     )
     server.share(Gateway, lambda: gateway)
     server.periodic_tasks.append(
-        PeriodicTask(
-            component=instance,
-            incarnation=incarnation,
-            devices=list(classes),
-            version=server.version,
-            post=sender,
-            lease=lease,
-            tracker=tracker,
-            caught_up=sources.known,
-            clock=clock,
-        )
+        PeriodicTask(origin=instance, post=sender, lease=lease, tracker=tracker, caught_up=sources.known, clock=clock)
     )
 
 

@@ -7,11 +7,9 @@ from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.codec.decode import BatchDecoder, Message
-from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
-    HEARTBEATS,
     AckMessage,
     CommandMessage,
     HeartbeatMessage,
@@ -44,8 +42,9 @@ class Components:
         self.newest: dict[str, tuple[HeartbeatMessage, float]] = {}
         """Last heartbeat of each controller, with its time by the broker's clock [Unix s]."""
 
-    def fold(self, heartbeat: HeartbeatMessage, appended: float) -> None:
+    def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
         """Take a heartbeat; one that says goodbye makes its sender forgotten."""
+        appended = appended_us / 1e6
         if heartbeat.role != "controller":
             return
         if heartbeat.stopping:
@@ -62,9 +61,7 @@ class Components:
         return any(device in beat.devices and now - at <= within for beat, at in self.newest.values())
 
 
-def flows(
-    tracker: Tracker, states: DeviceStates, lease: Lease, components: Components, clock: Clock
-) -> list[_LogFlow[Any]]:
+def flows(tracker: Tracker, states: DeviceStates, clock: Clock) -> list[_LogFlow[Any]]:
     """Make the flows of the command path."""
 
     def ack(message: AckMessage, record: Record) -> Outcome:
@@ -73,13 +70,7 @@ def flows(
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
-    def heartbeat(beat: HeartbeatMessage, record: Record) -> Outcome:
-        lease.fold(beat, record.timestamp_us)
-        components.fold(beat, record.timestamp_us / 1e6)
-        return USED
-
     return [
         _LogFlow(COMMANDS, CommandMessage, tracker.fold_command),
         _LogFlow(ACKS, AckMessage, ack),
-        _LogFlow(HEARTBEATS, HeartbeatMessage, heartbeat),
     ]

@@ -8,7 +8,6 @@ MANIFEST = Manifest(
     topics={
         "commands": Isolation.READ_COMMITTED,
         "command-acks": Isolation.READ_COMMITTED,
-        "heartbeats": Isolation.READ_COMMITTED,
         "state": Isolation.READ_COMMITTED,
     },
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},

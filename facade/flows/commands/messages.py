@@ -8,15 +8,17 @@ import msgspec
 from facade import messages
 from facade.bus.port import Headers, Record
 from facade.codec.decode import BatchDecoder
+from facade.runtime import heartbeats
 from facade.runtime.device_state import StateMessage
 
-COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", "heartbeats"
+COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
 """Topics, by their names in the ICD."""
 
 AckStatus = messages.CommandAckStatus
 CommandMessage = messages.Command
 AckMessage = messages.CommandAck
-HeartbeatMessage = messages.Heartbeat
+HeartbeatMessage = heartbeats.HeartbeatMessage
+heartbeat_record = heartbeats.heartbeat_record
 ReportedState = messages.ReportedState
 
 decode_command = BatchDecoder(CommandMessage).decode_one
@@ -54,8 +56,3 @@ def reported(ack: AckMessage) -> list[StateMessage]:
         )
         for name, state in ack.states.items()
     ]
-
-
-def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
-    """Return the record of a sign of life."""
-    return Record(topic=HEARTBEATS, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))

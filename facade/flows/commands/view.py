@@ -14,6 +14,7 @@ from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, T
 from facade.flows.commands.rules import FAULT, OBS_STATE, commanded, shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
+from facade.printable import printable
 from facade.reading import Changes, Value
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
@@ -142,7 +143,7 @@ class SubarrayView:
             "healthInfo": reasons,
             "versionId": self._version,
             STATE: state,
-            "Status": "\n".join((line, *reasons)),
+            "Status": "\n".join(map(printable, (line, *reasons))),
         }
 
     def _health(self, now: float, obs_state: str) -> tuple[str, tuple[str, ...]]:

@@ -6,6 +6,7 @@ MANIFEST = Manifest(
     name="overview",
     summary="SDP as a whole, and the message bus: health with its reasons, accounts of all streams.",
     topics={
+        "heartbeats": Isolation.READ_COMMITTED,
         "accounts": Isolation.READ_COMMITTED,
         "snapshots": Isolation.READ_COMMITTED,
         "dead-letters": Isolation.READ_COMMITTED,

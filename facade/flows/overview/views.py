@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from facade.bus.port import BusHealth
 from facade.flows.overview.health import FAILED, Overview
 from facade.icd.model import AccountSource, Attribute, DeviceClass, Figure
+from facade.printable import printable
 from facade.reading import Changes, Quality, Reading, Value, judge
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
@@ -52,7 +53,7 @@ class MasterView:
             **self._overview.values("SdpMaster"),
             **self._versions,
             "State": state,
-            "Status": "\n".join((says, *reasons)),
+            "Status": "\n".join(map(printable, (says, *reasons))),
         }
 
     def _state(self, mode: str, health: str) -> str:
@@ -108,6 +109,7 @@ class BusView:
         grave = bool(lines) or any(quality is Quality.ALARM for quality, _ in troubles)
         lines += [text for _, text in troubles]
         state = "ALARM" if grave else "ON"
+        says = (f"The device is in {state} state.", *(lines or ["All streams balance."]))
         return {
             "connected": bus.connected,
             "streams": tuple(sorted(streams)),
@@ -115,7 +117,7 @@ class BusView:
             "deadLetterReasons": tuple(reasons_by_stream(streams)[:_MOST_REASONS]),
             "lastError": _last_error(bus, streams),
             "State": state,
-            "Status": "\n".join((f"The device is in {state} state.", *(lines or ["All streams balance."]))),
+            "Status": "\n".join(map(printable, says)),
         }
 
 

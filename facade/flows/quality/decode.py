@@ -23,8 +23,8 @@ from facade.codec.arrays import (
     view_npy,
     whole_column,
 )
-from facade.codec.decode import printable
 from facade.outcome import Rejected
+from facade.printable import excerpt
 
 TEXT: Final = "str"
 """The type of names in headers."""
@@ -67,7 +67,7 @@ def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> A
         if dtype == TEXT:
             _require_printable(array)
     except ArrayError as error:
-        return Rejected(error.reason or encoding, "$", printable(str(error)))
+        return Rejected(error.reason or encoding, "$", excerpt(str(error)))
     return array
 
 

@@ -6,9 +6,10 @@ The key of a record is ``subarray/NN/metric``.
 import msgspec
 
 from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder, printable
+from facade.codec.decode import BatchDecoder
 from facade.messages import Metric
 from facade.outcome import Rejected
+from facade.printable import excerpt
 
 QUALITY = "quality"
 """Topic, by its name in the ICD."""
@@ -27,7 +28,7 @@ def read_header(record: Record) -> Metric | Rejected:
     """Return the header of a record, or why there is none; whatever the record is, this does not raise."""
     header = _decoder.decode_header(record.headers, METRIC)
     if isinstance(header, Metric) and record.key != key_of(header).encode():
-        key = printable(repr(record.key)[:200])
+        key = excerpt(repr(record.key)[:200])
         return Rejected("key", f"headers.{METRIC}", f"expected the record's key {key}, got {key_of(header)}")
     return header
 

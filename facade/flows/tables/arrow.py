@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from facade.codec.arrays import Array, ArrayError, pa, read_arrow, require_values, whole_column
-from facade.codec.decode import printable
 from facade.errors import ConfigError
 from facade.flows.tables.solution import (
     MOST_ANTENNAS,
@@ -25,6 +24,7 @@ from facade.flows.tables.solution import (
     Solution,
 )
 from facade.numbers import Natural
+from facade.printable import excerpt
 
 HEADER: Final = b"calibration-solution/1"
 """Key in the schema's metadata."""
@@ -106,9 +106,9 @@ def decode(content: bytes | memoryview) -> Solution | str:
     try:
         return _solution(read_arrow(content, _check_schema)[0])
     except ArrayError as error:
-        return printable(str(error))
+        return excerpt(str(error))
     except Exception as error:  # the bytes may be anything, and so is what the library raises
-        return printable(f"expected an Arrow IPC stream, got {len(content)} bytes that are none: {error!s:.200}")
+        return excerpt(f"expected an Arrow IPC stream, got {len(content)} bytes that are none: {error!s:.200}")
 
 
 def _columns(solution: Solution) -> dict[str, Any]:

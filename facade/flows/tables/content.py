@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 
 from facade.codec.arrays import Array
-from facade.codec.decode import printable
 from facade.flows.tables.arrow import Name, decode, encode
 from facade.flows.tables.solution import KINDS, Solution, decode_npy
 from facade.flows.tables.summaries import SolutionSummary
 from facade.numbers import Natural
+from facade.printable import excerpt
 
 __all__ = ["ARROW", "JSON", "NPY", "PointingOffset", "Solution", "decode", "encode", "encode_pointing", "summarise"]
 
@@ -81,7 +81,7 @@ def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summa
     )
     summary: Callable[[str, memoryview], Summary | str] | None = known.get((kind, media))
     if summary is None:
-        return {"note": printable(f"no summary is made of {kind!s:.100} as {content_type!s:.200}")}
+        return {"note": excerpt(f"no summary is made of {kind!s:.100} as {content_type!s:.200}")}
     return summary(kind, _mapped(content) if isinstance(content, Path) else content.cast("B"))
 
 
@@ -112,7 +112,7 @@ def _pointing(_: str, content: memoryview) -> Summary | str:
     try:
         offsets = msgspec.json.decode(content, type=list[PointingOffset])
     except (msgspec.MsgspecError, ValueError) as error:
-        return printable(f"expected a list of dish, scan_id, cross_elevation, elevation: {error!s:.200}")
+        return excerpt(f"expected a list of dish, scan_id, cross_elevation, elevation: {error!s:.200}")
     found = {one.dish: [one.scan_id, one.cross_elevation, one.elevation] for one in offsets}
     if len(found) < len(offsets):
         return f"expected each dish once, got {len(offsets)} offsets of {len(found)} dishes"

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
-from facade.codec.decode import printable
 from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, TABLES, decode_table
 from facade.flows.tables.summaries import Summary, typed_summary
 from facade.messages import Table
 from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed
+from facade.printable import excerpt
 from facade.runtime.flow import Flow
 
 
@@ -58,7 +58,7 @@ class TablesFlow(Flow):
             try:
                 summary = typed_summary(table)
             except msgspec.ValidationError as error:
-                return Rejected("summary", "$.summary", printable(str(error)))
+                return Rejected("summary", "$.summary", excerpt(str(error)))
             if _is_behind(table, self.complete.get(table.product)):
                 return Suppressed("older")  # of a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)

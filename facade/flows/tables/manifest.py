@@ -8,7 +8,7 @@ MANIFEST = Manifest(
     topics={"calibration": Isolation.READ_COMMITTED, "tables": Isolation.READ_COMMITTED},
     device_classes={"SdpCalibration": "devices.calibration:SdpCalibration"},
     compose="facade.flows.tables.composition:compose",
-    workers=(Worker("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble")),),
+    workers=(Worker("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),),
     subcommands=(
         Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them."),
         Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Put tables together from segments."),

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder, printable
+from facade.codec.decode import BatchDecoder
 from facade.messages import Table, TableSegment, TableState
 from facade.outcome import Rejected
+from facade.printable import excerpt
 
 CALIBRATION, TABLES = "calibration", "tables"
 """Topics, by their names in the ICD."""
@@ -58,7 +59,7 @@ def read_header(record: Record) -> TableSegment | Rejected:
         return header
     if record.key != header.product.encode():
         key = (record.key or b"").decode(errors="replace")
-        what = f"expected the record's key {printable(key[:200])}, got {header.product}"
+        what = f"expected the record's key {excerpt(key[:200])}, got {header.product}"
         return Rejected("key", f"{_AT}.product", what)
     if (header.count == 0) != (header.url is not None):
         what = "expected a url if count is 0 (a reference), and none with segments"

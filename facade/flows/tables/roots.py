@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from facade.codec.decode import printable
 from facade.errors import ConfigError
 from facade.outcome import Rejected
+from facade.printable import excerpt
 
 AT = "headers.segment.url"
 """Where a record says where a table is."""
@@ -119,4 +119,4 @@ def without_secrets(url: str) -> str:
 
 def shown(url: str) -> str:
     """Return it for a message."""
-    return printable(without_secrets(url)[:200])
+    return excerpt(without_secrets(url)[:200])

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 
 from facade.codec.arrays import Array, ArrayError, read_npy_header, view_npy
-from facade.codec.decode import printable
+from facade.printable import excerpt
 
 Kind = Literal["gains", "bandpass"]
 KINDS: Final = get_args(Kind)
@@ -54,7 +54,7 @@ def decode_npy(content: bytes | memoryview, kind: str) -> Solution | str:
         _check(header.shape, header.dtype)
         gains = view_npy(content, header)
     except ArrayError as error:
-        return printable(str(error))
+        return excerpt(str(error))
     gains = gains if gains.ndim == 3 else gains[:, :, np.newaxis]
     return Solution(
         solution_id="",

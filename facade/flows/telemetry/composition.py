@@ -15,7 +15,7 @@ from facade.racks import Racks
 from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health import ORIGIN, Complaint
+from facade.runtime.health import Complaint
 from facade.runtime.stream_accounts import WorkerAccounts
 
 OVERVIEW, BUS = "SdpMaster", "SdpBus"
@@ -51,7 +51,7 @@ class Telemetry:
 
 
 class TelemetryHealth:
-    """Which nodes and workers are silent, and what is shown of all nodes; see `facade.runtime.health.Health`."""
+    """Which nodes are silent, and what is shown of all nodes; see `facade.runtime.health.Health`."""
 
     def __init__(self, server: Server) -> None:
         self._expected = frozenset(range(server.settings.nodes))
@@ -68,10 +68,9 @@ class TelemetryHealth:
         return self._accounts.workers_alive(HEAPS, now, self._within)
 
     def complaints(self, now: float) -> Iterator[Complaint]:
-        """Return that no worker is alive, and which nodes are silent."""
+        """Return which nodes are silent."""
         if not self._workers(now):
-            text = "no aggregate worker alive: notifications are kept on the bus but not shown"
-            yield Complaint("FAILED", text, of_bus=True)
+            return  # nothing is known of nodes then
         if silent := self._expected - self._reporting:
             listed = ", ".join(map(str, sorted(silent)[:_MOST_LISTED]))
             more = " ..." if len(silent) > _MOST_LISTED else ""
@@ -80,18 +79,16 @@ class TelemetryHealth:
     def faults(self, now: float) -> dict[FaultKey, Fault]:
         """Return the same, one fault for each source."""
         found: dict[FaultKey, Fault] = {}
-        if not self._workers(now):
-            found["workerGone", ORIGIN] = Fault("CRITICAL", "no aggregate worker alive: expected at least one")
-        if self._reporting:  # when no node speaks, none is observing
+        if self._reporting and self._workers(now):  # when no node speaks, none is observing
             for node in sorted(self._expected - self._reporting):
                 text = f"ingest node {node} says nothing while {len(self._reporting)} others do"
                 found["streamSilent", f"ingest/{node:04d}"] = Fault("ALARM", text)
         return found
 
     def finds(self, key: FaultKey) -> bool:
-        """Return whether it is about a worker or a node."""
+        """Return whether it is about a node."""
         condition, source = key
-        return key == ("workerGone", ORIGIN) or (condition == "streamSilent" and source.startswith("ingest/"))
+        return condition == "streamSilent" and source.startswith("ingest/")
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the nodes of the deployment for SdpMaster, and the workers for SdpBus."""

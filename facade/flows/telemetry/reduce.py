@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from facade.codec.decode import printable
 from facade.flows.telemetry import sketch
 from facade.flows.telemetry.groups import UNKNOWN, Groups
 from facade.flows.telemetry.partial import Group
@@ -20,6 +19,7 @@ from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.flows.telemetry.sequences import Run
 from facade.messages import FieldStatistics, Partial
 from facade.outcome import Rejected
+from facade.printable import excerpt
 
 Column = npt.NDArray[Any]
 
@@ -109,7 +109,7 @@ def _reject(columns: Mapping[str, Column], plan: Plan, judge: Column, codes: Col
     rejected = []
     for i in np.flatnonzero(stranger).tolist():
         what = f"{noun} {columns[rule.group or ''][i]} is not part of this deployment"
-        rejected.append((i, Rejected(f"unknown-{noun}", f"$.{rule.group}", printable(what))))
+        rejected.append((i, Rejected(f"unknown-{noun}", f"$.{rule.group}", excerpt(what))))
     for i in np.flatnonzero(ahead & ~stranger).tolist():
         what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
         rejected.append((i, Rejected("time-ahead", f"$.{rule.time}", what)))

@@ -4,12 +4,12 @@ import threading
 from typing import Annotated, get_args
 
 import typer
-from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
+from facade.console import Console
 from facade.flows.quality.messages import QUALITY
 from facade.flows.quality.simulator.metrics import MOST_ANTENNAS, QualityScenario, QualitySeries, channels_for
 from facade.messages import MetricEncoding

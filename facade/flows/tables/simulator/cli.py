@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import load_settings
+from facade.console import Console
 from facade.errors import BusError
 from facade.flows.tables.content import ARROW, JSON, encode, encode_pointing
 from facade.flows.tables.producer import TableProducer

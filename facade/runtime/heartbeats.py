@@ -1,0 +1,217 @@
+"""Signs of life: each process of the facade and each controller writes some to one topic, and says goodbye at its end.
+
+Silence is judged by the log alone: by the times that the broker gives the signs of life, of which the own ones of who
+judges always come. While nobody's come, the bus is away, and nothing is known of anybody.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from facade import __version__, messages
+from facade.bus.port import Record
+from facade.clock import Clock
+from facade.codec.decode import BatchDecoder
+from facade.outcome import USED, Outcome
+from facade.reading import Reading
+from facade.runtime.flow import Flow
+
+TOPIC = "heartbeats"
+INTERVAL = 1.0
+"""Time between two signs of life [s]."""
+SILENT = 3.5
+"""Who gave no sign of life for so long is not there [s]."""
+_STUCK = 60.0
+"""A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
+_MOST_COMPLAINTS, _LONGEST_TEXT = 20, 500
+_UNWELL = ("DEGRADED", "FAILED")
+_ALARMED = ("ALARM", "FAULT")
+
+HeartbeatMessage = messages.Heartbeat
+_decode = BatchDecoder(HeartbeatMessage).decode_one
+
+
+def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
+    """Return the record of a sign of life."""
+    return Record(topic=TOPIC, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))
+
+
+class SignOfLife:
+    """Gives signs of life; of a device server also a periodic task, see `facade.runtime.event_loop.PeriodicTask`.
+
+    Parameters
+    ----------
+    component
+        Who lives, the same after a restart.
+    send
+        Queues a record, and never waits.
+    complaints
+        Returns what devices say of their own health.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        role: messages.HeartbeatRole,
+        send: Callable[[Record], None],
+        clock: Clock,
+        *,
+        complaints: Callable[[], Sequence[messages.DeviceComplaint]] = tuple,
+    ) -> None:
+        self.incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
+        self.devices: Sequence[str] = ()
+        """Whose commands are taken."""
+        self.interval = INTERVAL
+        """Time between two [s]."""
+        self.send = send
+        self.sent: Callable[[HeartbeatMessage, float], None] = lambda heartbeat, monotonic: None
+        """Is told of each, with the monotonic time [s]."""
+        self.flush: Callable[[float], None] = lambda timeout: None
+        """Waits for what is queued, at most some time [s]."""
+        self._component, self._role, self._complaints, self._clock = component, role, complaints, clock
+        self._next = float("-inf")
+
+    def perform(self) -> None:
+        """Give one if it is due."""
+        now = self._clock.monotonic()
+        if now >= self._next:
+            self._next = now + self.interval
+            self._give(stopping=False)
+
+    def end(self) -> None:
+        """Say goodbye."""
+        self._give(stopping=True)
+        self.flush(INTERVAL)
+
+    def _give(self, *, stopping: bool) -> None:
+        heartbeat = HeartbeatMessage(
+            component=self._component,
+            incarnation=self.incarnation,
+            devices=list(self.devices),
+            time=round(self._clock.now() * 1e6),
+            interval=self.interval,
+            role=self._role,
+            stopping=stopping,
+            version=__version__,
+            complaints=list(self._complaints()),
+        )
+        self.sent(heartbeat, self._clock.monotonic())
+        self.send(heartbeat_record(heartbeat))
+
+
+class Pulse:
+    """Gives signs of life beside a worker's loop, which may wait for the bus, as long as that comes round."""
+
+    def __init__(self, sign: SignOfLife, clock: Clock) -> None:
+        self._sign, self._clock = sign, clock
+        self._round_at = clock.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def came_round(self) -> None:
+        """Note that the loop goes on."""
+        self._round_at = self._clock.monotonic()
+
+    def end(self) -> None:
+        """Say goodbye."""
+        self._stop.set()
+        self._thread.join(INTERVAL)
+        self._sign.end()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if self._clock.monotonic() - self._round_at < _STUCK:
+                self._sign.perform()
+            self._stop.wait(INTERVAL / 4)
+
+
+class Heard(NamedTuple):
+    """The last sign of life of a component."""
+
+    heartbeat: HeartbeatMessage
+    at: float
+    """When it was given, by the broker's clock [Unix s]."""
+
+
+class Listener(Protocol):
+    """Is told of each sign of life."""
+
+    def __call__(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
+        """Take one, with the broker's time stamp [Unix us]."""
+
+
+class Heartbeats(Flow):
+    """A flow: who gave signs of life, and when last."""
+
+    topic = TOPIC
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Heard] = {}
+        """By component; one that said goodbye is `stopping`."""
+        self.listeners: list[Listener] = []
+        self._newest = self._flowing_since = 0.0
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Take a sign of life; see `facade.runtime.flow.Flow`."""
+        heartbeat = _decode(record.value)
+        if not isinstance(heartbeat, HeartbeatMessage):
+            return heartbeat
+        at = record.timestamp_us / 1e6
+        if abs(at - self._newest) > SILENT:
+            self._flowing_since = at  # the bus was away, or its clock was set
+        self._newest = at
+        self.newest[heartbeat.component] = Heard(heartbeat, at)
+        for listener in self.listeners:
+            listener(heartbeat, record.timestamp_us)
+        return USED
+
+    def silence(self, component: str) -> float:
+        """Return for how long the bus has been there without a sign of life of a component [s]."""
+        heard = self.newest.get(component)
+        # What is of the future was given before the broker's clock was set back.
+        at = heard.at if heard is not None and heard.at <= self._newest + SILENT else 0.0
+        return self._newest - max(self._flowing_since, at)
+
+    @property
+    def can_tell(self) -> bool:
+        """Return whether signs of life have come for long enough to say who is silent."""
+        return self._newest - self._flowing_since > SILENT
+
+    def alive(self, component: str) -> bool:
+        """Return whether a component is there."""
+        heard = self.newest.get(component)
+        return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
+
+
+def complaints_of(shown: Mapping[str, Mapping[str, Reading]]) -> list[messages.DeviceComplaint]:
+    """Return what devices say of their own health, by what they show.
+
+    Parameters
+    ----------
+    shown
+        Readings by device and attribute.
+    """
+    found = []
+    for device, readings in shown.items():
+        health, state = (str(readings[name].value) if name in readings else "" for name in ("healthState", "State"))
+        if health in _UNWELL:
+            text = f"health is {health}: {'; '.join(map(str, _lines(readings, 'healthInfo')))}"
+        elif not health and state in _ALARMED:
+            # The first line says the state.
+            text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
+        else:
+            continue
+        found.append(messages.DeviceComplaint(device=device, text=text[:_LONGEST_TEXT]))
+    return found[:_MOST_COMPLAINTS]
+
+
+def _lines(readings: Mapping[str, Reading], name: str) -> Sequence[object]:
+    value = readings[name].value if name in readings else ()
+    return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,173 @@
+"""Good records of each topic, by hand and whole: every key that a schema has is there."""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from facade.resources import resource
+
+Document = dict[str, Any]
+
+TABLE: Final = b"\x93NUMPY\x01\x00v\x00{'descr': '<c8', 'fortran_order': False, 'shape': (2, 4), }" + b" " * 56 + b"\n"
+CONTENT: Final = TABLE.ljust(128, b" ")[:127] + b"\n" + bytes(64)
+"""A table of gains, as `.npy`."""
+ARRAY: Final = (
+    b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (), }".ljust(117) + b"\n" + bytes(8)
+)
+"""A quality metric: the number 0, as `.npy`."""
+HOUR_US: Final = 3_600_000_000
+
+
+class Good(NamedTuple):
+    """One record."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def documents(now_us: int, number: int) -> dict[str, Document]:
+    """Return one document of each message, by its name in ``schemas/messages``.
+
+    Parameters
+    ----------
+    now_us
+        The time of its data [Unix us].
+    number
+        Tells it from others.
+    """
+    subarray, device = "mid-sdp/subarray/01", "mid-sdp/subarray/01"
+    id = f"{now_us / 1e6:.6f}-{number:08x}_Scan"
+    statistics = {"sum": 2.0, "min": 1.0, "max": 1.0, "m2": 0.0, "last": 1.0, "sketch": {"0": 2}}
+    partial = {
+        "epoch": 1, "window": now_us // 1_000_000 * 1_000_000, "late": False, "count": 2, "time_min": now_us,
+        "time_max": now_us, "runs": [[2 * number, 2 * number + 1]], "fields": {"latency": statistics},
+    }  # fmt: skip
+    attachment = {"name": "image", "content_type": "image/png", "size": 4, "sha256": "0" * 64, "packet": "0/0"}
+    table = {
+        "table": f"fuzz-{number}", "product": "subarray/01/fuzz", "kind": "gains", "content_type": "application/x-npy",
+        "size": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest(), "sent_at": now_us,
+    }  # fmt: skip
+    account = {
+        "consumed": 2, "used": 1, "late": 0, "suppressed": 0, "dead_lettered": 1, "in_flight": 0,
+        "reasons": {"schema": 1}, "last_error": "expected nothing",
+    }  # fmt: skip
+    found: dict[str, Document] = {
+        "heap": {
+            "node": number % 4, "scan_id": 1, "seq": number // 4, "time": now_us, "channel_start": 0,
+            "channel_count": 16, "received": 16, "lost": 0, "late": 0, "flagged_fraction": 0.1, "latency": 0.001,
+        },
+        "receive-buffer": {"node": number % 4, "time": now_us, "fill": 0.25, "dropped": 0},
+        "flagging": {"subarray": 1, "scan_id": 1, "seq": number, "time": now_us, "flagged": 1, "kept": 9},
+        "storage": {"time": now_us, "used": 1e12, "free": 1e12, "products": 3},
+        "ingest-summary": {"worker": "aggregate-0", "partition": 0, "node": 0, "partials": [partial]},
+        "telemetry-summary": {
+            "worker": "aggregate-0", "stream": "flagging", "partition": 0, "group": "1", "partials": [partial],
+        },
+        "stream-account": {
+            "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "time": now_us, "offset_from": 2 * number,
+            "offset_to": 2 * number + 2, "high_watermark": 2 * number + 2, **account,
+        },
+        "snapshot": {
+            "instance": "SdpFacade-fuzz", "topic": "alerts", "time": now_us, "offsets": {"0": 1},
+            "rebuild_from": {"0": 0}, "account": {**account, "behind": 0, "last_error_at": now_us},
+            "ledger": {"text": "any"}, "readings": {device: {"obsState": ["EMPTY", now_us / 1e6, "VALID"]}},
+        },
+        "state": {
+            "device": subarray, "attribute": "scanID", "value": str(number), "time": now_us, "origin": "fuzz",
+            "command": "",
+        },
+        "command": {
+            "id": id, "device": subarray, "command": "Scan", "argument": {"scan_id": 1, "text": "any"},
+            "transaction_id": f"txn-fuzz-{number}", "issued": now_us, "not_after": now_us + 1000,
+            "deadline": now_us + HOUR_US, "ceiling": now_us + 2 * HOUR_US, "repeatable": False, "origin": "fuzz",
+        },
+        "command-ack": {
+            "id": id, "device": subarray, "command": "Scan", "status": "COMPLETED", "time": now_us, "origin": "fuzz",
+            "remaining": 0.0, "progress": 100, "text": "done", "result": {"text": "any"},
+            "states": {"scanID": {"value": "0", "time": now_us}},
+        },
+        "heartbeat": {
+            "component": "fuzz", "incarnation": "1", "devices": [subarray], "time": now_us, "interval": 1.0,
+            "role": "controller", "stopping": False, "version": "1",
+        },
+        "alert": {
+            "condition": "fuzzed", "source": f"fuzz/{number % 16}", "severity": "WARNING", "state": "ACTIVE",
+            "text": "expected nothing, got a record", "raised_at": now_us, "sequence": number, "values": {"x": 1.0},
+            "attachments": [attachment], "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        },
+        "alert-action": {
+            "id": str(number), "action": "COMMENT", "condition": "fuzzed", "source": f"fuzz/{number % 16}",
+            "occurrence": 1, "until": 0, "operator": "ann", "comment": "seen", "time": now_us, "origin": "fuzz",
+        },
+        "alert-state": {
+            "condition": "fuzzed", "source": "fuzz/99", "state": "UNACK", "through": 0, "occurrence": 1,
+            "severity": "WARNING", "text": "expected nothing", "raised_at": now_us, "changed_at": now_us,
+            "source_raised_at": now_us, "source_sequence": 1, "raised": 1, "pending": "", "pending_at": 0,
+            "pending_occurrence": 0, "shelved_until": 0, "out_of_service": False, "action": "COMMENT",
+            "operator": "ann", "comment": "seen", "acted_at": now_us, "acknowledged_at": 0, "acted": [0],
+        },
+        "table-segment": {**table, "index": 0, "count": 1, "start": 0},
+        "table": {
+            **table, "state": "COMPLETE", "received": len(CONTENT), "time": now_us, "partition": 0, "first_offset": 0,
+            "last_offset": 0, "url": "file:///nowhere", "reason": "", "summary": {"kind": "gains", "antennas": ["0"]},
+        },
+        "metric": {
+            "subarray": 1, "metric": "flaggedFraction", "time": now_us, "encoding": "npy", "shape": [],
+            "dtype": "float64", "unit": "1", "scan_id": 1, "source": "fuzz", "sequence": number,
+        },
+    }  # fmt: skip
+    return {name: {"schema": f"{name}/1", **document} for name, document in found.items()}
+
+
+_KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
+    "heap": lambda one: str(one["node"]),
+    "receive-buffer": lambda one: str(one["node"]),
+    "flagging": lambda one: str(one["subarray"]),
+    "storage": lambda one: "",
+    "ingest-summary": lambda one: str(one["node"]),
+    "telemetry-summary": lambda one: f"{one['stream']}/{one['group']}",
+    "stream-account": lambda one: f"{one['stream']}/{one['partition']}",
+    "snapshot": lambda one: f"{one['instance']}/{one['topic']}",
+    "state": lambda one: f"{one['device']}/{one['attribute']}",
+    "command": lambda one: str(one["device"]),
+    "command-ack": lambda one: str(one["device"]),
+    "heartbeat": lambda one: str(one["component"]),
+    "alert": lambda one: str(one["condition"]),
+    "alert-action": lambda one: str(one["condition"]),
+    "alert-state": lambda one: f"{one['condition']}@{one['source']}",
+    "table": lambda one: str(one["product"]),
+    "table-segment": lambda one: str(one["product"]),
+    "metric": lambda one: f"subarray/{one['subarray']:02d}/{one['metric']}",
+}
+_IN_HEADERS: Final = {"metric": ("metric", ARRAY), "table-segment": ("segment", CONTENT)}
+
+
+def record(topic: str, message: str, document: Document) -> Good:
+    """Return the record of a document."""
+    text = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
+    key = _KEYS[message](document).encode(errors="surrogatepass")
+    if message in _IN_HEADERS:
+        header, content = _IN_HEADERS[message]
+        return Good(topic, key, content, ((header, text),))
+    return Good(topic, key, text)
+
+
+_write: Any = fastavro.schemaless_writer
+_PACKET: Final = fastavro.parse_schema(json.loads(resource("schemas", "messages", "alert-packet.avsc").read_bytes()))
+_PACKET_HEAD: Final = b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(_PACKET), "CRC-64-AVRO"))
+
+
+def packet(alert: Document) -> Good:
+    """Return an alert as an Avro packet with one attachment."""
+    out = io.BytesIO(_PACKET_HEAD)
+    out.seek(0, io.SEEK_END)
+    attachments = [{"name": "image", "content_type": "image/png", "content": bytes(1000)}]
+    _write(out, _PACKET, {**alert, "attachments": attachments})
+    return Good("alert-packets", str(alert["source"]).encode(errors="surrogatepass"), out.getvalue())

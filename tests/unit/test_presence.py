@@ -1,0 +1,128 @@
+"""Which process is missed: by tables of who gave signs of life, and who should."""
+
+from dataclasses import replace
+
+import pytest
+
+from facade.errors import ConfigError
+from facade.icd.load import load
+from facade.messages import DeviceComplaint
+from facade.reading import Reading
+from facade.runtime.heartbeats import SILENT, HeartbeatMessage, Heartbeats, complaints_of, heartbeat_record
+from tests.support.overview import INSTANCES, NOW, WORKERS, overview, signs_of_life
+
+BOTH = ("aggregate-0", "aggregate-1")
+GONE = {"aggregate": "workerGone", "alerts-intake": "intakeGone", "tables-assemble": "assemblerGone"}
+
+
+@pytest.mark.parametrize(
+    ("lives", "health", "condition", "source", "text"),
+    [
+        *(
+            ({"silent": (f"SdpFacade-{one}",)}, "DEGRADED", "serverGone", f"sdp-facade/{one}", f"device server {one} s")
+            for one in INSTANCES
+            if one != "control"  # which tells it
+        ),
+        (
+            {"silent": BOTH[:1]},
+            "DEGRADED",
+            "workerSilent",
+            "sdp-facade/aggregate-0",
+            "worker aggregate-0 (sdp-facade a",
+        ),
+        (
+            {"silent": BOTH},
+            "FAILED",
+            "workerGone",
+            "sdp-facade",
+            "no aggregate worker alive (sdp-facade aggregate): agg",
+        ),
+        ({"silent": BOTH[:1], "stopped": BOTH[1:]}, "FAILED", "workerGone", "sdp-facade", "no aggregate worker alive"),
+        (
+            {"silent": WORKERS[2:3]},
+            "FAILED",
+            "intakeGone",
+            "sdp-facade",
+            "no alerts-intake worker alive (sdp-facade al",
+        ),
+        ({"silent": WORKERS[3:]}, "FAILED", "assemblerGone", "sdp-facade", "no tables-assemble worker alive"),
+        ({"stopped": WORKERS[3:]}, "FAILED", "assemblerGone", "sdp-facade", "no tables-assemble worker alive"),
+        ({"stopped": ("SdpFacade-alerts",)}, "DEGRADED", "serverGone", "sdp-facade/alerts", "device server alerts was"),
+    ],
+)
+def test_whoever_is_missing_is_named_and_raises_one_alarm(lives, health, condition, source, text):
+    shown = overview(heartbeats=signs_of_life(**lives))
+    found, (reason,) = shown.judge(NOW)
+    assert found == health
+    assert reason.startswith(text)
+    assert set(shown.find(NOW)) == {(condition, source)}
+    assert shown.finds((condition, source))
+    assert condition in load().conditions
+
+
+def test_a_worker_that_said_goodbye_is_not_missed_while_others_do_its_work():
+    assert overview(heartbeats=signs_of_life(stopped=BOTH[:1])).judge(NOW) == ("OK", ())
+
+
+def test_who_was_never_heard_of_is_named_at_once_and_an_alarm_later():
+    shown = overview(heartbeats=signs_of_life(unheard=("SdpFacade-quality", "alerts-intake-0")))
+    health, reasons = shown.judge(NOW)
+    assert health == "FAILED"
+    assert [reason.endswith("was not heard of yet") for reason in reasons] == [True, True]
+    assert shown.find(NOW) == {}
+
+
+def test_what_a_deployment_does_without_is_not_missed():
+    lives = signs_of_life(unheard=("SdpFacade-quality", "SdpFacade-ingest-00", "alerts-intake-0"))
+    assert overview(heartbeats=lives, without="quality, ingest,alerts-intake").judge(NOW) == ("OK", ())
+    with pytest.raises(ConfigError, match=r"without: expected roles of the ICD .*, got qualitty"):
+        overview(without="qualitty")
+
+
+def test_what_devices_say_of_themselves_reaches_the_overview():
+    said = {"SdpFacade-calibration": [("mid-sdp/calibration/01", "state is ALARM: The solution t1 is no longer valid")]}
+    health, reasons = overview(heartbeats=signs_of_life(complaints=said)).judge(NOW)
+    assert (health, reasons) == (
+        "DEGRADED",
+        tuple(f"{device}: {text}" for device, text in said["SdpFacade-calibration"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ({"State": "ON", "Status": "The device is in ON state."}, None),
+        ({"State": "ALARM", "Status": "The device is in ALARM state.\nBeyond."}, "state is ALARM: Beyond."),
+        ({"State": "ON", "healthState": "OK", "healthInfo": ()}, None),
+        ({"State": "ON", "healthState": "FAILED", "healthInfo": ("a", "b")}, "health is FAILED: a; b"),
+        ({"State": "ALARM", "healthState": "UNKNOWN", "healthInfo": ("a",)}, None),
+    ],
+)
+def test_a_device_complains_by_its_health_or_else_by_its_state(shown, said):
+    readings = {name: Reading(value, NOW) for name, value in shown.items()}
+    assert complaints_of({"a/b/c": readings}) == ([] if said is None else [DeviceComplaint("a/b/c", said)])
+
+
+def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():
+    heartbeats = Heartbeats()
+
+    def beat(component, at):
+        message = HeartbeatMessage(component=component, incarnation="1", devices=[], time=0, interval=1.0)
+        heartbeats.fold(replace(heartbeat_record(message), timestamp_us=round(at * 1e6)), count=True)
+
+    for second in range(10):
+        beat("a", second)
+        beat("b", second)
+    assert heartbeats.can_tell
+    beat("a", 60)  # the bus is back
+    assert not heartbeats.can_tell
+    assert heartbeats.alive("b")
+    for second in range(61, 60 + int(SILENT) + 2):
+        beat("a", second)
+    assert heartbeats.can_tell
+    assert not heartbeats.alive("b")
+    beat("b", second)
+    assert heartbeats.alive("b")
+    for second in range(10):  # the broker's clock was set back; b is dead
+        beat("a", second)
+    assert not heartbeats.alive("b")

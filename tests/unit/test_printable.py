@@ -1,0 +1,265 @@
+"""Whatever text comes from the bus, what leaves can only be read: on a terminal, as a Tango string, in a log."""
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from rich.table import Table
+from rich.text import Text
+
+from clients.alarm_lines import alarm_lines, entry_line
+from clients.events import Event, Record
+from clients.scene import Scene
+from clients.terminal import render, summary
+from devices.base import FacadeDevice
+from devices.mapping import tango_text, to_tango
+from devices.queries import refusal
+from facade.bus.port import Record as BusRecord
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.console import Console
+from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.intake import Intake
+from facade.flows.alerts.operator_api import OperatorApi
+from facade.flows.telemetry.plan import windowed
+from facade.flows.telemetry.worker import Worker
+from facade.icd.load import load
+from facade.instances import devices_of
+from facade.logs import PlainFormatter, SkaFormatter
+from facade.printable import excerpt, printable
+from facade.runtime.composition import assemble
+from proving.fuzz import good
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
+
+ICD = load()
+SETTINGS = Settings()
+CONTROLS = [*map(chr, (*range(0x20), *range(0x7F, 0xA0)))]
+MARKS = [*map(chr, (0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF))]
+HALVES = ["\ud800", "\udfff"]
+HOSTILE = "[red]" + "".join(CONTROLS + MARKS)
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+TOPICS = {
+    **{message: topic for topic, entry in ICD.topics.items() for message in (entry.message, *entry.also) if message},
+    "table-segment": "calibration",
+    "metric": "quality",
+}
+
+
+@pytest.mark.parametrize("one", CONTROLS + MARKS + HALVES)
+def test_what_cannot_be_seen_is_written_as_its_number(one):
+    shown = printable(f"a{one}b")
+    assert shown == f"a\\u{ord(one):04x}b"
+    assert json.loads(f'"{shown}"') == f"a{one}b"
+    assert tango_text(f"a{one}b") == shown
+    assert printable(f"a{one}b", keep=one) == f"a{one}b"
+
+
+def test_what_can_be_read_stays():
+    for text in ("", "plain", "5 µs → 😀", "\\u001b", "[red]"):
+        assert printable(text) == text
+    assert printable("\U000e0001") == "\\udb40\\udc01"
+
+
+def test_an_excerpt_is_short_whatever_is_in_it():
+    assert len(excerpt("\x1b" * 10_000_000)) == 500
+
+
+def test_a_console_shows_hostile_text_as_text():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=400, color_system="truecolor")
+    table = Table("title")
+    table.add_row(Text(HOSTILE, "red"))
+    for shown in (HOSTILE, table, Text.assemble(("bold", "bold"), *HALVES, HOSTILE)):
+        console.print(shown, markup=False)
+    console.print(HOSTILE, soft_wrap=True, markup=False)
+    text = STYLE.sub("", out.getvalue())
+    assert all(one.isprintable() for one in text.split("\n"))
+    assert text.count("\\u001b") >= 3  # a cell may be cut
+
+
+@pytest.mark.parametrize("formatter", [PlainFormatter(), SkaFormatter("a:b")])
+def test_a_line_of_the_log_is_one_record(formatter):
+    try:
+        raise ValueError(f"x\n2027-01-15 08:00:00 INFO all is well{HOSTILE}")
+    except ValueError as error:
+        made = logging.LogRecord("n", logging.INFO, "p", 1, "%s", (HOSTILE,), (type(error), error, error.__traceback__))
+    first, *others = formatter.format(made).split("\n")
+    assert all(one.isprintable() for one in (first, *others))
+    assert all(one.startswith("    ") for one in others)
+
+
+def test_a_refusal_over_tango_and_a_status_carry_no_controls():
+    failed = refusal(HOSTILE, "where")
+    assert failed.args[0].desc == tango_text(HOSTILE)
+    said: list[str] = []
+    FacadeDevice.show(SimpleNamespace(set_status=said.append), "Status", SimpleNamespace(value=f"one\n{HOSTILE}"))
+    assert said[0].startswith("one\n[red]\\u0000")
+    assert all(one.isprintable() and one.isascii() for one in said[0].split("\n"))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Return where texts stand in a document; a name that is free is a text, too."""
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if path and path[-1] in ("values", "reasons", "states", "readings", "ledger", "summary", "argument"):
+                yield (*path, (name,))
+            yield from leaves(entry, (*path, name))
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from leaves(entry, (*path, index))
+    elif isinstance(value, str) and path != ("schema",):
+        yield path
+
+
+def spoilt(document: Any, path: tuple[Any, ...]) -> Any:
+    """Return a document with the hostile text at a place."""
+    if not path:
+        return HOSTILE
+    if isinstance(path[0], tuple):
+        return {HOSTILE if name == path[0][0] else name: entry for name, entry in document.items()}
+    made = document.copy()
+    made[path[0]] = spoilt(document[path[0]], path[1:])
+    return made
+
+
+DOCUMENTS = good.documents(BASE_US, 1)
+CASES = [(message, path) for message, document in DOCUMENTS.items() for path in leaves(document)]
+
+
+def test_the_good_records_have_every_key_of_every_schema():
+    assert set(DOCUMENTS) == set(ICD.messages) == set(TOPICS)
+    for name, schema in ICD.messages.items():
+        Draft202012Validator(schema).validate(DOCUMENTS[name])
+        assert set(DOCUMENTS[name]) >= set(schema["properties"]) - {"url", "result", "summary"}, name
+
+
+class Site:
+    """A device server with all devices, and workers, on a bus in memory."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        log = MemoryTransactionalLog(self.broker, *windowed(ICD), group="aggregate")
+        packets = MemoryTransactionalLog(self.broker, "alert-packets", group="intake")
+        self.workers = [
+            Worker(log, ICD, SETTINGS, slot="0", clock=self.clock),
+            Intake(packets, ICD, slot="0", clock=self.clock),
+        ]
+        devices = {
+            name: [device for found in devices_of(entry, SETTINGS).values() for device in found]
+            for name, entry in ICD.classes.items()
+        }
+        self.sink = Sink()
+        self.server = assemble(
+            *(ICD, SETTINGS, devices, self.sink, MemoryBus(self.broker)),
+            instance="SdpFacade-all",
+            clock=self.clock,
+            versions={},
+        )
+        self.reader = self.server.event_loop._open()
+        self.left: set[tuple[str, str, Any]] = set()
+
+    def cycle(self, times: int = 2) -> None:
+        for _ in range(times):
+            for worker in self.workers:
+                worker.step()
+            self.server.event_loop.cycle(self.reader)
+            self.clock.sleep(0.3)
+            shown = [(*key, reading) for key, reading in self.sink.shown.items()]
+            self.left.update(shown + self.sink.pushed)
+            self.sink.pushed.clear()
+
+
+def in_tango(site: Site, device: str, name: str, reading: Any) -> Any:
+    if name in ("State", "Status"):
+        said: list[str] = []
+        FacadeDevice.show(SimpleNamespace(set_status=said.append), "Status", reading)
+        return said[0]
+    (entry,) = (one for one in ICD.classes[site.server.classes[device]].attributes if one.name == name)
+    return to_tango(ICD, entry, reading)[0]
+
+
+def test_no_text_field_of_any_message_carries_a_control_out():
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(PlainFormatter())
+    root, level = logging.getLogger(), logging.root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        site = Site()
+        site.cycle()
+        for number, (message, path) in enumerate(CASES):
+            document = good.documents(round(site.clock.now() * 1e6), number)[message]
+            made = good.record(TOPICS[message], message, spoilt(document, path))
+            site.broker.append(BusRecord(topic=made.topic, key=made.key, value=made.value, headers=made.headers))
+            if message == "alert":
+                packet = good.packet({**spoilt(document, path), "attachments": []})
+                site.broker.append(BusRecord(topic=packet.topic, key=packet.key, value=packet.value))
+            site.cycle()
+        for _ in range(20):  # what fell silent meanwhile is named
+            site.clock.sleep(1.0)
+            site.cycle()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+    carried: dict[str, list[str]] = {}
+    for device, name, reading in site.left:
+        value = in_tango(site, device, name, reading)
+        carried.setdefault(name, []).extend(one for one in (value if isinstance(value, list) else [value]))
+    for name, values in carried.items():
+        texts = [one for one in values if isinstance(one, str)]
+        kept = "\n" if name == "Status" else ""
+        assert all(one.isascii() and one.replace(kept, "").isprintable() for one in texts), name
+    for name in ("healthInfo", "lastError", "lastAlert", "activeAlerts", "longRunningCommandResult"):
+        assert any("\\u001b" in str(one) for one in carried[name]), name
+    operators = site.server.find(OperatorApi)
+    for answer in (operators.since(0), operators.alarms(), operators.history('{"condition":"fuzzed"}')):
+        assert tango_text(answer).isprintable()
+        json.loads(tango_text(answer))
+    assert stream.getvalue()
+    assert all(one.isprintable() for one in stream.getvalue().split("\n"))
+    letters = site.broker.read("dead-letters")
+    headers = [text.decode() for one in letters for name, text in one.headers if name.startswith("dl.")]
+    assert headers
+    assert all(map(str.isprintable, headers))
+    assert_terminal_shows_only_text(site)
+
+
+def assert_terminal_shows_only_text(site: Site) -> None:
+    records: dict[str, dict[str, Record]] = {}
+    for device, name, reading in sorted(site.left, key=lambda one: one[2].time):
+        event = Event(value=in_tango(site, device, name, reading), quality=reading.quality, time=0.0, received=0.0)
+        records.setdefault(device, {})[name] = Record(newest=event)
+    scene = Scene(
+        tango_host="here:10000",
+        devices=site.server.devices,
+        records=records,
+        now=site.clock.now(),
+        health_labels=ICD.enums["HealthState"],
+        obs_states=ICD.enums["ObsState"],
+    )
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=300, color_system="truecolor")
+    console.print(render(scene))
+    console.print(summary(scene), markup=False)
+    for sequence, previous, text in ((1, 0, "alert"), (2, 1, "action")):
+        content = good.documents(BASE_US, 1)["alert" if text == "alert" else "alert-action"]
+        spoilt_content = {key: HOSTILE if isinstance(one, str) else one for key, one in content.items()}
+        entry = {"sequence": sequence, "previous": previous, "time": 0.0, text: spoilt_content}
+        console.print(entry_line(Entry(**{"alert": None, "action": None, **entry})))
+    for alarm in json.loads(site.server.find(OperatorApi).alarms()):
+        for said in alarm_lines(alarm, {}):
+            console.print(said)
+    text = STYLE.sub("", out.getvalue())
+    assert all(one.isprintable() for one in text.split("\n"))
+    assert "\\u001b" in text

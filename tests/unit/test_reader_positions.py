@@ -1,0 +1,237 @@
+"""Device servers whose topics are not what they were: made again, cleared, cut, with a snapshot of the future."""
+
+import json
+
+import msgspec
+import pytest
+
+from facade.bus.port import Record
+from facade.flows.alerts.follower import Follower
+from facade.flows.alerts.operator_api import OperatorApi
+from facade.runtime.snapshots import TOPIC, decode_snapshot, to_record
+from tests.support.alerting import Bench, Server
+
+INSTANCE = "SdpFacade-alerts"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def alerts(bench: Bench, *texts: str) -> None:
+    for text in texts:
+        bench.alert(source=text, text=text)
+
+
+def account(server: Server):
+    return server.service.event_loop.accounts["alerts"]
+
+
+def said(server: Server) -> list[tuple[int, str]]:
+    return [(event["sequence"], event["alert"]["text"]) for event in server.events()]
+
+
+def figures(server: Server) -> tuple[int, int, int, int]:
+    """Return what was consumed, overlaps, is missing, and does not balance."""
+    one = account(server)
+    return one.consumed, one.overlap, one.skipped, one.balance
+
+
+def going_on(bench: Bench, server: Server, *, stopped: bool) -> Server:
+    """Return the server that goes on: the same one, or one that is started after a kill."""
+    if not stopped:
+        server.sink.pushed.clear()
+        server.cycle(30)
+        return server
+    return bench.server(30)
+
+
+def prepared(bench: Bench) -> Server:
+    """Return a server that has read ten alerts and written a snapshot."""
+    server = bench.server()
+    alerts(bench, *(f"old/{number}" for number in range(10)))
+    server.cycle(30)
+    assert figures(server) == (10, 0, 0, 0)
+    return server
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("new", [3, 10, 14])
+def test_a_topic_that_was_made_again_is_read_whole_and_its_numbers_go_on(bench, stopped, new):
+    """Shorter than the old one, as long, and longer."""
+    server = prepared(bench)
+    bench.broker.make_again("alerts")
+    alerts(bench, *(f"new/{number}" for number in range(new)))
+    server = going_on(bench, server, stopped=stopped)
+    assert [one for one in said(server) if "new" in one[1]] == [(11 + number, f"new/{number}") for number in range(new)]
+    assert figures(server) == (10 + new, 0, 0, 0)
+    assert len(list(server.ledger.alarms())) == 10 + new  # those of the old topic stay
+    assert "alerts was deleted and made again" in account(server).last_error
+    assert "alerts was deleted and made again" in server.bus.health.last_error
+    # What was true once is true after each further restart, and is not said again.
+    again = bench.server(30)
+    assert (again.flow.sequence, figures(again), again.bus.health.last_error) == (10 + new, (10 + new, 0, 0, 0), "")
+
+
+def test_it_is_read_whole_also_if_it_had_grown_before_that_was_noticed(bench, monkeypatch):
+    """The broker has not been asked yet, and the old place is on the new topic: nothing is passed over."""
+    server = prepared(bench)
+    with monkeypatch.context() as unasked:
+        unasked.setattr(server.bus, "step", lambda topics: {})
+        bench.broker.make_again("alerts")
+        alerts(bench, *(f"new/{number}" for number in range(14)))
+        server.cycle(3)
+    server.cycle(30)
+    assert {f"new/{number}" for number in range(14)} <= {text for _, text in said(server)}
+    assert figures(server) == (10 + 4 + 14, 4, 0, 0)
+    assert "offsets 10 to 13 may be counted twice" in account(server).last_error
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_lost_end_is_said_and_what_comes_in_its_place_is_no_repetition(bench, stopped):
+    server = prepared(bench)
+    bench.broker.cut("alerts", 0, 7)
+    alerts(bench, "new/0")
+    server = going_on(bench, server, stopped=stopped)
+    # Offset 7 is counted again, as it is another record now; clients know the numbers up to 10.
+    if stopped:
+        assert (8, "new/0") not in said(server)
+    alerts(bench, "new/1", "new/2", "new/3", "new/4")
+    server.cycle(30)
+    assert {"new/1", "new/2", "new/3", "new/4"} <= {text for _, text in said(server)}
+    assert min(number for number, text in said(server) if "new" in text) > 10
+    consumed, overlap, skipped, balance = figures(server)
+    assert (overlap, skipped, balance) == (2, 0, 0)
+    assert consumed == 10 + 4
+    assert "alerts, partition 0: offsets 8 to 9 were counted and are not on the log" in account(server).last_error
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_was_removed_unread_is_a_hole_with_its_offsets(bench, stopped):
+    server = prepared(bench)
+    alerts(bench, *(f"new/{number}" for number in range(5)))
+    bench.broker.remove("alerts", 0, 13)
+    server = going_on(bench, server, stopped=stopped)
+    assert said(server)[-2:] == [(14, "new/3"), (15, "new/4")]
+    assert figures(server) == (12, 0, 3, 0)
+    assert "alerts, partition 0: offsets 10 to 12 were removed before they were read" in account(server).last_error
+
+
+def test_what_was_removed_after_it_was_read_is_no_hole(bench):
+    server = prepared(bench)
+    bench.broker.remove("alerts", 0, 10)
+    server.cycle(30)
+    again = bench.server(30)
+    assert (figures(again), again.bus.health.last_error) == ((10, 0, 0, 0), "")
+
+
+def snapshot(bench: Bench, **changes: object) -> None:
+    """Write a snapshot that says something else than the newest one."""
+    newest = [one for one in map(decode_snapshot, _values(bench)) if one.topic == "alerts"][-1]
+    bench.broker.append(to_record(msgspec.structs.replace(newest, **changes)))
+
+
+def _values(bench: Bench) -> list[bytes | None]:
+    return [record.value for record in bench.broker.read(TOPIC)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "overlap", "words"),
+    [
+        ({"offsets": {0: 2**53 - 1}}, 2**53 - 1 - 10, "offsets 10 to 9007199254740990 were counted"),
+        ({"offsets": {0: 11}, "time": 2**53 - 1}, 1, "offsets 10 to 10 were counted"),
+        ({"offsets": {0: 10, 7: 3}}, 0, "partition 7: expected it to exist"),
+        ({"offsets": {0: 10, 7: 2**53 - 1}, "rebuild_from": {0: 2**53 - 1}}, 0, "partition 7: expected it to exist"),
+    ],
+)
+def test_a_snapshot_of_the_future_is_used_with_a_word(bench, changes, overlap, words):
+    prepared(bench)
+    snapshot(bench, **changes)
+    server = bench.server(30)
+    alerts(bench, "new")
+    server.cycle(30)
+    assert said(server)[-1][1] == "new"
+    assert figures(server)[1:] == (overlap, 0, 0)
+    assert words in account(server).last_error
+    assert figures(bench.server(30)) == figures(server)  # its own snapshot can be read
+
+
+@pytest.mark.parametrize("offsets", [{"0": 2**63}, {"0": -1}, {"-1": 3}, {"0": 10.5}, {"0": "9" * 400}, {"9" * 30: 0}])
+def test_offsets_that_are_none_are_refused_with_a_word(bench, offsets):
+    prepared(bench)
+    content = json.loads(_values(bench)[-1]) | {"offsets": offsets}
+    bench.broker.append(
+        Record(topic=TOPIC, key=f"{INSTANCE}/alerts".encode(), value=msgspec.json.encode(content | {"topic": "alerts"}))
+    )
+    server = bench.server(30)
+    alerts(bench, "new")
+    server.cycle(30)
+    assert said(server)[-1][1] == "new"
+    assert "is not usable" in server.bus.health.last_error
+
+
+def test_a_snapshot_without_an_id_is_used_as_before(bench):
+    prepared(bench)
+    snapshot(bench, topic_id="")
+    assert figures(bench.server(30)) == (10, 0, 0, 0)
+
+
+def test_an_added_partition_is_read_from_its_beginning_while_the_server_runs(bench):
+    server = prepared(bench)
+    bench.broker.partitions = {**bench.broker.partitions, "alert-state": 2}
+    bench.broker.append(Record(topic="alerts", key=b"x", value=b"{"))
+    assert server.service.event_loop.has_moved(server.reader) is False  # of others this server reads nothing
+    bench.broker.partitions = {**bench.broker.partitions, "alerts": 2}
+    bench.broker.append(Record(topic="alerts", partition=1, key=b"x", value=b"{"))
+    server.cycle(30)
+    assert figures(server) == (12, 0, 0, 0)
+
+
+def test_numbers_go_on_behind_the_states_of_alarms_if_the_snapshot_is_lost_with_the_topic(bench):
+    prepared(bench)
+    bench.broker.make_again("alerts")
+    bench.broker.make_again(TOPIC)
+    alerts(bench, "old/9")
+    server = bench.server(30)
+    assert said(server) == [(11, "old/9")]
+    assert server.flow.numbering == "alerts'"
+
+
+def page(server: Server, since: int) -> str:
+    return server.service.find(OperatorApi).since(since)
+
+
+def test_a_client_goes_on_over_a_topic_that_was_made_again(bench):
+    server, follower = prepared(bench), Follower(0)
+    given = follower.add_page(0, page(server, 0))
+    bench.broker.make_again("alerts")
+    alerts(bench, "new/0", "new/1")
+    server = bench.server(30)
+    given += follower.add_page(follower.seen, page(server, follower.seen))
+    assert [entry.sequence for entry in given] == [*range(1, 13)]
+    assert follower.made_anew == 0
+
+
+def test_a_client_learns_that_numbers_begin_anew_though_there_are_more_than_it_has_seen(bench):
+    server, follower = prepared(bench), Follower(0)
+    follower.add_page(0, page(server, 0))
+    for topic in ("alerts", "alert-state", TOPIC):
+        bench.broker.make_again(topic)
+    alerts(bench, *(f"new/{number}" for number in range(14)))
+    server = bench.server(30)
+    follower.doubt()  # the device was away
+    assert follower.missing() == 10
+    assert follower.add_page(10, page(server, 10)) == []
+    assert (follower.made_anew, follower.missing()) == (1, 0)
+    given = follower.add_page(0, page(server, 0))
+    assert [entry.alert["text"] for entry in given] == [f"new/{number}" for number in range(14)]
+
+
+def test_who_asks_for_numbers_of_a_topic_that_is_no_more_is_told_where_the_others_are(bench):
+    prepared(bench)
+    bench.broker.make_again("alerts")
+    alerts(bench, "new/0")
+    server = bench.server(30)
+    with pytest.raises(Exception, match="at the offset sequence - 11, if that is not negative"):
+        page(server, 3)

@@ -1,0 +1,125 @@
+"""`sdp-facade status`: one word, an exit code, and what is wrong with what to do, the worst first."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from clients import cli, status_look
+from clients.status import EXIT_CODES, Seen, judge
+from facade.cli.app import app
+from facade.errors import InfraError
+from facade.icd.load import load
+
+CONDITIONS = load().conditions
+FINE = Seen(
+    servers={"alerts": "", "control": ""},
+    master={"State": "ON", "healthState": "OK", "healthInfo": ()},
+    bus={"State": "ON", "Status": "The device is in ON state.\nAll streams balance."},
+    alerts={"State": "ON", "Status": "The device is in ON state."},
+    alarms=(),
+)
+
+
+def alarm(state="UNACK", severity="ALARM", condition="workerGone", source="sdp-facade"):
+    return {
+        "condition": condition,
+        "source": source,
+        "state": state,
+        "severity": severity,
+        "text": "t",
+        "occurrence": 1,
+    }
+
+
+def health(state, *reasons):
+    return {"master": {"State": "ALARM", "healthState": state, "healthInfo": reasons}}
+
+
+DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "word", "first"),
+    [
+        ({}, "OK", None),
+        (health("DEGRADED", "a lags", "b lags"), "DEGRADED", "a lags"),
+        (health("FAILED", "no worker", "b lags"), "FAILED", "no worker"),
+        (health("FAILED"), "FAILED", "no reason is given"),
+        (health("UNKNOWN", "no Kafka broker reachable"), "UNKNOWN", "no Kafka broker"),
+        (health(None), "UNKNOWN", "nobody knows how SDP is"),
+        ({"master": None}, "UNKNOWN", "nobody knows how SDP is"),
+        ({"master": None, "alarms": (alarm(severity="CRITICAL"),)}, "UNKNOWN", "nobody knows"),
+        (DOWN, "DEGRADED", "is not exported"),
+        (DOWN | health("FAILED", "no worker"), "FAILED", "no worker"),
+        ({"servers": {}}, "UNKNOWN", "is registered"),
+        ({"bus": None}, "DEGRADED", "does not answer"),
+        ({"bus": {"State": "FAULT", "Status": "The device is in FAULT state.\nbroken"}}, "FAILED", "broken"),
+        ({"alarms": None}, "DEGRADED", "no alarm is seen"),
+        ({"alerts": None}, "DEGRADED", "no alarm is seen"),
+        ({"alerts": {"State": "UNKNOWN", "Status": "The device is in UNKNOWN state.\nold"}}, "UNKNOWN", "old"),
+        *(
+            ({"alarms": (alarm(state),)}, "DEGRADED", f"ALARM {state}")
+            for state in ("UNACK", "ACKED", "LTUNK", "LTACK")
+        ),
+        *(({"alarms": (alarm(state),)}, "OK", ": 1") for state in ("RTNUN", "SHLVD", "DSUPR", "OOSRV")),
+        ({"alarms": (alarm(severity="INFO"),)}, "OK", "INFO UNACK"),
+        ({"alarms": [alarm(source=str(one)) for one in range(30)]}, "DEGRADED", "ALARM UNACK"),
+    ],
+)
+def test_the_worst_comes_first_and_gives_the_word(changed, word, first):
+    found, findings = judge(FINE._replace(**changed), CONDITIONS)
+    assert found == word
+    assert first is None or first in findings[0].text
+    assert (first is None) is (not findings)
+    assert len(findings) <= 12
+
+
+def test_an_alarm_says_what_to_do():
+    _, (finding,) = judge(FINE._replace(alarms=(alarm(),)), CONDITIONS)
+    assert finding.do == CONDITIONS["workerGone"].response
+
+
+def test_what_sdp_master_says_is_not_said_again_by_sdp_bus():
+    bus = {"State": "ALARM", "Status": "The device is in ALARM state.\na lags\nb breaks"}
+    _, findings = judge(FINE._replace(bus=bus, **health("DEGRADED", "a lags")), CONDITIONS)
+    assert [one.text for one in findings] == ["a lags", "ALARM: b breaks"]
+
+
+@pytest.fixture
+def sees(monkeypatch):
+    def see(what):
+        def look(*_):
+            if isinstance(what, Exception):
+                raise what
+            return what
+
+        monkeypatch.setattr(cli, "require_tango_database", lambda tango_host: None)
+        monkeypatch.setattr(status_look, "look", look)
+
+    return see
+
+
+@pytest.mark.parametrize("word", EXIT_CODES)
+def test_the_exit_code_follows_the_word(sees, word):
+    sees(FINE._replace(**health(word, "a\x1b[2J")))
+    done = CliRunner().invoke(app, ["status", "--tango-host", "here:1", "--json"])
+    assert done.exit_code == EXIT_CODES[word] == json.loads(done.output)["exit_code"]
+    plain = CliRunner().invoke(app, ["status", "--tango-host", "here:1"])
+    assert plain.output.startswith(word)
+    assert "2 of 2 device servers answer" in plain.output
+    assert "\x1b" not in plain.output
+
+
+def test_no_database_is_unknown_and_said(sees):
+    sees(InfraError("the Tango database at 'here:1' does not answer"))
+    done = CliRunner().invoke(app, ["status", "--tango-host", "here:1"])
+    assert done.exit_code == 3
+    assert "does not answer" in done.output
+
+
+def test_no_address_is_unknown_and_said(monkeypatch):
+    monkeypatch.delenv("TANGO_HOST", raising=False)
+    done = CliRunner().invoke(app, ["status"])
+    assert done.exit_code == 3
+    assert "TANGO_HOST: expected host:port of the Tango database, got nothing" in done.output
