@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from facade.bus.dead_letters import NUMBER, PREFIX, TOPIC, original
 from facade.bus.port import Record
 from facade.icd.model import Icd, Topic
+from facade.printable import printable
 
 REDRIVEN: Final = "redriven"
 """Reason of a mark."""
@@ -78,7 +79,7 @@ class Letter:
 
 def read_letter(record: Record) -> Letter | None:
     """Return what a record of `dead-letters` says; None: it is no dead letter of the facade's."""
-    said = {name[len(PREFIX) :]: escaped(raw) for name, raw in record.headers if name.startswith(PREFIX)}
+    said = {name[len(PREFIX) :]: text_of(raw) for name, raw in record.headers if name.startswith(PREFIX)}
     numbers = [said.get(name, "") for name in ("partition", "offset", "timestamp_us")]
     if not said.get("topic") or not said.get("reason") or not all(map(NUMBER.fullmatch, numbers)):
         return None
@@ -99,12 +100,9 @@ def read_letter(record: Record) -> Letter | None:
     )
 
 
-def escaped(raw: bytes) -> str:
-    r"""Return text that can be printed anywhere: what is no text, and each control character, as in ``\x1b``."""
-    text = raw.decode(errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def text_of(raw: bytes) -> str:
+    r"""Return bytes as text that can be printed anywhere; what is no UTF-8 as in ``\xff``."""
+    return printable(raw.decode(errors="backslashreplace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,14 +15,16 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.spans import find_span, read_span
 from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
 from facade.bus.port import Record
-from facade.bus.redrive import Place, Plan, Redrive, Selection, escaped, plan, read_letter
+from facade.bus.redrive import Place, Plan, Redrive, Selection, plan, read_letter, text_of
 from facade.cli.letter_forms import COLUMNS, Listing, described, document, line
 from facade.clock import Clock, SystemClock
 from facade.config import load_settings
+from facade.console import Console
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.printable import printable
 
 _WIDE = 200
 """Of a table that nobody looks at on a terminal."""
@@ -83,15 +84,15 @@ def show(letter: LetterPlace, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(document(record), indent=2))
         return
     for name, raw in record.headers:
-        _out.print(Text(f"{escaped(name.encode(errors='backslashreplace'))}: {escaped(raw)}"), soft_wrap=True)
-    _out.print(Text(f"key: {'none' if record.key is None else escaped(record.key)}"), soft_wrap=True)
+        _out.print(Text(f"{printable(name)}: {text_of(raw)}"), soft_wrap=True)
+    _out.print(Text(f"key: {'none' if record.key is None else text_of(record.key)}"), soft_wrap=True)
     value = record.value
     if value is None:
         _out.print("value: none")
         return
     more = f", of which the first {_MOST_SHOWN}; `dead-letters export` writes all" if len(value) > _MOST_SHOWN else ""
     _out.print(f"value: {len(value)} bytes{more}", soft_wrap=True)
-    _out.print(Text(escaped(value[:_MOST_SHOWN])), soft_wrap=True)
+    _out.print(Text(text_of(value[:_MOST_SHOWN])), soft_wrap=True)
 
 
 def export(

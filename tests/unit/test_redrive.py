@@ -14,11 +14,11 @@ from facade.bus.redrive import (
     Fate,
     Redrive,
     Selection,
-    escaped,
     plan,
     put_back,
     read_letter,
     takes_back,
+    text_of,
 )
 from facade.cli.letter_forms import Listing, document, line
 from facade.clock import ManualClock
@@ -193,9 +193,9 @@ def test_what_others_write_there_is_shown_without_harm(bus: Bus, headers: dict[s
 
 
 def test_control_characters_are_shown_as_escapes() -> None:
-    assert escaped(b"a\x1b[2J\n\xff\xc2\x9b") == r"a\x1b[2J\n\xff\x9b"
-    assert escaped("Ωμ".encode()) == "Ωμ"
-    assert escaped("a\u202eb\ud7ff".encode()).isprintable()
+    assert text_of(b"a\x1b[2J\n\xff\xc2\x9b") == r"a\u001b[2J\u000a\xff\u009b"
+    assert text_of("Ωμ".encode()) == "Ωμ"
+    assert text_of("a\u202eb\ud7ff".encode()).isprintable()
 
 
 def test_a_listing_counts_records_beside_letters(bus: Bus) -> None:
