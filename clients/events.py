@@ -14,6 +14,7 @@ from typing import Any
 
 import tango
 
+from clients.sockets import await_sockets
 from facade.clock import Clock
 from facade.errors import ConfigError, InfraError
 from facade.reading import Quality
@@ -107,6 +108,7 @@ class EventRecorder:
         for attribute in attributes:
             with self._lock:
                 series = self._series.setdefault(device, {}).setdefault(attribute, _Series(deque(maxlen=self._keep)))
+            await_sockets(self._clock)
             subscription.ids[attribute] = subscription.proxy.subscribe_event(
                 attribute, tango.EventType.CHANGE_EVENT, self._callback(series), tango.EventSubMode.Stateless
             )
@@ -135,8 +137,8 @@ class EventRecorder:
                 self._unsubscribe(subscription, attribute)
         self._subscriptions.clear()
 
-    @staticmethod
-    def _unsubscribe(subscription: _Subscription, attribute: str) -> None:
+    def _unsubscribe(self, subscription: _Subscription, attribute: str) -> None:
+        await_sockets(self._clock)
         with suppress(tango.DevFailed):  # of a server that is gone
             subscription.proxy.unsubscribe_event(subscription.ids.pop(attribute))
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.markup import escape
 
@@ -40,8 +40,9 @@ class Progress:
 
     def step(self, text: str) -> None:
         """Print what happens now."""
-        self.console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
-        sys.stdout.flush()
+        with suppress(OSError):  # who reads it may have gone, and what is under way must come to its end
+            self.console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
+            sys.stdout.flush()
 
     @contextmanager
     def view(self, watch: Watch) -> Iterator[None]:

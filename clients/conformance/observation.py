@@ -8,6 +8,7 @@ from typing import Any
 import tango
 
 from clients.events import immutable
+from clients.sockets import await_sockets
 from facade.clock import Clock
 from facade.icd.model import Attribute
 
@@ -142,6 +143,7 @@ class _Recorder:
     def subscribe(self, proxy: Any, device: str, attribute: str, kind: str) -> None:
         """Subscribe to one attribute; a refusal is a finding."""
         stream = self._streams[device, attribute, kind] = Stream()
+        await_sockets(self._clock)
         try:
             self._ids.append((proxy, proxy.subscribe_event(attribute, KINDS[kind], self._callback(stream))))
         except tango.DevFailed as failed:
@@ -176,6 +178,7 @@ class _Recorder:
     def close(self) -> None:
         """End all subscriptions."""
         for proxy, id in self._ids:
+            await_sockets(self._clock)
             try:
                 proxy.unsubscribe_event(id)
             except tango.DevFailed:  # of a server that has gone meanwhile

@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from facade.clock import SystemClock
-from facade.console import Console
 from facade.flows.tables.arrow import require_arrow
 from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
+from proving.demo.guard import console, guarded
 from proving.demo.options import DemoOptions
-from proving.demo.scenario import play
 
 
 def demo(
@@ -52,7 +50,4 @@ def demo(
         report=report,
         patience=patience,
     )
-    # Piped output has no width of its own; the tables need more than the usual 80.
-    out = Console()
-    console = out if out.is_terminal else Console(width=120)
-    raise typer.Exit(play(options, console, SystemClock()))
+    raise typer.Exit(guarded(options, console()))

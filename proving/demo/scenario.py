@@ -1,6 +1,7 @@
 """The scenario of a demo: start, observation, faults, stop, account. Whatever happens, all is cleared away."""
 
 import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -29,6 +30,7 @@ from proving.demo.report import (
     print_figures,
     print_verdict,
 )
+from proving.demo.services import alive, are_ours
 from proving.demo.system import SIMULATOR, Demo, set_up, what_to_try
 from proving.progress import Progress
 from proving.supervisor import Supervisor
@@ -63,9 +65,11 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
             report.failures.append(f"{error}\nthe logs end with:\n{words}" if words else str(error))
         except tango.DevFailed as failed:
             report.failures.append(f"Tango: {failed.args[0].desc} ({failed.args[0].reason})")
+        except Exception:  # a mistake of ours: it has a report as well
+            report.failures.append(f"unexpected:\n{traceback.format_exc()}")
         finally:
             with _undisturbed():
-                _clear_away(progress, report, processes, stack)
+                _clear_away(options, progress, report, processes, stack)
     if interrupted:
         for failure in report.failures:
             console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
@@ -191,13 +195,13 @@ def _judge(demo: Demo) -> None:
     if sent is None:
         return
     found = demo.tango_side.found()
-    demo.recorder.close()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
     accounts = (*report.command_account, *report.alert_account, *report.table_account)
     report.balanced = not wrong and all(line.agrees for line in accounts)
     verdict.measure(demo, demo.recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
+    report.write(demo.options.report_file)  # all that was found, whatever comes while it is cleared away
     print_account(console, sent, report.account)
     print_commands(console, report)
     print_alerts(console, report)
@@ -205,13 +209,17 @@ def _judge(demo: Demo) -> None:
     print_figures(console, report)
 
 
-def _clear_away(progress: Progress, report: DemoReport, processes: Supervisor, stack: ExitStack) -> None:
+def _clear_away(
+    options: DemoOptions, progress: Progress, report: DemoReport, processes: Supervisor, stack: ExitStack
+) -> None:
     progress.check = lambda: None
     try:
         stack.close()
     except FacadeError as error:
         report.failures.append(f"clearing away: {error}")
-    if left := processes.alive():
+    except Exception:  # the stack has done all the rest nevertheless
+        report.failures.append(f"clearing away:\n{traceback.format_exc()}")
+    if left := [*processes.alive(), *(alive(options) if are_ours(options) else ())]:
         report.failures.append(f"clearing away: expected nothing left running, got {', '.join(left)}")
     else:
         progress.step("nothing of this demo is left running")

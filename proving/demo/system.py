@@ -16,9 +16,10 @@ from facade.config import Settings
 from facade.errors import BusError, InfraError
 from facade.exports.tango_db import SERVER
 from facade.icd.model import Icd, Topic
-from facade.infra import local, tools
+from facade.infra import tools
 from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.report import DemoReport, Kill
+from proving.demo.services import bring_up, stop_ours
 from proving.demo.tango_side import TangoSide
 from proving.deployment import Deployment
 from proving.progress import Progress
@@ -175,7 +176,8 @@ def set_up(
     stack.enter_context(lock)
     if left := processes.stop_left_over():
         say(f"stopped what an earlier demo had left: {', '.join(left)}")
-    endpoints = _services(options, progress, stack)
+    stack.callback(stop_ours, options, say)
+    endpoints = bring_up(options, say)
     report.topic_prefix = f"{PREFIX}{round(progress.clock.now())}."
     settings = Settings(
         bootstrap=endpoints.bootstrap,
@@ -188,8 +190,7 @@ def set_up(
     _topics(deployment, stack)
     _register(deployment)
     stack.callback(processes.stop_all)
-    recorder = EventRecorder(endpoints.tango_host, progress.clock, keep=_EVENTS_KEPT)
-    stack.callback(recorder.close)
+    recorder = EventRecorder(endpoints.tango_host, progress.clock, keep=_EVENTS_KEPT)  # ends with the process
     devices = find_devices(endpoints.tango_host, SERVER)
     return Demo(
         options=options,
@@ -199,23 +200,6 @@ def set_up(
         tango_side=TangoSide(endpoints.tango_host, devices, deployment.icd),
         recorder=recorder,
     )
-
-
-def _services(options: DemoOptions, progress: Progress, stack: ExitStack) -> local.Endpoints:
-    before = [line.process for line in local.status(options.state_dir) if line.alive]
-    if before:
-        progress.step(f"services: some run already and will be left running: {', '.join(before)}")
-    else:
-        stack.callback(_services_down, options, progress)
-    endpoints = local.up(local.Options(state_dir=options.state_dir, tango_db=options.tango_db), report=progress.step)
-    progress.step(f"services: Kafka at {endpoints.bootstrap}, Tango database at TANGO_HOST={endpoints.tango_host}")
-    return endpoints
-
-
-def _services_down(options: DemoOptions, progress: Progress) -> None:
-    local.down(options.state_dir, report=progress.step)
-    if left := [line.process for line in local.status(options.state_dir) if line.alive]:
-        raise InfraError(f"services: expected none to run any more, got {', '.join(left)}")
 
 
 def _topics(deployment: Deployment, stack: ExitStack) -> None:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from facade.infra import local
 from facade.infra.processes import Process, ProcessRecord
 from proving.demo.calibrating import TABLES
+from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION
 from proving.demo.report import DemoReport
+from proving.demo.services import alive, bring_up, stop_ours
 from tests.support.waiting import until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
@@ -40,13 +43,28 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield start_one
     for process in started:
-        process.kill()
+        if process.poll() is None:
+            kill_both(process)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
     for record in records_of(tmp_path):
         Process(record).kill()
     local.down(tmp_path, wipe=True)
+
+
+def player_of(guard: subprocess.Popen[str]) -> int:
+    """Return the process in which the demo plays."""
+    (player,) = psutil.Process(guard.pid).children()
+    return player.pid
+
+
+def kill_both(guard: subprocess.Popen[str]) -> None:
+    """Kill a demo with its guard, so that neither clears anything away."""
+    guard.send_signal(signal.SIGSTOP)
+    for player in psutil.Process(guard.pid).children():
+        player.kill()
+    guard.kill()
 
 
 def records_of(state_dir: Path) -> list[ProcessRecord]:
@@ -170,18 +188,24 @@ def assert_observed(report: DemoReport, *, kills: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"), [(signal.SIGINT, "all nodes show values"), (signal.SIGTERM, "devices registered")]
+    ("number", "moment", "expected"),
+    [
+        (signal.SIGINT, "all nodes show values", 130),
+        (signal.SIGTERM, "devices registered", 130),
+        (signal.SIGKILL, "subscribed to all their attributes", -signal.SIGKILL),
+    ],
 )
 def test_a_signal_in_the_middle_clears_everything_away(
-    start: Start, tmp_path: Path, number: signal.Signals, moment: str
+    start: Start, tmp_path: Path, number: signal.Signals, moment: str, expected: int
 ) -> None:
+    """Whichever it is: what a killed guard cannot do, its player does."""
     process = start("--seconds", "60")
     wait_for(tmp_path, moment, process)
     # While the next process is started, which must not be forgotten.
     assert running(tmp_path)
     process.send_signal(number)
     code, output = finish(process)
-    assert code == 130, output
+    assert code == expected, output
     assert "nothing of this demo is left running" in output
     assert "Traceback" not in output
     assert running(tmp_path) == []
@@ -204,19 +228,46 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path
     assert running(tmp_path) == []
 
 
+def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
+    """D6: ZMQ ran out of sockets, Tango's library crashed, and broker and database ran on without a word."""
+    process = start("--seconds", "60")
+    wait_for(tmp_path, "subscribed to all their attributes", process)
+    os.kill(player_of(process), signal.SIGSEGV)
+    code, output = finish(process)
+    assert code == 1, output
+    assert "stopped: " in output
+    (failure,) = report_of(tmp_path).failures
+    assert failure.startswith("the demo's own process was ended by SIGSEGV")
+    assert "The demo has failed: 1 failure, named above." in output
+    assert running(tmp_path) == []
+
+
 def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
     """It finds the data of the killed one as well, has another size, and starts from zero all the same."""
     process = start("--seconds", "60", "--no-kills")
     wait_for(tmp_path, "TM begins to observe", process)  # by then everything that was started is written down
-    process.kill()
+    kill_both(process)
     process.communicate()
     left = running(tmp_path)
     assert {"control", "ingest-00", "subarray", "controller", "simulate", "kafka", "tango-db"} <= set(left)
     code, output = finish(start("--seconds", "5", "--nodes", "1", "--no-kills"))
     balanced(tmp_path, code, output, nodes=1, kills=False)
     assert "stopped what an earlier demo had left" in output
-    # The services ran when it began, so it leaves them as they were.
-    assert sorted(line.process for line in local.status(tmp_path) if line.alive) == ["kafka", "tango-db"]
-    local.down(tmp_path)
+    assert "services: an earlier demo had left" in output
     # A killed process that nobody waits for takes a moment to go.
     until_equal(lambda: running(tmp_path), [], "nothing is left")
+
+
+def test_services_that_the_user_has_started_are_left_as_they_are(tmp_path: Path) -> None:
+    """A demo stops those of a demo that was killed, and no others."""
+    options = DemoOptions(state_dir=tmp_path)
+    options.folder.mkdir()
+    said: list[str] = []
+    try:
+        local.up(local.Options(state_dir=tmp_path))
+        bring_up(options, said.append)
+        stop_ours(options, said.append)
+        assert sorted(alive(options)) == ["kafka", "tango-db"]
+        assert said[0] == "services: some run already and will be left running: kafka, tango-db"
+    finally:
+        local.down(tmp_path, wipe=True)

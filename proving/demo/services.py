@@ -1,0 +1,66 @@
+"""Kafka and the Tango database of a demo: who has started them stops them, also where it is the next demo that does."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from facade.errors import InfraError
+from facade.infra import local
+from proving.demo.options import DemoOptions
+
+_FILE = "services.json"
+"""Process ids of the services that a demo has started; none yet: they are being started. No file: nothing is ours."""
+
+Say = Callable[[str], None]
+
+
+def bring_up(options: DemoOptions, say: Say) -> local.Endpoints:
+    """Start the services that do not run; note them as ours if none did, or if an earlier demo has left them."""
+    before, file = alive(options), _file(options)
+    if before and not are_ours(options):
+        file.unlink(missing_ok=True)
+        say(f"services: some run already and will be left running: {', '.join(before)}")
+    else:
+        if before:
+            say(f"services: an earlier demo had left {', '.join(before)}; they are stopped with this one")
+        file.write_bytes(msgspec.json.encode([]))
+    endpoints = local.up(local.Options(state_dir=options.state_dir, tango_db=options.tango_db), report=say)
+    if file.exists():
+        file.write_bytes(msgspec.json.encode([*alive(options).values()]))
+    say(f"services: Kafka at {endpoints.bootstrap}, Tango database at TANGO_HOST={endpoints.tango_host}")
+    return endpoints
+
+
+def stop_ours(options: DemoOptions, say: Say) -> None:
+    """Stop the services if a demo has started them.
+
+    Raises
+    ------
+    InfraError
+        One of them still runs.
+    """
+    if not are_ours(options):
+        return
+    local.down(options.state_dir, report=say)
+    if left := alive(options):
+        raise InfraError(f"services: expected none to run any more, got {', '.join(left)}")
+    _file(options).unlink()
+
+
+def are_ours(options: DemoOptions) -> bool:
+    """Return whether what runs was started by a demo: not by the user, nor by the user anew since then."""
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        started = msgspec.json.decode(_file(options).read_bytes(), type=list[int])
+        return not started or set(alive(options).values()) <= set(started)
+    return False
+
+
+def alive(options: DemoOptions) -> dict[str, int]:
+    """Return the process ids of the services that run, by name."""
+    return {line.process: line.pid for line in local.status(options.state_dir) if line.alive and line.pid is not None}
+
+
+def _file(options: DemoOptions) -> Path:
+    return options.folder / _FILE
