@@ -15,6 +15,11 @@ MANIFEST = Manifest(
     for_commands=True,
     health="facade.flows.commands.composition:CommandsHealth",
     subcommands=(
+        Subcommand(("commands",), "", "Look at past commands: what became of them, and who said so."),
+        Subcommand(
+            ("commands", "list"), "facade.flows.commands.cli:list_commands", "List commands and their outcomes."
+        ),
+        Subcommand(("commands", "show"), "facade.flows.commands.cli:show", "Show one command and who acknowledged it."),
         Subcommand(
             ("simulate", "controller"),
             "facade.controller.simulator.cli:controller",

@@ -1,0 +1,186 @@
+"""`sdp-facade commands`: what became of past commands, read from the bus."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.progress import track
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.spans import find_span, read_span
+from facade.bus.port import Record
+from facade.clock import SystemClock
+from facade.config import load_settings
+from facade.console import Console
+from facade.durations import parse_duration
+from facade.errors import BusError, ConfigError
+from facade.flows.commands.messages import ACKS, COMMANDS, issued
+from facade.flows.commands.past import OUTCOMES, One, Past, chosen, row
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.icd.words import duration_in_words
+from facade.numbers import LARGEST
+from facade.printable import printable
+
+_CLASS = "SdpSubarray"
+_AWAY = 60.0
+"""How much the clocks of broker and device server may differ when a command is looked for [s]."""
+_MANY = 20_000
+"""Records that take so long to read, some two seconds, that progress is shown."""
+_STYLES = {"COMPLETED": "green", "OPEN": "yellow", "ABORTED": "yellow"}
+
+_out = Console(highlight=False, soft_wrap=True, emoji=False)
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def list_commands(
+    since: Annotated[str, typer.Option(metavar="DURATION", help="Issued within this last time, such as 10m.")] = "1h",
+    subarray: Annotated[list[int] | None, typer.Option(min=1, help="Only of this subarray; repeatable.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="Only of this device; repeatable.")] = None,
+    command: Annotated[list[str] | None, typer.Option(help="Only of this name, such as Configure; repeatable.")] = None,
+    outcome: Annotated[
+        list[str] | None, typer.Option(help=f"Only with this outcome; repeatable. One of {', '.join(OUTCOMES)}.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most that are printed, the newest ones; all are counted.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List commands and what became of them, the newest at the end.
+
+    They are read from the topics, so it goes back as far as these keep them, whatever a device server remembers.
+
+    Example: sdp-facade commands list --since 1h --subarray 1 --outcome FAILED
+    """
+    clock, icd = SystemClock(), load()
+    if unknown := [one for one in outcome or () if one not in OUTCOMES]:
+        raise ConfigError(f"--outcome: expected one of {', '.join(OUTCOMES)}, got {unknown[0]!r:.100}")
+    length = parse_duration(since, "--since")
+    begin = clock.now() - length
+    past = Past(round(begin * 1e6))
+    connection = Connection(load_settings(), clock=clock)
+    _read(connection, COMMANDS, begin - _AWAY, past.add_command)
+    _read(connection, ACKS, begin - _AWAY, past.add_ack)
+    template = icd.classes[_CLASS].device
+    devices = [*(one.lower() for one in device or ()), *(template.format(subarray=one) for one in subarray or ())]
+    rows = [row(one) for one in chosen(past.commands(), devices=devices, names=command or (), outcomes=outcome or ())]
+    if as_json:
+        shown = {"commands": rows[-limit:], "counts": _counts(rows), "unreadable": past.unreadable}
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    for one in rows[-limit:]:
+        _print_row(one)
+    _print_end(rows, limit, past, since)
+    kept = icd.topics[COMMANDS].retention or length
+    if length > kept:
+        _err.print(f"the topic keeps commands for {duration_in_words(kept)}; older ones are not there any more")
+
+
+def show(
+    id: Annotated[str, typer.Argument(help="Id of the command, as `commands list` and the call that sent it say it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one command: its argument, and each acknowledgement with its time and who gave it.
+
+    Example: sdp-facade commands show 1795167600.123456_000000000042_Configure
+    """
+    clock, icd = SystemClock(), load()
+    if not 0 < issued(id) <= LARGEST:
+        raise ConfigError(f"ID: expected an id such as 1795167600.123456_000000000042_Configure, got {id!r:.200}")
+    connection, one, at = Connection(load_settings(), clock=clock), One(id), issued(id) / 1e6
+    for topic, add in ((COMMANDS, one.add_command), (ACKS, one.add_ack)):
+        _read(connection, topic, at - _AWAY, add)
+    if one.command is None and not one.acks:
+        raise BusError(f"no command {id!r:.200} on the bus{_how_long(icd)}; see `sdp-facade commands list`")
+    if as_json:
+        typer.echo(json.dumps(_document(one), indent=2))
+    else:
+        _print_one(one, icd)
+
+
+def _read(connection: Connection, topic: str, since: float, take: Callable[[Record], None]) -> None:
+    """Read what stands on a topic since a time [Unix s]."""
+    span = find_span(connection, topic, since=max(since, 0.001))
+    count = sum(end - begin for begin, end in span.values())
+    records: Iterable[Record] = read_span(connection, topic, span)
+    for record in _shown(records, topic, count):
+        take(record)
+
+
+def _shown(records: Iterable[Record], topic: str, count: int) -> Iterator[Record]:
+    yield from track(
+        records, f"reading {topic}", count, console=_err, transient=True, disable=count < _MANY, update_period=0.5
+    )
+
+
+def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {name: number for name in OUTCOMES if (number := sum(one["outcome"] == name for one in rows))}
+
+
+def _print_row(one: dict[str, Any]) -> None:
+    took = "" if one["seconds"] is None else f"{one['seconds']:.2f} s"
+    style = _STYLES.get(one["outcome"], "bold red")
+    device = one["device"].partition("/")[2]
+    head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(printable(one['command'])):<20}"
+    _out.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
+    said = f": {one['text']}" if one["text"] and one["outcome"] != "COMPLETED" else ""
+    _out.print(f"    [dim]{escape(printable(one['id'] + said))}[/dim]")
+
+
+def _print_end(rows: list[dict[str, Any]], limit: int, past: Past, since: str) -> None:
+    counts = ", ".join(f"{number} {name}" for name, number in _counts(rows).items())
+    older = f"; the newest {limit} are shown, --limit shows more" if len(rows) > limit else ""
+    _err.print(f"{len(rows)} commands of the last {since}, times in UTC" + (f": {counts}" if counts else "") + older)
+    if past.unreadable:
+        _err.print(f"{past.unreadable} records of these topics could not be read; see `sdp-facade dead-letters list`")
+
+
+def _document(one: One) -> dict[str, Any]:
+    acks = [{**msgspec.to_builtins(ack), "appended": appended} for ack, appended in one.acks]
+    outcome = one.outcome
+    return {
+        "id": one.id,
+        "outcome": outcome.status if outcome else "OPEN",
+        "command": None if one.command is None else msgspec.to_builtins(one.command),
+        "acknowledgements": acks,
+    }
+
+
+def _print_one(one: One, icd: Icd) -> None:
+    command, outcome = one.command, one.outcome
+    word = outcome.status if outcome else "OPEN"
+    style = _STYLES.get(word, "bold red")
+    _out.print(f"[bold]{escape(printable(one.id))}[/bold]  [{style}]{word}[/{style}]")
+    if command is None:
+        _out.print(f"its own record is not on the topic {COMMANDS}{_how_long(icd)}")
+    else:
+        _out.print(f"{escape(printable(f'{command.device} {command.command}, transaction {command.transaction_id}'))}")
+        _out.print(f"{_moment(command.issued / 1e6)}  issued by {escape(printable(command.origin))}")
+        _out.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
+        _out.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
+    ended = False
+    for ack, _ in one.acks:
+        late = "  [dim]after the outcome, so it changes nothing[/dim]" if ended else ""
+        progress = "" if ack.progress is None else f" {ack.progress} %"
+        remaining = "" if ack.remaining is None else f", {ack.remaining:g} s left"
+        said = f": {ack.text}" if ack.text else ""
+        who = escape(printable(f"{ack.status}{progress}{remaining} by {ack.origin}{said}"))
+        _out.print(f"{_moment(ack.time / 1e6)}  {who}{late}")
+        ended = ended or ack is outcome
+    if outcome is not None and outcome.result is not None:
+        _out.print("result:", escape(json.dumps(outcome.result, indent=2)))
+    if command is not None:
+        _out.print("argument:", "none" if command.argument is None else escape(json.dumps(command.argument, indent=2)))
+
+
+def _how_long(icd: Icd) -> str:
+    kept = icd.topics[COMMANDS].retention
+    return f", which keeps commands for {duration_in_words(kept)}" if kept else ""
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -1,0 +1,194 @@
+"""Past commands by the bus alone: `commands list` and `commands show`."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from facade.bus.port import Record
+from facade.cli.app import app
+from facade.errors import BusError, ConfigError
+from facade.flows.commands import cli
+from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
+from facade.flows.commands.past import Past, chosen, outcome_of
+
+NOW_US = 1_800_000_000_000_000
+ONE, TWO = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
+
+
+class Topics:
+    """What stands on the two topics, with the reader's functions in its place."""
+
+    def __init__(self):
+        self.records = {"commands": [], "command-acks": []}
+
+    def put(self, record, at_us):
+        records = self.records[record.topic]
+        records.append(msgspec_replace(record, offset=len(records), timestamp_us=at_us))
+
+    def command(self, ago, name="Configure", device=ONE, **more):
+        at = NOW_US - round(ago * 1e6)
+        id = command_id(at, len(self.records["commands"]), name)
+        message = CommandMessage(
+            id=id, device=device, command=name, argument={"a": 1}, transaction_id="t", issued=at, not_after=at + 1,
+            deadline=at + 2, ceiling=at + 3, repeatable=False, origin="subarray", **more,
+        )  # fmt: skip
+        self.put(command_record(message), at)
+        return id
+
+    def ack(self, id, status, *, device=ONE, after=1.0, **more):
+        at = round(float(id.partition("_")[0]) * 1e6) + round(after * 1e6)
+        name = id.rpartition("_")[2]
+        self.put(ack_record(AckMessage(id=id, device=device, command=name, status=status, time=at, **more)), at)
+
+    def find_span(self, connection, topic, *, since):
+        found = [one.offset for one in self.records[topic] if one.timestamp_us >= since * 1e6]
+        return {0: (found[0], found[-1] + 1)} if found else {}
+
+    def read_span(self, connection, topic, span):
+        for begin, end in span.values():
+            yield from self.records[topic][begin:end]
+
+
+def msgspec_replace(record, **more):
+    return Record(topic=record.topic, key=record.key, value=record.value, headers=record.headers, **more)
+
+
+@pytest.fixture
+def topics(monkeypatch):
+    made = Topics()
+    monkeypatch.setattr(cli, "find_span", made.find_span)
+    monkeypatch.setattr(cli, "read_span", made.read_span)
+    monkeypatch.setattr(cli, "Connection", lambda *_, **__: None)
+    monkeypatch.setattr(cli.SystemClock, "now", lambda self: NOW_US / 1e6)
+    return made
+
+
+@pytest.fixture
+def night(topics):
+    """Return the ids of commands with all kinds of ends."""
+    ids = {}
+    for number, status in enumerate(("COMPLETED", "FAILED", "REJECTED", "TIMED_OUT", "")):
+        ids[status or "OPEN"] = id = topics.command(600 - number)
+        topics.ack(id, "ACCEPTED", origin="c")
+        if status:
+            topics.ack(id, status, after=2.0, origin="c", text="why not")
+    ids["two"] = topics.command(60, "Scan", TWO)
+    topics.ack(ids["two"], "FAILED", device=TWO, origin="c")
+    ids["old"] = topics.command(7200)
+    topics.ack(ids["old"], "FAILED", after=7100, origin="c")
+    ids["lost"] = command_id(NOW_US - 30_000_000, 99, "On")
+    topics.ack(ids["lost"], "UNDELIVERED", origin="subarray")
+    return ids
+
+
+def run(words, code=0):
+    done = CliRunner().invoke(app, ["commands", *words.split()], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def listed(words):
+    return [one["id"] for one in json.loads(run(f"list {words} --json"))["commands"]]
+
+
+def test_each_command_has_its_outcome_in_the_order_of_time(night):
+    found = json.loads(run("list --json"))
+    wanted = ["COMPLETED", "FAILED", "REJECTED", "TIMED_OUT", "OPEN", "two", "lost"]
+    assert [one["id"] for one in found["commands"]] == [night[one] for one in wanted]
+    assert found["counts"] == {
+        "COMPLETED": 1, "FAILED": 2, "REJECTED": 1, "TIMED_OUT": 1, "UNDELIVERED": 1, "OPEN": 1,
+    }  # fmt: skip
+    assert found["commands"][0]["seconds"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("--outcome FAILED", ["FAILED", "two"]),
+        ("--outcome FAILED --subarray 1", ["FAILED"]),
+        ("--subarray 2", ["two"]),
+        ("--device mid-sdp/subarray/02", ["two"]),
+        ("--outcome OPEN --outcome UNDELIVERED", ["OPEN", "lost"]),
+        ("--command Scan", ["two"]),
+        ("--since 90s", ["two", "lost"]),
+        ("--since 3h --outcome FAILED --subarray 1", ["old", "FAILED"]),
+        ("--since 10s", []),
+        ("--limit 1", ["lost"]),
+    ],
+)
+def test_they_are_chosen_by_time_device_name_and_outcome(night, words, names):
+    assert listed(words) == [night[one] for one in names]
+
+
+def test_a_list_for_people_says_why_and_how_many(night):
+    printed = run("list --limit 3")
+    assert printed.count("mid-sdp") == 0
+    assert "subarray/02" in printed
+    assert "why not" not in printed
+    assert "UNDELIVERED" in printed
+    assert "7 commands of the last 1h, times in UTC: 1 COMPLETED, 2 FAILED" in printed
+    assert "the newest 3 are shown, --limit shows more" in printed
+    assert f"{night['FAILED']}: why not" in run("list")
+
+
+def test_who_asks_for_more_than_the_topic_keeps_is_told_so(topics):
+    assert "the topic keeps commands for 7 d" in run("list --since 30d")
+
+
+def test_one_is_shown_with_its_argument_and_who_acknowledged_when(night, topics):
+    topics.ack(night["FAILED"], "COMPLETED", after=3.0, origin="another")
+    printed = run(f"show {night['FAILED']}").splitlines()
+    assert printed[0].split() == [night["FAILED"], "FAILED"]
+    assert any("ACCEPTED by c" in one for one in printed)
+    assert any(one.endswith("FAILED by c: why not") for one in printed)
+    assert any("COMPLETED by another  after the outcome" in one for one in printed)
+    assert '"a": 1' in "\n".join(printed)
+    found = json.loads(run(f"show {night['FAILED']} --json"))
+    assert [one["status"] for one in found["acknowledgements"]] == ["ACCEPTED", "FAILED", "COMPLETED"]
+    assert (found["outcome"], found["command"]["argument"]) == ("FAILED", {"a": 1})
+
+
+def test_one_that_never_got_to_the_bus_is_shown_by_what_was_said_of_it(night):
+    printed = run(f"show {night['lost']}")
+    assert "its own record is not on the topic commands, which keeps commands for 7 d" in printed
+    assert "UNDELIVERED by subarray" in printed
+
+
+def test_one_that_is_not_there_is_an_error(night):
+    with pytest.raises(BusError, match=r"no command .* on the bus, which keeps commands for 7 d"):
+        run("show 1700000000.000000_000000000001_On")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("list --outcome failed", "--outcome: expected one of ABORTED.*got 'failed'"),
+        ("list --since yesterday", "--since: expected a duration"),
+        ("show x", "ID: expected an id such as"),
+        ("show 1e300_1_On", "ID: expected an id such as"),
+    ],
+)
+def test_a_wrong_call_says_what_was_expected(topics, words, what):
+    with pytest.raises(ConfigError, match=what):
+        run(words)
+
+
+def test_records_that_are_none_are_counted_and_hide_no_neighbour(topics):
+    topics.put(Record(topic="commands", key=b"x", value=b"{"), NOW_US - 1)
+    topics.put(Record(topic="command-acks", key=b"x", value=b"[]"), NOW_US - 1)
+    id = topics.command(1.0)
+    assert listed("") == [id]
+    assert json.loads(run("list --json"))["unreadable"] == 2
+
+
+def test_the_first_outcome_holds_whoever_gives_another_later():
+    past, made = Past(0), Topics()
+    id = made.command(10)
+    for status in ("FAILED", "COMPLETED"):
+        made.ack(id, status, origin="c")
+    for record in made.records["commands"]:
+        past.add_command(record)
+    for record in made.records["command-acks"]:
+        past.add_ack(record)
+    assert [outcome_of(one) for one in chosen(past.commands())] == ["FAILED"]
