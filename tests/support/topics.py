@@ -5,8 +5,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.support.waiting import HANG
 
@@ -112,3 +120,11 @@ def delete(bootstrap: str, prefix: str) -> None:
     if names:
         for future in admin.delete_topics(names).values():
             future.result(20.0)
+
+
+def last_offset(bootstrap: str, topic: str, partition: int) -> int:
+    """Return where the next record of a partition goes, whether those before it are committed or not."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    place = TopicPartition(topic, partition)
+    found = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    return int(found[place].result(HANG).offset)

@@ -3,6 +3,11 @@
 A worker slot has a stable transactional id and group instance id. A restarted worker therefore
 gets its partitions back without a rebalance, and its first act (``init_transactions``) ends the
 transaction that its predecessor left open, so that readers are not held up by it.
+
+A producer that has lost a connection begins no further transaction: a request of it that seemed lost may
+still arrive, and would end the next one, or commit old offsets with it. The broker knows no transactions
+apart but by the producer's epoch, as long as the client speaks no newer protocol (KIP-890), and only
+``init_transactions`` of a new producer makes another one.
 """
 
 import ctypes
@@ -78,6 +83,7 @@ class KafkaTransactionalLog:
         self._joined_at = 0.0
         self._consumer = self._join()
         self._producer: Producer | None = None
+        self._link = _Link()
         self._revoked = False
         self._must_rewind = False
         self._committed: dict[tuple[str, int], int] = {}
@@ -142,20 +148,26 @@ class KafkaTransactionalLog:
                 return
 
     def _open_producer(self) -> Producer:
+        if self._producer is not None:
+            self._producer.poll(0)  # what it has to say of its connections
+            if self._link.was_lost:
+                self._producer = None
         if self._producer is None:
-            producer = Producer(self._connection.config(self._health, _producer_settings(self._slot)))
+            self._link = _Link()
+            settings = {**_producer_settings(self._slot), "logger": self._link}
+            producer = Producer(self._connection.config(self._health, settings))
             producer.init_transactions(_BROKER_WAIT)
             self._producer = producer
         return self._producer
 
     def _give_up(self, error: KafkaException) -> NoReturn:
-        """End a transaction that failed, and go back to what is committed.
+        """Give up a transaction that failed, with its producer, and go back to what is committed.
 
         A new producer with the same id waits for whatever the old one had begun to be completed or
         undone by the broker, so afterwards the committed offsets say which of the two it was.
         """
         self._must_rewind = True
-        producer, self._producer = self._producer, None
+        self._producer = None
         reason = error.args[0]
         if reason.code() == KafkaError.FENCED_INSTANCE_ID:
             self._on_fenced(reason)
@@ -163,12 +175,6 @@ class KafkaTransactionalLog:
             # Either the broker ended a transaction that took too long, or another process has the
             # slot. A new producer would fence that one in turn, so wait until the group has told.
             self._no_producer_before = self._connection.clock.monotonic() + 2 * _HEARTBEAT
-        if producer is not None and reason.txn_requires_abort():
-            try:
-                producer.abort_transaction(_BROKER_WAIT)
-                self._producer = producer
-            except KafkaException as abort_error:
-                _log.warning("transaction could not be aborted, a new producer will fence it: %s", abort_error)
         self._connection.note(self._health, f"transaction of {self._slot} given up: {reason}")
         raise Aborted(f"transaction of {self._slot} given up, its records will be taken again: {reason}") from error
 
@@ -239,6 +245,22 @@ class KafkaTransactionalLog:
         consumer = Consumer(self._connection.config(self._health, _consumer_settings(self._group, self._slot)))
         consumer.subscribe(self._topics, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         return consumer
+
+
+class _Link:
+    """Takes what a producer's client logs, and knows from it whether any connection was lost.
+
+    The client's errors say nothing of a connection that it makes again by itself, nor do results; its
+    statistics do, but too late for the next transaction.
+    """
+
+    def __init__(self) -> None:
+        self.was_lost = False
+
+    def log(self, level: int, text: str, facility: str, *rest: object) -> None:
+        """Take a line; see `logging.Logger.log`."""
+        self.was_lost |= facility == "FAIL"
+        _log.log(level, text, facility, *rest)
 
 
 def retire(consumer: Consumer) -> None:
@@ -317,6 +339,8 @@ def _producer_settings(slot: str) -> dict[str, object]:
     return {
         "transactional.id": slot,
         "client.id": slot,
+        # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
+        "log.connection.close": True,
         "transaction.timeout.ms": round(_TRANSACTION * 1000),
         "linger.ms": 0,
         "message.max.bytes": 16_777_216,

@@ -1,0 +1,73 @@
+"""The end of a transaction that was delayed on its way ends no later one (KIP-890; Jepsen on Bufstream 0.1)."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import Aborted, BusHealth, Record
+from facade.config import Settings
+from tests.support.deployment import Deployment
+from tests.support.kafka_proxy import END_TXN, KafkaProxy
+from tests.support.topics import last_offset, read_all, send
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.kafka
+SOURCE, RESULT = "ingest.heaps", "ingest.summary"
+_FENCED = {47, 90}
+"""What the broker says of an earlier epoch of a producer: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
+
+
+def nothing() -> None:
+    """Happens in the middle of most transactions."""
+
+
+class Copier:
+    """Copies records in transactions, as a worker does."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        connection = Connection(Settings(bootstrap=bootstrap, prefix=prefix))
+        self.log = KafkaTransactionalLog(connection, SOURCE, group="delayed", slot="0", health=BusHealth())
+
+    def copy(self, value: bytes, meanwhile: Callable[[], None] = nothing) -> None:
+        """Take a record and write it twice in one transaction, however often it takes."""
+        while True:
+            try:
+                if [value] == [one for run in self.log.take(10, 1.0) for one in run.values()]:
+                    self.log.commit(self._written(value, meanwhile))
+                    return
+            except Aborted:
+                meanwhile = nothing
+
+    def _written(self, value: bytes, meanwhile: Callable[[], None]) -> Iterator[Record]:
+        yield Record(topic=RESULT, key=b"0", value=value, partition=0)
+        meanwhile()
+        yield Record(topic=RESULT, key=b"0", value=value, partition=0)
+
+
+def test_a_delayed_end_ends_no_later_transaction(deploy: Callable[..., Deployment]) -> None:
+    """An EndTxn seems lost to the client, which sends it again; the first one arrives in the middle of the next
+    transaction. The broker refuses it, and what comes of each record is on the log once."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    source, result = deployment.topic(SOURCE), deployment.topic(RESULT)
+    answers: list[int] = []
+    with KafkaProxy(deployment.bootstrap) as proxy:
+        copier = Copier(proxy.bootstrap, deployment.prefix)
+
+        def deliver() -> None:
+            until(lambda: last_offset(deployment.bootstrap, result, 0) > end, "the second record is on the log")
+            answers.append(proxy.deliver())
+
+        proxy.hold_next(END_TXN)
+        send(deployment.bootstrap, source, [(b"0", b"first")], partition=0)
+        copier.copy(b"first")
+        assert proxy.holds_one
+        end = last_offset(deployment.bootstrap, result, 0)
+        send(deployment.bootstrap, source, [(b"0", b"second")], partition=0)
+        copier.copy(b"second", deliver)
+        found = [message.value() for message in read_all(deployment.bootstrap, result)]
+        copier.log.close()
+    assert found == [b"first", b"first", b"second", b"second"], answers
+    assert answers[0] in _FENCED
