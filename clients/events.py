@@ -122,6 +122,29 @@ class EventRecorder:
                 self._unsubscribe(subscription, attribute)
                 self.subscribe(device, [attribute])
 
+    def compare(self, device: str) -> None:
+        """Read what was subscribed to, and keep what is newer than the last event: that one was lost, or is on its way.
+
+        Tango loses events without a word: of a connection that is still being made, and beyond ZMQ's high-water mark.
+        """
+        subscription = self._subscriptions[device]
+        with suppress(tango.DevFailed):  # a server that is away: Tango says so in its events
+            for answer in subscription.proxy.read_attributes(list(subscription.ids)):
+                if not answer.has_failed:
+                    self._keep_read(self._series[device], answer)
+
+    def _keep_read(self, known: Mapping[str, _Series], answer: Any) -> None:
+        made = _event(answer, self._clock.now())
+        with self._lock:
+            series = known[answer.name]
+            if series.newest is None or made.time > series.newest.time:
+                series.newest = _with_value(made, series.newest)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Return the devices that it listens to."""
+        return tuple(self._subscriptions)
+
     def records(self) -> Records:
         """Return a copy of what came so far."""
         with self._lock:
@@ -153,9 +176,7 @@ class EventRecorder:
                 return
             made = _event(event.attr_value, received)
             with self._lock:
-                if made.value is None and series.newest is not None:  # Tango sends no value with ATTR_INVALID
-                    made = replace(made, value=series.newest.value)
-                series.newest = made
+                made = series.newest = _with_value(made, series.newest)
                 # The value read at (re)subscription comes the same way, and is no event.
                 if event.event_reason == tango.EventReason.Update:
                     series.count += 1
@@ -211,6 +232,11 @@ def _event(attribute: Any, received: float) -> Event:
         value = () if value is None else tuple(map(immutable, value))
     quality = _QUALITIES.get(attribute.quality, Quality.VALID)
     return Event(value=value, quality=quality, time=attribute.time.totime(), received=received)
+
+
+def _with_value(made: Event, before: Event | None) -> Event:
+    """Return an event with the value before it where it has none: Tango sends none with ATTR_INVALID."""
+    return replace(made, value=before.value) if made.value is None and before is not None else made
 
 
 def immutable(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
-"""A live view of a deployment, fed by Tango change events and nothing else.
+"""A live view of a deployment, fed by Tango change events, and compared with a read now and then.
 
-What it shows is what any Tango client gets: no read, no look at the bus. `clients.terminal` draws it.
+What it shows is what any Tango client gets: no look at the bus. `clients.terminal` draws it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +18,8 @@ from facade.icd.model import Icd
 
 PLAIN_INTERVAL: Final = 5.0
 """Time between the lines that stand for the live view where there is no terminal [s]."""
+COMPARED_EACH: Final = 10.0
+"""Time between two reads of a device, in case an event was lost [s]."""
 _REFRESH: Final = 4.0
 """Pictures per second."""
 
@@ -36,6 +38,17 @@ class Watch:
     ) -> None:
         self._recorder, self._devices, self._clock = recorder, devices, clock
         self._tango_host, self._enums = tango_host, icd.enums
+        self._compared = clock.monotonic()
+        self._next = 0
+        """Of the recorder's devices."""
+
+    def step(self) -> None:
+        """Compare the next device with a read, if it is due: one each time, as a server that hangs takes seconds."""
+        devices = self._recorder.devices
+        if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
+            self._recorder.compare(devices[self._next % len(devices)])
+            self._next += 1
+            self._compared = self._clock.monotonic()
 
     def scene(self) -> Scene:
         """Take the picture of now."""
@@ -78,6 +91,7 @@ def look(watch: Watch, console: Console, *, seconds: float | None, stopped: Call
             if not console.is_terminal and clock.monotonic() - printed >= PLAIN_INTERVAL:
                 printed = clock.monotonic()
                 print_plain(console, watch.scene())
+            watch.step()
             clock.sleep(0.1)
     print_plain(console, watch.scene())
 

@@ -73,6 +73,8 @@ class CalibrationScenario:
             Line(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
         ]
         report.failures += disagreeing("calibration", report.table_account)
+        if not set(newest) <= shown:
+            report.failures.append(f"calibration: {self._why_no_event()}")
 
     def _events(self) -> set[str]:
         """Return the digests that the subscriber was given."""
@@ -80,6 +82,17 @@ class CalibrationScenario:
         # After a broken connection Tango gives the subscriber what it has missed as a read value.
         events = [*record.events, *([record.newest] if record.newest else [])]
         return {str(event.value) for event in events if event.value and event.quality is not Quality.INVALID}
+
+    def _why_no_event(self) -> str:
+        """Say whether the event of the digest was lost, or the subscriber is given no events at all."""
+        read = self._demo.tango_side.read(self._device, ["digest"]).get("digest")
+        if read is None:
+            return f"no event of the newest digest, and {self._device} does not answer"
+        records = self._demo.recorder.records()[self._device]
+        later = {name for name, record in records.items() for event in record.events if event.received > read.time}
+        if later:
+            return f"the event of the newest digest was lost: later there were events of {', '.join(sorted(later))}"
+        return f"the subscriber is not connected: since the newest digest's time no event came of {self._device}"
 
     def _sent(self) -> dict[str, str]:
         """Return the digests of the copies that the pipeline has kept, the oldest first."""

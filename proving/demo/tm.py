@@ -32,6 +32,8 @@ _PAUSE = 0.25
 """Time until a call is repeated [s]."""
 _LOOK = 0.5
 """Silence after which TM looks whether the device server is still there [s]."""
+_RENEWED = 10
+"""So many looks in silence later TM subscribes anew, which brings what is shown: an event may have been lost."""
 _LONGEST = 60.0
 """Longest wait for anything [s]; the facade itself gives up on a command before that."""
 _TRIES = 5
@@ -158,15 +160,17 @@ class Subarray:
 
     def _follow(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Take events until a condition holds; False: it did not in time."""
-        end = self._clock.monotonic() + seconds
+        end, looks = self._clock.monotonic() + seconds, 0
         while not condition():
             left = end - self._clock.monotonic()
             if left <= 0:
                 return False
             try:
                 self._take_event(*self._events.get(timeout=min(left, _LOOK)))
+                looks = 0
             except Empty:
-                self._look()
+                looks += 1
+                self._look(renew=looks % _RENEWED == 0)
         return True
 
     def _take_event(self, attribute: str, value: Any) -> None:
@@ -177,11 +181,13 @@ class Subarray:
         elif len(self._seen) == len(_ATTRIBUTES) and self._path[-1:] != [self._shown]:
             self._path.append(self._shown)
 
-    def _look(self) -> None:
-        """Nothing has come for a while: that is well while the device is there."""
+    def _look(self, *, renew: bool) -> None:
+        """Nothing has come for a while: that is well while the device is there, and for some seconds."""
         try:
             self._proxy.ping()
         except tango.DevFailed:
+            renew = True
+        if renew:
             self._connect()
 
     # The connection.

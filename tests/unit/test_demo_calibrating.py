@@ -42,7 +42,7 @@ def test_the_event_of_the_newest_table_may_come_after_its_value_can_be_read(
     for number in range(TABLES):
         (tmp_path / f"table-{number}").write_bytes(bytes([number]))
         digests.append(hashlib.sha256(bytes([number])).hexdigest())
-    value = SimpleNamespace(valid=True, value=digests[-1])
+    value = SimpleNamespace(valid=True, value=digests[-1], time=clock.now())
     side = SimpleNamespace(devices={CALIBRATION: [DEVICE]}, read=lambda device, names: {"digest": value})
     monkeypatch.setattr(CalibrationScenario, "_read_announcements", lambda self: None)
     monkeypatch.setattr(CalibrationScenario, "_fetched", lambda self, newest: True)
@@ -57,3 +57,4 @@ def test_the_event_of_the_newest_table_may_come_after_its_value_can_be_read(
     CalibrationScenario(demo).account()
     lines = {line.what: line for line in report.table_account}
     assert lines["the newest, shown by an event"].found == found
+    assert any("the subscriber is not connected" in failure for failure in report.failures) == (not found)

@@ -44,6 +44,7 @@ class Server:
         """By transaction id."""
         self.listeners: dict[int, tuple[str, Callable[[Any], None]]] = {}
         self.proxies = 0
+        self.events_arrive = True
 
     def call(self, name: str, *arguments: str) -> Any:
         transaction = json.loads(arguments[0])["transaction_id"] if arguments else ""
@@ -56,7 +57,9 @@ class Server:
             raise failure("API_CommandFailed", LEASE)
         if what == "refused":
             raise failure("API_CommandNotAllowed", f"Command {name} not allowed")
+        self.events_arrive = what != "silent"
         id = self.ids.get(transaction) or self.execute(name, transaction, what)
+        self.events_arrive = True
         if what == "lost":
             raise failure("API_CorbaException")
         return [2], [id]
@@ -73,7 +76,7 @@ class Server:
             self.show("obsState", "FAULT")
         elif what != "expired":
             self.show("State" if command.reports == "State" else "obsState", command.targets[0])
-        code = 0 if what in ("done", "lost") else 5
+        code = 0 if what in ("done", "lost", "silent") else 5
         self.result = (id, json.dumps([code, what]))
         self.tell("longRunningCommandResult")
         return id
@@ -87,7 +90,7 @@ class Server:
 
     def tell(self, attribute: str) -> None:
         for name, listener in list(self.listeners.values()):
-            if name == attribute:
+            if name == attribute and self.events_arrive:
                 listener(self.event(attribute))
 
     def event(self, attribute: str) -> Any:
@@ -191,6 +194,12 @@ def test_a_command_that_fails_is_recovered_from_and_given_anew(
     script: dict[str, list[str]], after: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert observe(Server(**script), tmp_path, monkeypatch) == after
+
+
+def test_events_that_never_come_are_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D29: Tango loses events without a word, of a connection that is being made for example."""
+    monkeypatch.setattr(tm, "_LOOK", 0.01)
+    assert observe(Server(Configure=["silent"], Off=["silent"]), tmp_path, monkeypatch) == PLAN
 
 
 def test_what_fails_each_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

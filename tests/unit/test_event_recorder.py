@@ -1,0 +1,82 @@
+"""The recorder of events with a device that is played: an event that was lost is made up for by a read."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tango
+
+from clients import events
+from clients.events import EventRecorder
+from clients.watch import COMPARED_EACH, Watch
+from facade.clock import ManualClock
+from facade.icd.load import load
+from facade.reading import Quality
+
+DEVICE = "mid-sdp/calibration/01"
+
+
+class Proxy:
+    """One attribute whose value is read, and whose events come only when they are told."""
+
+    def __init__(self, name: str) -> None:
+        self.value, self.time, self.quality = "a", 1.0, tango.AttrQuality.ATTR_VALID
+        self.listener: Callable[[Any], None] = lambda event: None
+        self.away = False
+
+    def subscribe_event(self, attribute: str, kind: Any, listener: Callable[[Any], None], mode: Any) -> int:
+        self.listener = listener
+        self.tell(tango.EventReason.SubSuccess)
+        return 1
+
+    def shown(self) -> Any:
+        value = None if self.quality == tango.AttrQuality.ATTR_INVALID else self.value
+        time = SimpleNamespace(totime=lambda at=self.time: at)
+        form = tango.AttrDataFormat.SCALAR
+        return SimpleNamespace(
+            name="digest", value=value, time=time, quality=self.quality, data_format=form, has_failed=False
+        )
+
+    def tell(self, reason: Any = tango.EventReason.Update) -> None:
+        self.listener(SimpleNamespace(err=False, attr_value=self.shown(), event_reason=reason))
+
+    def read_attributes(self, names: list[str]) -> list[Any]:
+        if self.away:
+            tango.Except.throw_exception("API_CantConnectToDevice", "away", "here")
+        return [self.shown() for _ in names]
+
+
+def test_a_lost_event_is_made_up_for_by_a_read_and_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Proxy(DEVICE)
+    monkeypatch.setattr(events.tango, "DeviceProxy", lambda name: proxy)
+    clock = ManualClock()
+    recorder = EventRecorder("host:1", clock)
+    recorder.subscribe(DEVICE, ["digest"])
+    watch = Watch(recorder, {"SdpCalibration": [DEVICE]}, tango_host="host:1", icd=load(), clock=clock)
+
+    def shown() -> tuple[Any, Quality, int]:
+        record = watch.scene().record(DEVICE, "digest")
+        assert record.newest is not None
+        return record.newest.value, record.newest.quality, record.count
+
+    proxy.value, proxy.time = "b", 2.0  # its event is lost
+    watch.step()
+    assert shown() == ("a", Quality.VALID, 0)
+    clock.sleep(COMPARED_EACH)
+    watch.step()
+    assert shown() == ("b", Quality.VALID, 0)
+    proxy.value, proxy.time = "c", 3.0
+    proxy.tell()
+    proxy.time = 2.5  # read before, answered late
+    clock.sleep(COMPARED_EACH)
+    watch.step()
+    assert shown() == ("c", Quality.VALID, 1)
+    proxy.time, proxy.quality = 4.0, tango.AttrQuality.ATTR_INVALID
+    clock.sleep(COMPARED_EACH)
+    watch.step()
+    assert shown() == ("c", Quality.INVALID, 1)
+    proxy.away = True
+    clock.sleep(COMPARED_EACH)
+    watch.step()
+    assert shown() == ("c", Quality.INVALID, 1)
