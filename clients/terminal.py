@@ -15,7 +15,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from clients.events import rate
 from clients.scene import ALERTS, BUS, CALIBRATION, DASH, MASTER, NODE, SUBARRAY, Scene, cell, enum_cell, state_cell
 from facade.console import Console
 from facade.printable import printable
@@ -57,6 +56,7 @@ NODE_FIELDS = (
     Field("p99 ms", "latencyP99", lambda value: f"{value * 1e3:.1f}"),
     Field("missing", "heapsMissing", _number),
     Field("twice", "heapsDuplicated", _number),
+    Field("late", "heapsLate", _number),
     Field("heaps", "heapsTotal", _number),
 )
 BUS_FIELDS = (
@@ -158,7 +158,7 @@ def _nodes(scene: Scene, rows: int) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold")
     table.add_column("node", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for title in (*(field.title for field in NODE_FIELDS), "age s", "ev/s"):
+    for title in (*(field.title for field in NODE_FIELDS), "age s"):
         table.add_column(title, justify="right", no_wrap=True)
     for device in nodes[:rows]:
         table.add_row(*_row(scene, device))
@@ -172,13 +172,11 @@ def _row(scene: Scene, device: str) -> list[Text]:
     times = [record.newest.time for record in records.values() if record.newest is not None]
     # The newest of all attributes: one that has not changed sends no event, however alive it is.
     age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style="" if times else "dim")
-    pushed = sum(rate(record.events, scene.now) for record in records.values())
     return [
         Text(device.rsplit("/", 1)[-1]),
         state_cell(scene.record(device, "State")),
         *(cell(scene.record(device, field.attribute), field.form) for field in NODE_FIELDS),
         age,
-        Text(f"{pushed:.1f}"),
     ]
 
 
@@ -302,12 +300,16 @@ def _progress(table: Mapping[str, Any]) -> str:
 
 
 def _health(scene: Scene) -> RenderableType:
-    newest = scene.first(MASTER, "healthInfo").newest
+    newest, title = scene.first(MASTER, "healthInfo").newest, "health reasons"
     if newest is None or newest.value is None:
         body = Text("nothing is heard of SdpMaster", style="dim")
+    elif newest.value:
+        body = Text("\n".join(newest.value))
+        title = f"{title} ({len(newest.value)})"  # not all may have room
     else:
-        body = Text("\n".join(newest.value) or "no complaints")
-    return Panel(body, title="health reasons", border_style=_HEALTH.get(scene.health(), "dim"), height=9)
+        # The label and its reasons are two events: one may be here before the other.
+        body = Text("no complaints" if scene.health() == "OK" else f"health is {scene.health()}")
+    return Panel(body, title=title, border_style=_HEALTH.get(scene.health(), "dim"), height=9)
 
 
 def draw(scene: Scene, file: Path, width: int = 100) -> None:

@@ -5,7 +5,7 @@ same way. A value is text on the bus; the ICD's type of the attribute says how i
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -76,6 +76,8 @@ class DeviceStates(Flow):
         """Time of the newest record of each attribute that this server has written [Unix us]."""
         self._acknowledged: dict[tuple[str, str], StateMessage] = {}
         """What came with an outcome, while no record of its own was seen."""
+        self.listeners: list[Callable[[StateMessage], None]] = []
+        """Are told of whatever is reported, of any device."""
         self._started = 0.0
         for device, known in self._known.items():
             for name, entry in known.items():
@@ -110,6 +112,8 @@ class DeviceStates(Flow):
 
     def take(self, message: StateMessage, appended_us: int) -> Outcome:
         """Take over a value that the bus took at a time [Unix us]."""
+        for listener in self.listeners:
+            listener(message)
         known = self._known.get(message.device)
         if known is None:
             return Suppressed("other-device")

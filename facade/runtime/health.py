@@ -16,6 +16,10 @@ class Complaint(NamedTuple):
     severity: Literal["FAILED", "DEGRADED"]
     """What healthState is because of it."""
     text: str
+    alarm: FaultKey | None = None
+    """Condition of the ICD and source of the alert that is raised about it, and cleared once it is gone; None: none."""
+    urgency: str = "WARNING"
+    """Severity of that alert."""
     of_bus: bool = False
     """Whether the bus itself is not what it should be."""
 

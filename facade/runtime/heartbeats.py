@@ -189,6 +189,14 @@ class Heartbeats(Flow):
         heard = self.newest.get(component)
         return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
 
+    def heard_of(self, group: str) -> list[str]:
+        """Return the workers of a consumer group that were heard of; a slot is part of the name."""
+        return [name for name in self.newest if name.startswith(f"{group}-")]
+
+    def alive_of(self, group: str) -> list[str]:
+        """Return the workers of a consumer group that are there."""
+        return [name for name in self.heard_of(group) if self.alive(name)]
+
 
 def complaints_of(shown: Mapping[str, Mapping[str, Reading]]) -> list[messages.DeviceComplaint]:
     """Return what devices say of their own health, by what they show.

@@ -10,10 +10,14 @@ from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.health import Overview
 from facade.flows.overview.presence import Presence
-from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
+from facade.flows.telemetry.composition import Telemetry
+from facade.flows.telemetry.health import TelemetryHealth
+from facade.flows.telemetry.ledger import GroupTotals
+from facade.flows.telemetry.plan import plans
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.outcome import USED
+from facade.runtime.device_state import DeviceStates, StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
 from facade.runtime.stream_accounts import WorkerAccounts
 
@@ -53,13 +57,11 @@ def heartbeat(devices=(MASTER,), at=NOW):
 
 
 def overview(
-    *, connected=True, bus_error="", workers=2, nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
-    streams=None, heartbeats=None, without="",
+    *, connected=True, bus_error="", nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
+    streams=None, heartbeats=None, without="", scan=1, states=(),
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
-    for worker in range(workers):
-        accounts._workers["ingest.heaps", str(worker)] = NOW
     found = dict(streams or {})
     for name in (*unbalanced, *dict(lagging)):
         account = SimpleNamespace(balance=int(name in unbalanced), dead_lettered=0, last_error="")
@@ -67,13 +69,16 @@ def overview(
     components = Components()
     components.newest = heartbeat() if controllers is None else controllers
     heard = frozenset(range(nodes) if reporting is None else reporting)
-    telemetry = SimpleNamespace(reporting=lambda topic: heard)
-    shared = {WorkerAccounts: accounts, Components: components, Telemetry: telemetry}
+    totals = {node: GroupTotals(epoch=scan) for node in range(nodes)}
+    ledger = SimpleNamespace(plan=plans(ICD)["ingest.heaps"], expected=frozenset(range(nodes)), totals=totals)
+    telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], totals=totals)
+    shared = {Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
         icd=ICD,
         settings=Settings(nodes=nodes, rack_size=nodes, without=without),
         devices={"SdpMaster": [MASTER]},
         instance="SdpFacade-control",
+        states=DeviceStates(ICD, {}),
         clock=ManualClock(NOW),
         heartbeats=lambda: heartbeats or signs_of_life(),
         share=lambda kind, make=None: shared[kind],
@@ -83,4 +88,7 @@ def overview(
     bus = BusHealth(connected=connected, last_error=bus_error)
     readers = SimpleNamespace(streams=found)
     flows = [Presence(server), TelemetryHealth(server), CommandsHealth(server)]
+    for device, attribute, value, time in states:
+        time_us = round(time * 1e6)
+        server.states.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)
     return Overview(ICD.classes["SdpBus"], bus, accounts, readers, flows)

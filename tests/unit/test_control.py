@@ -9,11 +9,13 @@ import pytest
 import facade
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
+from facade.flows.telemetry.health import TelemetryHealth
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, Rejected
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.admin_mode import allowed
+from facade.runtime.health import ORIGIN
 from facade.runtime.stream_accounts import RateMeter
 from tests.support.overview import NOW, heartbeat, overview, signs_of_life
 
@@ -25,14 +27,13 @@ MODES = load().enums["AdminMode"]
     [
         ({}, "OK", None),
         ({"connected": False, "bus_error": "gone"}, "UNKNOWN", "no Kafka broker reachable; last error: gone"),
-        ({"reporting": (0, 2, 3)}, "DEGRADED", "1 of 4 ingest nodes silent: 1"),
-        ({"reporting": ()}, "DEGRADED", "4 of 4 ingest nodes silent: 0, 1, 2, 3"),
+        ({"reporting": (0, 2, 3)}, "DEGRADED", "ingest/0001 (node 1) says nothing while 3 others do"),
+        ({"reporting": ()}, "OK", None),  # they rest
         ({"controllers": heartbeat(at=NOW - 60)}, "DEGRADED", "controller a has been silent since"),
         ({"controllers": {}}, "DEGRADED", "no controller of mid-sdp/control/0 was heard of"),
         ({"unbalanced": ("ingest.heaps",)}, "FAILED", "account of ingest.heaps does not balance"),
         ({"lagging": (("ingest.heaps", 10**9),)}, "DEGRADED", "ingest.heaps lags by 1000000000 records"),
         ({"connected": False, "reporting": ()}, "UNKNOWN", "no Kafka broker"),
-        ({"workers": 0, "reporting": ()}, "OK", None),  # of nodes nothing is known then
     ],
 )
 def test_health_and_its_first_reason(change, state, reason):
@@ -42,15 +43,62 @@ def test_health_and_its_first_reason(change, state, reason):
 
 
 def test_a_long_list_of_silent_nodes_stays_readable():
-    _, (reason,) = overview(nodes=1500, reporting=()).judge(NOW)
-    assert len(reason) < 150
-    assert reason.endswith("...")
+    _, (reason,) = overview(nodes=1500, reporting=(7,)).judge(NOW)
+    assert reason.startswith("ingest/0000 (node 0) says nothing while 1 others do; and 1498 more: ingest/0001, ")
+    assert len(reason) < 350
+    assert reason.endswith("ingest/0021 ...")
+
+
+FIRST, SECOND = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
+SCANS = [(FIRST, "scanID", "1", NOW - 60), (FIRST, "obsState", "SCANNING", NOW - 60)]
+
+
+@pytest.mark.parametrize(
+    ("change", "silent"),
+    [
+        ({}, [0, 1]),
+        ({"reporting": ()}, [0, 1, 2, 3]),
+        ({"states": [*SCANS, (FIRST, "obsState", "READY", NOW)]}, []),  # between scans nodes rest
+        ({"states": [*SCANS, (FIRST, "obsState", "READY", NOW)], "reporting": ()}, []),
+        ({"states": [*SCANS[:1], (FIRST, "obsState", "SCANNING", NOW - 4)]}, []),  # it has only begun
+        ({"scan": 2}, [0, 1]),  # nobody knows whose scan that was, and others speak
+        ({"scan": 2, "reporting": ()}, [0, 1, 2, 3]),  # or somebody scans
+        ({"scan": 2, "states": [], "reporting": ()}, []),
+        ({"states": [*SCANS, (SECOND, "scanID", "1", NOW - 9)]}, []),  # the newest one to run it rests
+        ({"heartbeats": signs_of_life(stopped=("aggregate-0", "aggregate-1"))}, []),  # nobody takes what they say
+    ],
+)
+def test_nodes_are_silent_while_their_subarray_scans_and_else_they_rest(change, silent):
+    shown = overview(**{"reporting": (2, 3), "states": SCANS, **change})
+    shown.judge(NOW)
+    found = {source for condition, source in shown.find(NOW) if condition == "streamSilent"}
+    assert found == {f"ingest/{node:04d}" for node in silent}
+
+
+def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():
+    """D4: the clock of a node is 30 s wrong."""
+    shown = overview(reporting=(0, 2, 3))
+    telemetry = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
+    ((ledger, _),) = telemetry._telemetry.over_all()
+    shown.judge(NOW)
+    for second in range(1, 40):
+        for node, totals in ledger.totals.items():
+            totals.late += 90 if node == 1 and second < 20 else 2
+            totals.count += 0 if node == 1 and second < 20 else 98
+        health, reasons = shown.judge(NOW + second)
+        if second == 10:
+            late = "ingest/0001 (node 1): 900 of 900 records within 10 s came too late for their window"
+            assert (health, reasons[0]) == ("DEGRADED", f"{late}; look at its clock")
+            assert {key for key in shown.find(NOW + second) if key[1] != ORIGIN} == {("streamLate", "ingest/0001")}
+            assert shown.finds(("streamLate", "ingest/0001"))
+    assert ("streamLate", "ingest/0001") not in shown.find(NOW + 39)
+    assert not shown.finds(("streamSilent", "receive/1")), "what others raise is theirs to clear"
 
 
 def test_what_makes_it_fail_comes_before_what_degrades_it():
     gone = signs_of_life(silent=("tables-assemble-0",))
     shown = overview(heartbeats=gone, unbalanced=("alerts",), controllers={}, reporting=(1, 2, 3))
-    assert [reason.split()[0] for reason in shown.judge(NOW)[1]] == ["account", "no", "1", "no"]
+    assert [reason.split()[0] for reason in shown.judge(NOW)[1]] == ["account", "no", "ingest/0000", "no"]
 
 
 def test_admin_mode_moves_are_those_of_the_control_model():

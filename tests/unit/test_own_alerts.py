@@ -188,7 +188,6 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
     [
         ({}, set()),
         ({"connected": False}, None),
-        ({"workers": 0}, set()),
         ({"reporting": (1, 2, 3)}, {("streamSilent", "ingest/0000")}),
         ({"reporting": ()}, set()),
         ({"controllers": heartbeat(at=NOW - 60)}, {("controllerSilent", "sdp-facade")}),

@@ -26,6 +26,7 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
         "latencyP99": 0.0987,
         "heapsMissing": 17,
         "heapsDuplicated": 5,
+        "heapsLate": 4_500,
         "heapsTotal": 1_234_567,
     },
     MASTER: {
@@ -142,6 +143,20 @@ def shown(view: Scene, *, colour: bool = False, rows: int = 40, height: int = 30
     return capture.get()
 
 
+@pytest.mark.parametrize(
+    ("health", "reasons", "text"),
+    [
+        (0, (), "no complaints"),
+        (1, (), "health is DEGRADED"),
+        (1, ("a", "b"), "health reasons (2)"),
+    ],
+)
+def test_nothing_is_to_complain_of_only_while_health_is_ok(health, reasons, text):
+    found = shown(scene(healthState=health, healthInfo=reasons))
+    assert text in found
+    assert ("no complaints" in found) is (health == 0)
+
+
 def test_the_attributes_that_it_needs_are_in_the_icd() -> None:
     for name, attributes in SHOWN.items():
         known = {attribute.name for attribute in ICD.classes[name].attributes} | {"State"}
@@ -154,7 +169,7 @@ def test_all_values_are_shown_within_a_small_terminal() -> None:
     lines = text.splitlines()
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 100
-    for value in ("31,800", "0.123%", "4.56%", "2.1", "98.7", "17", "5", "1,234,567", "0.7", "1.8"):
+    for value in ("31,800", "0.123%", "4.56%", "2.1", "98.7", "17", "5", "4,500", "1,234,567", "0.7"):
         assert value in text
     for value in ("DEGRADED", "3 of 4", "95,400 heaps/s", "tango.example:10000", "1 of 4 ingest nodes silent: 2"):
         assert value in text

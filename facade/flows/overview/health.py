@@ -12,6 +12,8 @@ from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerA
 OK, DEGRADED, FAILED, UNKNOWN = "OK", "DEGRADED", "FAILED", "UNKNOWN"
 _NEW_FOR = 60.0
 """How long after the last dead letter of a stream they count as new [s]."""
+_EACH, _MOST_LISTED = 4, 20
+"""So many complaints about one condition have a line together, with the names of so many sources."""
 _CONDITIONS = frozenset({"streamUnbalanced", "streamLagging", "deadLetters"})
 
 
@@ -62,7 +64,7 @@ class Overview:
         if not self.bus.connected:
             return UNKNOWN, (self.no_broker(),)
         complaints = self.complaints(now)
-        return complaints[0].severity if complaints else OK, tuple(one.text for one in complaints)
+        return complaints[0].severity if complaints else OK, tuple(_in_short(complaints))
 
     def no_broker(self) -> str:
         """Say that no broker answers."""
@@ -79,6 +81,7 @@ class Overview:
         found = dict(self._stream_faults(now))
         for flow in self._flows:
             found |= flow.faults(now)
+            found |= {one.alarm: Fault(one.urgency, one.text) for one in flow.complaints(now) if one.alarm is not None}
         return found
 
     def finds(self, key: FaultKey) -> bool:
@@ -120,3 +123,17 @@ class Overview:
 
 def _exceeds(lag: int, attribute: Attribute) -> bool:
     return judge(lag, attribute.limits) is not Quality.VALID
+
+
+def _in_short(complaints: Sequence[Complaint]) -> Iterator[str]:
+    """Return the texts; of many about one condition the first one, and the sources of the others."""
+    conditions: dict[object, list[Complaint]] = {}
+    for number, one in enumerate(complaints):
+        conditions.setdefault(number if one.alarm is None else (one.severity, one.alarm[0]), []).append(one)
+    for first, *others in conditions.values():
+        if len(others) < _EACH:
+            yield from (one.text for one in (first, *others))
+            continue
+        sources = [one.alarm[1] for one in others if one.alarm is not None]
+        more = " ..." if len(sources) > _MOST_LISTED else ""
+        yield f"{first.text}; and {len(sources)} more: {', '.join(sources[:_MOST_LISTED])}{more}"

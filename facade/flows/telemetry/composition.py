@@ -1,7 +1,6 @@
 """What a device server needs for the attributes that name windowed topics, on devices of any class."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from facade.config import Settings
 from facade.flows.telemetry.flow import Shown, TelemetryFlow
@@ -12,15 +11,7 @@ from facade.flows.telemetry.view import TelemetryView
 from facade.icd.model import Icd
 from facade.instances import device_number, family_of
 from facade.racks import Racks
-from facade.reading import Value
 from facade.runtime.composition import Server
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health import Complaint
-from facade.runtime.stream_accounts import WorkerAccounts
-
-OVERVIEW, BUS = "SdpMaster", "SdpBus"
-HEAPS = "ingest.heaps"
-_MOST_LISTED = 20
 
 
 def compose(server: Server) -> None:
@@ -45,62 +36,10 @@ class Telemetry:
         self._flows = [flow for flow in found if flow is not None]
         server.flows += self._flows
 
-    def reporting(self, topic: str) -> frozenset[Any]:
-        """Return the groups of a windowed topic in the window that is shown over all groups."""
-        return next((flow.reporting[topic] for flow in self._flows if topic in flow.reporting), frozenset())
-
-
-class TelemetryHealth:
-    """Which nodes are silent, and what is shown of all nodes; see `facade.runtime.health.Health`."""
-
-    def __init__(self, server: Server) -> None:
-        self._expected = frozenset(range(server.settings.nodes))
-        self._accounts = server.share(WorkerAccounts)
-        self._within = server.icd.classes[BUS].stale_after
-        self._clock = server.clock
-        self._telemetry = server.share(Telemetry, lambda: Telemetry(server))
-
-    @property
-    def _reporting(self) -> frozenset[int]:
-        return self._telemetry.reporting(HEAPS)
-
-    def _workers(self, now: float) -> int:
-        return self._accounts.workers_alive(HEAPS, now, self._within)
-
-    def complaints(self, now: float) -> Iterator[Complaint]:
-        """Return which nodes are silent."""
-        if not self._workers(now):
-            return  # nothing is known of nodes then
-        if silent := self._expected - self._reporting:
-            listed = ", ".join(map(str, sorted(silent)[:_MOST_LISTED]))
-            more = " ..." if len(silent) > _MOST_LISTED else ""
-            yield Complaint("DEGRADED", f"{len(silent)} of {len(self._expected)} ingest nodes silent: {listed}{more}")
-
-    def faults(self, now: float) -> dict[FaultKey, Fault]:
-        """Return the same, one fault for each source."""
-        found: dict[FaultKey, Fault] = {}
-        if self._reporting and self._workers(now):  # when no node speaks, none is observing
-            for node in sorted(self._expected - self._reporting):
-                text = f"ingest node {node} says nothing while {len(self._reporting)} others do"
-                found["streamSilent", f"ingest/{node:04d}"] = Fault("ALARM", text)
-        return found
-
-    def finds(self, key: FaultKey) -> bool:
-        """Return whether it is about a node."""
-        condition, source = key
-        return condition == "streamSilent" and source.startswith("ingest/")
-
-    def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return the nodes of the deployment for SdpMaster, and the workers for SdpBus."""
-        if device_class == BUS:
-            return {"workersAlive": self._workers(self._clock.now())}
-        if device_class == OVERVIEW:
-            return {
-                "nodesExpected": len(self._expected),
-                "nodesReporting": len(self._reporting),
-                "nodesSilent": tuple(sorted(self._expected - self._reporting)),
-            }
-        return {}
+    def over_all(self) -> Iterator[tuple[Ledger, frozenset[Group]]]:
+        """Return what is kept of each topic that is shown over all groups, with those in the window that is shown."""
+        for flow in self._flows:
+            yield from ((flow.ledgers[topic], groups) for topic, groups in flow.reporting.items())
 
 
 def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryFlow | None:

@@ -9,7 +9,7 @@ MANIFEST = Manifest(
     device_classes={"SdpIngestNode": "devices.base:FacadeDevice"},
     compose="facade.flows.telemetry.composition:compose",
     for_sources=True,
-    health="facade.flows.telemetry.composition:TelemetryHealth",
+    health="facade.flows.telemetry.health:TelemetryHealth",
     workers=(Worker("aggregate", "aggregate", (), ("aggregate",)),),
     subcommands=(
         Subcommand(("aggregate",), "facade.flows.telemetry.cli:aggregate", "Aggregate windowed topics, exactly-once."),

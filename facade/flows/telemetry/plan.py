@@ -84,6 +84,10 @@ class Plan:
         """What a group is."""
         return self.window.groups or "group"
 
+    def place(self, group: Group) -> str:
+        """Return the source that alerts about a group have, such as ``ingest/0007``; they sort as the groups do."""
+        return f"{self.topic.partition('.')[0]}/{group:04d}" if isinstance(group, int) else f"{self.topic}/{group}"
+
     def group(self, text: str | int) -> Group:
         """Return a group as it is told apart here, from its form on the wire or in a snapshot.
 

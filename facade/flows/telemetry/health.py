@@ -1,0 +1,154 @@
+"""What windowed telemetry says about the health of SDP: which groups are silent that should speak, or always late."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from facade.flows.telemetry.composition import Telemetry
+from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.manifest import MANIFEST
+from facade.flows.telemetry.partial import Group
+from facade.flows.telemetry.plan import plans
+from facade.reading import Value
+from facade.runtime.composition import Server
+from facade.runtime.device_state import OBS_STATE, StateMessage
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.health import Complaint
+
+SCAN_ID, SCANNING = "scanID", "SCANNING"
+"""What tells which groups should speak: the scan that a subarray runs, and its obsState while it does."""
+_SETTLING = 5.0
+"""After a scan has begun, groups may be silent for so long [s]."""
+_LATE_OVER, _MOST_LATE = 10.0, 0.1
+"""A group of whose records more than this part came late, in so many seconds, is complained about."""
+_MOST_SCANS = 1000
+_SILENT, _LATE = "streamSilent", "streamLate"
+
+
+class Scans:
+    """Which subarray ran which scan, and which of them scan now: by what controllers report."""
+
+    def __init__(self) -> None:
+        self._ran: dict[int, str] = {}
+        """Device of the subarray by scan, the newest last."""
+        self._since: dict[str, float] = {}
+        """Since when each subarray scans that does [Unix s]."""
+
+    def take(self, message: StateMessage) -> None:
+        """Take what was reported of a device."""
+        if message.attribute == OBS_STATE and message.value != SCANNING:
+            self._since.pop(message.device, None)
+        elif message.attribute == OBS_STATE:
+            self._since.setdefault(message.device, message.time / 1e6)
+        elif message.attribute == SCAN_ID and message.value.isdecimal() and int(message.value):
+            self._ran.pop(int(message.value), None)
+            self._ran[int(message.value)] = message.device
+            if len(self._ran) > _MOST_SCANS:
+                del self._ran[next(iter(self._ran))]
+
+    def subarray(self, scan: int) -> str:
+        """Return the subarray of a scan; empty: nobody has reported it."""
+        return self._ran.get(scan, "")
+
+    def scanning(self, now: float) -> list[str]:
+        """Return the subarrays that have been scanning for a while at a time [Unix s]."""
+        return sorted(device for device, since in self._since.items() if now - since > _SETTLING)
+
+
+class _Counted(NamedTuple):
+    """Records of each group at some time."""
+
+    at: float
+    late: Mapping[Group, int]
+    used: Mapping[Group, int]
+
+
+class TelemetryHealth:
+    """Which groups are silent or late, and what is shown of all nodes; see `facade.runtime.health.Health`."""
+
+    def __init__(self, server: Server) -> None:
+        self._telemetry = server.share(Telemetry, lambda: Telemetry(server))
+        self._classes, self._heartbeats = server.icd.classes, server.heartbeats()
+        expected = [plan for plan in plans(server.icd).values() if plan.window.all_expected]
+        self._places = tuple({plan.place(0).removesuffix("0000") for plan in expected})
+        self._scans = Scans()
+        server.states.listeners.append(self._scans.take)
+        self._counted: dict[str, deque[_Counted]] = {}
+
+    def complaints(self, now: float) -> Iterator[Complaint]:
+        """Return which groups are silent or late, one complaint for each."""
+        for ledger, reporting in self._expected():
+            late, place = dict(self._late(ledger, now)), ledger.plan.place
+            for group, (part, whole) in sorted(late.items(), key=lambda one: place(one[0])):
+                text = (
+                    f"{_name(ledger, group)}: {part} of {whole} records within {_LATE_OVER:g} s came too late for their"
+                    " window; look at its clock"
+                )
+                yield Complaint("DEGRADED", text, (_LATE, ledger.plan.place(group)), "ALARM")
+            # Of nodes nothing is known while nobody takes what they say.
+            if self._workers():
+                silent = ledger.expected - reporting - late.keys()
+                for group, why in self._due(ledger, silent, reporting, now):
+                    text = f"{_name(ledger, group)} says nothing while {why}"
+                    yield Complaint("DEGRADED", text, (_SILENT, ledger.plan.place(group)), "ALARM")
+
+    def faults(self, now: float) -> dict[FaultKey, Fault]:
+        """Return nothing: complaints say it all."""
+        return {}
+
+    def finds(self, key: FaultKey) -> bool:
+        """Return whether it is about a group."""
+        return key[0] in (_SILENT, _LATE) and key[1].startswith(self._places)
+
+    def values(self, device_class: str) -> Mapping[str, Value]:
+        """Return the groups of the topics that all are expected in, and how many workers there are."""
+        found: dict[str, Value] = {"workersAlive": self._workers()}
+        for ledger, reporting in self._expected():
+            noun, silent = ledger.plan.noun, (ledger.expected - reporting)
+            found |= {f"{noun}sExpected": len(ledger.expected), f"{noun}sReporting": len(reporting)}
+            found[f"{noun}sSilent"] = tuple(sorted(group for group in silent if isinstance(group, int)))
+        return {one.name: found[one.name] for one in self._classes[device_class].attributes if one.name in found}
+
+    def _workers(self) -> int:
+        return sum(len(self._heartbeats.alive_of(worker.group)) for worker in MANIFEST.workers)
+
+    def _expected(self) -> Iterator[tuple[Ledger, frozenset[Group]]]:
+        for ledger, reporting in self._telemetry.over_all():
+            if ledger.plan.window.all_expected:
+                yield ledger, reporting
+
+    def _due(
+        self, ledger: Ledger, silent: frozenset[Group], reporting: frozenset[Group], now: float
+    ) -> Iterator[tuple[Group, str]]:
+        """Return who of the silent should speak, and why: one that took part in a scan rests when its subarray does."""
+        scanning = self._scans.scanning(now)
+        for group in sorted(silent, key=ledger.plan.place):
+            mine = self._scans.subarray(ledger.totals[group].epoch)
+            if mine in scanning:
+                yield group, f"{mine} scans"
+            elif not mine and reporting:
+                yield group, f"{len(reporting)} others do"
+            elif not mine and scanning:
+                yield group, f"{', '.join(scanning)} scan{'s' if len(scanning) == 1 else ''}"
+
+    def _late(self, ledger: Ledger, now: float) -> Iterator[tuple[Group, tuple[int, int]]]:
+        """Return late records and all records of each group of which too many are late."""
+        counted = self._counted.setdefault(ledger.plan.topic, deque())
+        if counted and not 0.0 <= now - counted[-1].at < _LATE_OVER:
+            counted.clear()  # nobody looked for long, or the clock was set
+        if not counted or now - counted[-1].at >= 1.0:
+            totals = ledger.totals
+            late, used = ({g: getattr(one, name) for g, one in totals.items()} for name in ("late", "count"))
+            counted.append(_Counted(now, late, used))
+        while now - counted[0].at > _LATE_OVER:
+            counted.popleft()
+        first, last = counted[0], counted[-1]
+        for group, count in last.late.items():
+            late_now = count - first.late.get(group, 0)
+            whole = late_now + last.used[group] - first.used.get(group, 0)
+            if late_now > _MOST_LATE * whole:
+                yield group, (late_now, whole)
+
+
+def _name(ledger: Ledger, group: Group) -> str:
+    return f"{ledger.plan.place(group)} ({ledger.plan.noun} {group})"
