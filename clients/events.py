@@ -7,7 +7,7 @@ under a lock and returns. Whoever wants to show or judge something takes a copy.
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -249,8 +249,3 @@ _QUALITIES = {
     tango.AttrQuality.ATTR_ALARM: Quality.ALARM,
     tango.AttrQuality.ATTR_INVALID: Quality.INVALID,
 }
-
-
-def rate(events: Sequence[Event], now: float, over: float = 5.0) -> float:
-    """Return the events received per second within the last `over` [s]."""
-    return sum(now - event.received <= over for event in events) / over

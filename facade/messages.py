@@ -186,6 +186,7 @@ class DeviceComplaint(Message, frozen=True):
 
     device: Annotated[str, Meta(min_length=1, max_length=200)]
     text: Annotated[str, Meta(max_length=1000)]
+    subarray: Annotated[str, Meta(max_length=200)] = ""
 
 HeartbeatRole = Literal["controller", "server", "worker"]
 

@@ -4,7 +4,7 @@ Each flow adds its own part: its manifest names the function. What only some flo
 functions: most of what a restart takes is the import of modules, and a server has the devices of one or two classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.icd.model import Icd
 from facade.manifest import Isolation, Manifest, load, manifests
+from facade.messages import DeviceComplaint
 from facade.runtime import readers
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.event_loop import EventLoop, PeriodicTask, Timing
@@ -76,9 +77,9 @@ class Server:
         """What runs beside the event loop until the event is set, each in a thread of its own."""
         self.is_eager = False
         """Whether the event loop acts on each record at once instead of waiting for more."""
-        self.sign_of_life = SignOfLife(
-            instance, "server", bus.writer().send, clock, complaints=lambda: complaints_of(self.publisher.last)
-        )
+        self.sign_of_life = SignOfLife(instance, "server", bus.writer().send, clock, complaints=self._complaints)
+        self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
+        """What flows say of the health of devices, beside what these show of it."""
         self._parts: dict[type[Any], Any] = {}
         self._event_loop: EventLoop | None = None
         self._publisher: Publisher | None = None
@@ -170,6 +171,9 @@ class Server:
             effects=self.effects,
             isolation=isolation(),
         )
+
+    def _complaints(self) -> list[DeviceComplaint]:
+        return [*complaints_of(self.publisher.last), *(one for find in self.complaints for one in find())]
 
     def _has_devices_of(self, manifest: Manifest) -> bool:
         if manifest.for_commands and self.devices_with_commands():

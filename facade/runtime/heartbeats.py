@@ -96,7 +96,7 @@ class SignOfLife:
             role=self._role,
             stopping=stopping,
             version=__version__,
-            complaints=list(self._complaints()),
+            complaints=list(self._complaints())[:_MOST_COMPLAINTS],
         )
         self.sent(heartbeat, self._clock.monotonic())
         self.send(heartbeat_record(heartbeat))
@@ -217,7 +217,7 @@ def complaints_of(shown: Mapping[str, Mapping[str, Reading]]) -> list[messages.D
         else:
             continue
         found.append(messages.DeviceComplaint(device=device, text=text[:_LONGEST_TEXT]))
-    return found[:_MOST_COMPLAINTS]
+    return found
 
 
 def _lines(readings: Mapping[str, Reading], name: str) -> Sequence[object]:

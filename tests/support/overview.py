@@ -44,7 +44,7 @@ def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None):
                 interval=1.0,
                 role=role,
                 stopping=name in stopped and at == NOW - 30,
-                complaints=[DeviceComplaint(device, text) for device, text in (complaints or {}).get(name, ())],
+                complaints=[DeviceComplaint(*one) for one in (complaints or {}).get(name, ())],
             )
             assert made.fold(replace(heartbeat_record(beat), timestamp_us=at * 1_000_000), count=True) is USED
     return made
@@ -81,7 +81,8 @@ def overview(
         states=DeviceStates(ICD, {}),
         clock=ManualClock(NOW),
         heartbeats=lambda: heartbeats or signs_of_life(),
-        share=lambda kind, make=None: shared[kind],
+        share=lambda kind, make=None: shared.setdefault(kind, shared.get(kind) or kind()),
+        find=shared.get,
         has_read=lambda *topics: True,
         devices_with_commands=lambda: [MASTER],
     )

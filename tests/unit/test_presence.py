@@ -88,6 +88,14 @@ def test_what_devices_say_of_themselves_reaches_the_overview():
     )
 
 
+@pytest.mark.parametrize(("obs_state", "health"), [("SCANNING", "DEGRADED"), ("READY", "OK")])
+def test_what_is_wrong_only_while_a_subarray_scans_is_told_only_then(obs_state, health):
+    subarray = "mid-sdp/subarray/01"
+    said = {"SdpFacade-quality": [("mid-sdp/quality/01", "metrics have stopped: noiseBaseline", subarray)]}
+    states = [(subarray, "obsState", obs_state, NOW - 60)]
+    assert overview(heartbeats=signs_of_life(complaints=said), states=states).judge(NOW)[0] == health
+
+
 @pytest.mark.parametrize(
     ("shown", "said"),
     [

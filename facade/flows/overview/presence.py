@@ -12,6 +12,7 @@ from facade.runtime.composition import Server
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health import ORIGIN, Complaint
 from facade.runtime.heartbeats import TOPIC
+from facade.runtime.scans import scans
 
 _MOST_LISTED = 4
 _SERVER, _WORKER = "serverGone", "workerSilent"
@@ -37,7 +38,7 @@ class Presence:
         if odd := without - icd.roles.keys():
             known = ", ".join(sorted(icd.roles))
             raise ConfigError(f"settings: without: expected roles of the ICD ({known}), got {', '.join(sorted(odd))}")
-        self._server, self._heartbeats = server, server.heartbeats()
+        self._server, self._heartbeats, self._scans = server, server.heartbeats(), scans(server)
         self._within = icd.topics[TOPIC].retention or 0.0
         own = next(icd.classes[name].instance for name in server.devices)
         self._prefix = server.instance.removesuffix(own)
@@ -55,7 +56,8 @@ class Presence:
         for component, heard in self._heartbeats.newest.items():
             if component != self._server.instance and self._heartbeats.alive(component):
                 for one in heard.heartbeat.complaints:
-                    yield Complaint("DEGRADED", f"{one.device}: {one.text}")
+                    if not one.subarray or one.subarray in self._scans.scanning(now):
+                        yield Complaint("DEGRADED", f"{one.device}: {one.text}")
 
     def finds(self, key: FaultKey) -> bool:
         """Return whether it is about a device server or a worker."""

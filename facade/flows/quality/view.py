@@ -49,12 +49,15 @@ class QualityView(NewestView):
         self._shown: dict[str, _Shown] = {}
         self._metrics: dict[str, Reading] = {}
         """As of the last look."""
+        self.stopped: list[str] = []
+        """Metrics that have come once and come no more, as of then."""
         self._changes = Changes()
         """What is shown beside the metrics."""
         self._counts: deque[tuple[float, int]] = deque()
         """Records used until a time, oldest first."""
 
     def _look(self, now: float) -> dict[str, Value]:
+        self.stopped = []
         found = {name: self._metric(name, now) for name, one in self._attributes.items() if is_metric(one)}
         self._metrics = {name: reading for name, reading in found.items() if reading is not None}
         return {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
@@ -84,6 +87,8 @@ class QualityView(NewestView):
             return None
         limit = self._stale_after if attribute.stale_after is None else attribute.stale_after
         stopped = metric is None or (limit > 0 and now - metric.appended > limit)
+        if stopped:
+            self.stopped.append(name)
         return shown.reading.invalid() if stopped else shown.reading
 
     def _rate(self, now: float) -> float:

@@ -11,48 +11,13 @@ from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import plans
 from facade.reading import Value
 from facade.runtime.composition import Server
-from facade.runtime.device_state import OBS_STATE, StateMessage
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health import Complaint
+from facade.runtime.scans import scans
 
-SCAN_ID, SCANNING = "scanID", "SCANNING"
-"""What tells which groups should speak: the scan that a subarray runs, and its obsState while it does."""
-_SETTLING = 5.0
-"""After a scan has begun, groups may be silent for so long [s]."""
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
 """A group of whose records more than this part came late, in so many seconds, is complained about."""
-_MOST_SCANS = 1000
 _SILENT, _LATE = "streamSilent", "streamLate"
-
-
-class Scans:
-    """Which subarray ran which scan, and which of them scan now: by what controllers report."""
-
-    def __init__(self) -> None:
-        self._ran: dict[int, str] = {}
-        """Device of the subarray by scan, the newest last."""
-        self._since: dict[str, float] = {}
-        """Since when each subarray scans that does [Unix s]."""
-
-    def take(self, message: StateMessage) -> None:
-        """Take what was reported of a device."""
-        if message.attribute == OBS_STATE and message.value != SCANNING:
-            self._since.pop(message.device, None)
-        elif message.attribute == OBS_STATE:
-            self._since.setdefault(message.device, message.time / 1e6)
-        elif message.attribute == SCAN_ID and message.value.isdecimal() and int(message.value):
-            self._ran.pop(int(message.value), None)
-            self._ran[int(message.value)] = message.device
-            if len(self._ran) > _MOST_SCANS:
-                del self._ran[next(iter(self._ran))]
-
-    def subarray(self, scan: int) -> str:
-        """Return the subarray of a scan; empty: nobody has reported it."""
-        return self._ran.get(scan, "")
-
-    def scanning(self, now: float) -> list[str]:
-        """Return the subarrays that have been scanning for a while at a time [Unix s]."""
-        return sorted(device for device, since in self._since.items() if now - since > _SETTLING)
 
 
 class _Counted(NamedTuple):
@@ -71,8 +36,7 @@ class TelemetryHealth:
         self._classes, self._heartbeats = server.icd.classes, server.heartbeats()
         expected = [plan for plan in plans(server.icd).values() if plan.window.all_expected]
         self._places = tuple({plan.place(0).removesuffix("0000") for plan in expected})
-        self._scans = Scans()
-        server.states.listeners.append(self._scans.take)
+        self._scans = scans(server)
         self._counted: dict[str, deque[_Counted]] = {}
 
     def complaints(self, now: float) -> Iterator[Complaint]:

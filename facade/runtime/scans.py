@@ -1,0 +1,48 @@
+"""Which subarray runs which scan: by it the health of SDP tells who should speak and who may rest."""
+
+from facade.runtime.composition import Server
+from facade.runtime.device_state import OBS_STATE, StateMessage
+
+SCAN_ID, SCANNING = "scanID", "SCANNING"
+"""What controllers report of a subarray: the scan that it runs, and its obsState while it does."""
+_SETTLING = 5.0
+"""After a scan has begun, whoever should speak may be silent for so long [s]."""
+_MOST_SCANS = 1000
+
+
+class Scans:
+    """Which subarray ran which scan, and which of them scan now: by what controllers report."""
+
+    def __init__(self) -> None:
+        self._ran: dict[int, str] = {}
+        """Device of the subarray by scan, the newest last."""
+        self._since: dict[str, float] = {}
+        """Since when each subarray scans that does [Unix s]."""
+
+    def take(self, message: StateMessage) -> None:
+        """Take what was reported of a device."""
+        if message.attribute == OBS_STATE and message.value != SCANNING:
+            self._since.pop(message.device, None)
+        elif message.attribute == OBS_STATE:
+            self._since.setdefault(message.device, message.time / 1e6)
+        elif message.attribute == SCAN_ID and message.value.isdecimal() and int(message.value):
+            self._ran.pop(int(message.value), None)
+            self._ran[int(message.value)] = message.device
+            if len(self._ran) > _MOST_SCANS:
+                del self._ran[next(iter(self._ran))]
+
+    def subarray(self, scan: int) -> str:
+        """Return the subarray of a scan; empty: nobody has reported it."""
+        return self._ran.get(scan, "")
+
+    def scanning(self, now: float) -> list[str]:
+        """Return the subarrays that have been scanning for a while at a time [Unix s]."""
+        return sorted(device for device, since in self._since.items() if now - since > _SETTLING)
+
+
+def scans(server: Server) -> Scans:
+    """Return the scans that a device server knows of, which has a flow of the states of devices."""
+    if (found := server.find(Scans)) is None:
+        found = server.share(Scans)
+        server.states.listeners.append(found.take)
+    return found
