@@ -199,6 +199,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag_field="schema", tag="hea
     devices: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=1000)]
     time: Natural
     interval: Annotated[float, Meta(ge=0, le=3600)]
+    group: Annotated[str, Meta(max_length=200)] = ""
     role: HeartbeatRole = "controller"
     stopping: bool = False
     version: Annotated[str, Meta(max_length=200)] = ""

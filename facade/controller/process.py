@@ -20,6 +20,7 @@ from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.controller.api import Controller
 from facade.controller.execution import Execution
+from facade.controller.rivals import claim_devices
 from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_record
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -43,6 +44,7 @@ def run(
     settings: Settings | None = None,
     *,
     through: Callable[[Writer], Writer] = lambda writer: writer,
+    take_over: bool = False,
 ) -> None:
     """Execute the commands of a controller's devices until SIGTERM or SIGINT.
 
@@ -52,13 +54,15 @@ def run(
         The deployment; None: as the environment says.
     through
         Changes what is written; for simulated faults.
+    take_over
+        Whether to start although another controller of these devices is alive. One of the same name then ends.
 
     Raises
     ------
     ConfigError
         The controller does not fit the ICD, or a setting is wrong.
     Fenced
-        Another controller has taken this one's name.
+        Another controller executes commands of these devices, or has taken this one's name.
     """
     start_logging(f"component:{controller.component}")
     tracing.start(controller.component)
@@ -73,23 +77,26 @@ def run(
     # What others have done is wanted to its end, and else not in a hurry.
     open_reader = partial(bus.open_reader, together=True)
     controller.commands(icd)  # before anything is opened
+    if not claim_devices(controller, devices, connection, take_over=take_over, stopped=stop.is_set):
+        return
     member = KafkaGroupMember(
         connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health
     )
     execution = Execution(controller, icd, devices, member, open_reader, through(bus.writer()), clock=clock)
     serve_metrics({COMMANDS: execution.account})
-    beat = _beats(controller.component, list(devices), bus.writer(), clock)
+    beat = _beats(controller, list(devices), bus.writer(), clock)
     Threads(execution, list(devices), beat, stop, clock=clock).run()
     bus.writer().close(1.0)
 
 
-def _beats(component: str, devices: Sequence[str], writer: Writer, clock: Clock) -> Callable[[bool], None]:
+def _beats(controller: Controller, devices: Sequence[str], writer: Writer, clock: Clock) -> Callable[[bool], None]:
     """Return what gives a sign of life; its argument says whether it is the last one."""
     incarnation = f"{round(clock.now() * 1e6):x}-{os.getpid():x}"
 
     def beat(stopping: bool) -> None:
         heartbeat = HeartbeatMessage(
-            component=component,
+            component=controller.component,
+            group=controller.group,
             incarnation=incarnation,
             devices=list(devices),
             time=round(clock.now() * 1e6),

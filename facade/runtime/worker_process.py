@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple, NoReturn, Protocol
 import typer
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.slots import SlotClaim
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
@@ -23,6 +24,10 @@ from facade.runtime.metrics import serve_metrics
 from facade.runtime.stopping import stopping
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
+"""Option of the sub-command that runs a worker."""
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take the slot also from a worker that is alive; that ends.")
+]
 """Option of the sub-command that runs a worker."""
 
 
@@ -56,37 +61,45 @@ class Site(NamedTuple):
         return KafkaTransactionalLog(self.connection, *topics, group=self.group, slot=self.slot, health=BusHealth())
 
 
-def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
+def run_worker(
+    group: str, slot: str, make: Callable[[Site], Worker], *, take_over: bool = False, member: str = ""
+) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
     Parameters
     ----------
     group
         Its consumer group, without the deployment's prefix.
+    take_over
+        Whether to take the slot also from a worker that is alive.
+    member
+        Name of the static member of the group; empty: ``group-slot``.
 
     Raises
     ------
     FacadeError
-        A setting is wrong, or another process has taken the slot.
+        A setting is wrong, another worker that is alive has the slot, or one has taken it.
     """
     start_logging(f"worker:{group}-{slot}")
     # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
     gc.set_threshold(100_000)
     settings, clock = load_settings(), SystemClock()
-    connection = Connection(settings, clock=clock)
-    worker = make(Site(load(), settings, connection, clock, group, slot))
-    serve_metrics(worker.accounts)
+    site = Site(load(), settings, Connection(settings, clock=clock), clock, group, slot)
     name = f"{group}-{slot}"
-    writer = KafkaWriter(connection, health=BusHealth(), client=f"{name}-heartbeats")
-    pulse = Pulse(SignOfLife(name, "worker", writer.send, clock), clock)
-    pulse.start()
+    claimed = SlotClaim(site.connection, group, member or name)
     with stopping() as stopped:
-        while not stopped():
-            worker.step()
-            pulse.came_round()
-    worker.finish()
-    pulse.end()
-    writer.close(INTERVAL)
+        if claimed.claim(take_over=take_over, stopped=stopped):
+            worker = make(site)
+            serve_metrics(worker.accounts)
+            writer = KafkaWriter(site.connection, health=BusHealth(), client=f"{name}-heartbeats")
+            pulse = Pulse(SignOfLife(name, "worker", writer.send, clock), clock)
+            pulse.start()
+            while not stopped():
+                worker.step()
+                pulse.came_round()
+            worker.finish()
+            pulse.end()
+            writer.close(INTERVAL)
     # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
     logging.shutdown()
     os._exit(0)

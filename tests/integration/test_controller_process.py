@@ -59,12 +59,15 @@ class Sdp:
 
     def controller(self, *options: str, name: str = "controller") -> Running:
         """Start the reference controller, and wait until it has its devices."""
-        argv = [*SIMULATE, "--subarrays", "2", "--report", str(self.report), *options]
         before = self._deployment.folder.joinpath(f"{name}.log")
         seen = before.read_text().count("partitions assigned") if before.exists() else 0
-        process = self._deployment.start(name, argv)
+        process = self.launch(name, *options)
         until(lambda: process.text.count("partitions assigned") > seen, "the controller has its partitions")
         return process
+
+    def launch(self, name: str, *options: str) -> Running:
+        """Start the reference controller."""
+        return self._deployment.start(name, [*SIMULATE, "--subarrays", "2", "--report", str(self.report), *options])
 
     def send(self, name: str, device: str = FIRST, argument: Any = None, *, within: float = 300.0) -> dict[str, Any]:
         command = self.command(name, device, argument, within=within)
@@ -315,14 +318,28 @@ def test_the_broker_dies_while_a_command_is_executed(sdp: Sdp, infra: Any) -> No
     assert process.running
 
 
-def test_a_second_controller_of_the_name_takes_over(sdp: Sdp) -> None:
-    """The first one hears that its name was taken, and ends; commands go to the second."""
-    first = sdp.controller(name="first")
-    second = sdp.controller(name="second")
+def test_a_second_controller_starts_only_when_it_is_told_to(sdp: Sdp) -> None:
+    first = sdp.controller()
+    until(lambda: sdp.read("heartbeats"), "the first one has said that it lives")
+    for name in ("simulated-controller", "stranger"):
+        second = sdp.launch(name, "--name", name)
+        assert second.exit_code() == 1, "the name, or the devices, are those of one that is alive"
+        assert "is alive" in second.text
+        assert "--take-over" in second.text
+    assert first.running
+    sdp.controller("--take-over", name="successor")
+    first.says("another process has joined the group")
     assert first.exit_code() == 1
-    assert "another process has joined the group" in first.text
+    command = sdp.do("On")
+    assert sdp.executions()[command["id"]] == 1
+
+
+def test_a_controller_of_another_name_succeeds_one_that_was_killed(sdp: Sdp) -> None:
+    first = sdp.controller()
+    until(lambda: sdp.read("heartbeats"), "the first one has said that it lives")
+    first.kill()
+    sdp.controller("--name", "stranger", name="stranger")
     sdp.do("On")
-    assert second.running
 
 
 def test_broken_records_are_set_aside(sdp: Sdp) -> None:

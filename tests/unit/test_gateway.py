@@ -232,6 +232,28 @@ def test_a_command_that_came_to_nothing_leaves_what_was_reported(bench, outcome)
     server.give("Configure", CONFIGURE)
 
 
+@pytest.mark.parametrize(
+    ("reported", "outcome", "commanded"),
+    [
+        ("EMPTY", "COMPLETED", "EMPTY"),  # everything was released: the second of the states that it may lead to
+        ("IDLE", "COMPLETED", "IDLE"),
+        ("EMPTY", "REJECTED", "EMPTY"),
+        ("SCANNING", "COMPLETED", "READY"),
+        ("FAULT", "FAILED", "READY"),
+    ],
+)
+def test_with_no_command_under_way_commanded_obs_state_is_what_was_reached(bench, reported, outcome, commanded):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    server.cycle()
+    assert server.shows("commandedObsState") == "READY"
+    bench.report(obsState=reported, command=id)
+    bench.ack(id, outcome)
+    server.cycle()
+    assert server.shows("commandedObsState") == commanded
+
+
 def test_the_long_running_command_attributes_follow_a_command(bench):
     server = bench.server()
     on(bench, server)

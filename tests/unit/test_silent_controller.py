@@ -1,5 +1,7 @@
 """When a controller that has fallen silent is noticed, by a clock that the test moves."""
 
+import pytest
+
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.flows.commands.view import SILENT
 from tests.support.commanding import CONTROLLER, SUBARRAY, Bench, Server
@@ -8,10 +10,16 @@ STEP = 0.1
 """Time between two looks of the device server [s]."""
 
 
-def beat(bench: Bench) -> None:
-    """Let the controller say that it lives."""
-    now_us = round(bench.clock.now() * 1e6)
-    message = HeartbeatMessage(component=CONTROLLER, incarnation="1", devices=(SUBARRAY,), time=now_us, interval=1.0)
+def beat(bench: Bench, component: str = CONTROLLER, incarnation: str = "1", group: str = "") -> None:
+    """Let a controller say that it lives."""
+    message = HeartbeatMessage(
+        component=component,
+        incarnation=incarnation,
+        group=group,
+        devices=(SUBARRAY,),
+        time=round(bench.clock.now() * 1e6),
+        interval=1.0,
+    )
     bench.broker.append(heartbeat_record(message))
 
 
@@ -37,3 +45,28 @@ def test_a_silent_controller_is_noticed_after_three_missing_heartbeats_and_forgi
     beat(bench)
     goes_on(bench, server, 2 * STEP)
     assert server.shows("healthState") == "OK"
+
+
+@pytest.mark.parametrize(
+    ("beats", "healthy"),
+    [
+        pytest.param([("a", "1", ""), ("b", "1", "")], False, id="two of two groups"),
+        pytest.param([("a", "1", "shared"), ("b", "1", "shared")], True, id="two of one group share the commands"),
+        pytest.param([("a", "1", ""), ("a", "2", "")], True, id="one that was started again"),
+        pytest.param([("a", "1", ""), ("a", "2", ""), ("a", "1", "")], False, id="two of one name"),
+    ],
+)
+def test_two_controllers_that_each_execute_every_command_are_told(
+    beats: list[tuple[str, str, str]], healthy: bool
+) -> None:
+    bench = Bench()
+    server = bench.server()
+    bench.report(State="ON", obsState="IDLE")
+    for one in beats:
+        beat(bench, *one)
+    server.cycle()
+    assert (server.shows("healthState") == "OK") is healthy
+    told = "each execute every command" in " ".join(server.shows("healthInfo"))
+    assert told is not healthy
+    goes_on(bench, server, SILENT + 1.0)
+    assert "each execute" not in " ".join(server.shows("healthInfo")), "a dead one executes nothing"

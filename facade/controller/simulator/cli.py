@@ -54,6 +54,10 @@ def controller(
         list[str] | None,
         typer.Option(rich_help_panel=_FAULTS, metavar="KIND[:COMMAND[:PROBABILITY]]", help="See below. Repeatable."),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", rich_help_panel=_EXECUTING, help="Start although another controller is alive."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=_FAULTS, help="Same seed and id, same fault.")] = 1,
     bootstrap: Annotated[
         str | None, typer.Option(rich_help_panel=_WHERE, help="Kafka brokers. Default: the deployment's.")
@@ -76,7 +80,7 @@ def controller(
         speed=speed,
         clock=SystemClock(),
     )
-    run(simulated.controller, settings, through=simulated.through)
+    run(simulated.controller, settings, through=simulated.through, take_over=take_over)
     # Everything is said and done. The client's destructor would wait for its group as closing it does.
     logging.shutdown()
     os._exit(0)

@@ -17,19 +17,23 @@ from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
-from facade.runtime.worker_process import Slot, run_worker
+from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def intake(slot: Slot = "0") -> None:
+def intake(slot: Slot = "0", take_over: TakeOver = False) -> None:
     """Put the alert of each packet on the topic alerts, exactly-once: one worker of the group.
 
     One is enough for LSST's nights; several share the partitions.
 
     Example: sdp-facade alerts intake --slot 1
     """
-    run_worker("alerts-intake", slot, lambda site: Intake(site.log(PACKETS), site.icd, slot=slot, clock=site.clock))
+    run_worker("alerts-intake", slot, _intake, take_over=take_over)
+
+
+def _intake(site: Site) -> Intake:
+    return Intake(site.log(PACKETS), site.icd, slot=site.slot, clock=site.clock)
 
 
 def attachment(

@@ -9,7 +9,7 @@ from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.flows.commands.periodic import PeriodicTask
 from facade.flows.commands.tracker import Tracker
-from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, silences
+from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
 from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
@@ -42,7 +42,7 @@ def compose(server: Server) -> None:
     server.flows += [states, *flows(tracker, states, clock)]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
-        server.views.append(CommandView(device, device_class, tracker, sources.known))
+        server.views.append(CommandView(device, device_class, tracker, states, sources.known))
         if device_class.name == SUBARRAY:
             subarrays[device] = SubarrayView(device, device_class, sources, server.version)
             server.views.append(subarrays[device])
@@ -74,6 +74,8 @@ class CommandsHealth:
 
     def complaints(self, now: float) -> Iterator[Complaint]:
         """Return which controllers are silent, and which devices nobody executes commands of."""
+        for text in rivalries(self._components, now):
+            yield Complaint("FAILED", text)
         for text in silences(self._components, now):
             yield Complaint("DEGRADED", text)
         if self._server.has_read(HEARTBEATS):
@@ -85,13 +87,14 @@ class CommandsHealth:
                     yield Complaint("DEGRADED", text)
 
     def faults(self, now: float) -> dict[FaultKey, Fault]:
-        """Return one fault for all controllers that are silent."""
-        silent = silences(self._components, now)
-        return {("controllerSilent", ORIGIN): Fault("CRITICAL", "; ".join(silent))} if silent else {}
+        """Return one fault for all controllers that are silent, and one for all that are too many."""
+        found = (("controllerSilent", silences), ("twoControllers", rivalries))
+        texts = {name: "; ".join(find(self._components, now)) for name, find in found}
+        return {(name, ORIGIN): Fault("CRITICAL", text) for name, text in texts.items() if text}
 
     def finds(self, key: FaultKey) -> bool:
-        """Return whether it is the condition of silent controllers."""
-        return key == ("controllerSilent", ORIGIN)
+        """Return whether it is a condition of controllers."""
+        return key in (("controllerSilent", ORIGIN), ("twoControllers", ORIGIN))
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return nothing: devices with commands show it."""

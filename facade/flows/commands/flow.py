@@ -20,6 +20,9 @@ from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
 
+SILENT = 3.5
+"""A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
+
 
 class _LogFlow(Flow, Generic[Message]):
     """A topic that is read from its beginning at each start and shows nothing itself."""
@@ -41,6 +44,10 @@ class Components:
     def __init__(self) -> None:
         self.newest: dict[str, tuple[HeartbeatMessage, float]] = {}
         """Last heartbeat of each controller, with its time by the broker's clock [Unix s]."""
+        self._former: dict[str, str] = {}
+        """Incarnation of each controller before the present one."""
+        self._twice: dict[str, float] = {}
+        """When a former incarnation of a controller was heard of beside the present one [Unix s]."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
         """Take a heartbeat; one that says goodbye makes its sender forgotten."""
@@ -50,11 +57,35 @@ class Components:
         if heartbeat.stopping:
             self.newest.pop(heartbeat.component, None)
         else:
+            self._note_incarnation(heartbeat, appended)
             self.newest[heartbeat.component] = (heartbeat, appended)
 
     def silent(self, now: float, within: float) -> dict[str, float]:
         """Return when each controller was last heard of that should not be silent [Unix s]."""
         return {name: at for name, (_, at) in self.newest.items() if now - at > within}
+
+    def devices(self) -> list[str]:
+        """Return the devices that controllers execute commands of."""
+        return sorted({device for beat, _ in self.newest.values() for device in beat.devices})
+
+    def rivals(self, device: str, now: float, within: float) -> list[str]:
+        """Return the controllers that each execute every command of a device; none: at most one does.
+
+        Controllers of one consumer group share the commands; two of one name, or of two groups, do not.
+        """
+        alive = {n: b for n, (b, at) in self.newest.items() if device in b.devices and now - at <= within}
+        twice = [f"{name} (twice)" for name in alive if now - self._twice.get(name, 0.0) <= within]
+        groups = {beat.group or name for name, beat in alive.items()}
+        return twice or (sorted(alive) if len(groups) > 1 else [])
+
+    def _note_incarnation(self, heartbeat: HeartbeatMessage, appended: float) -> None:
+        name = heartbeat.component
+        before = self.newest.get(name)
+        if before is None or before[0].incarnation == heartbeat.incarnation:
+            return
+        if self._former.get(name) == heartbeat.incarnation:
+            self._twice[name] = appended  # one that was succeeded is silent, unless it never ended
+        self._former[name] = before[0].incarnation
 
     def alive_for(self, device: str, now: float, within: float) -> bool:
         """Return whether any controller that is alive executes the commands of a device."""

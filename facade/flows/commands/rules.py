@@ -14,6 +14,8 @@ from facade.runtime.device_state import STATE, Reported
 
 OBS_STATE = "obsState"
 FAULT = "FAULT"
+STABLE = {"EMPTY": "EMPTY", "IDLE": "IDLE", "READY": "READY", "SCANNING": "READY", "ABORTED": "ABORTED"}
+"""What SKA's commandedObsState is in each obsState that lasts; FAULT differs from it."""
 REPORTED = ("scanTypes", "ebID")
 """Reported attributes by which arguments are judged."""
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from facade.bus.port import BusHealth
 from facade.clock import Clock
-from facade.flows.commands.flow import Components
+from facade.flows.commands.flow import SILENT, Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT, Tracked
-from facade.flows.commands.rules import FAULT, OBS_STATE, commanded, shown
+from facade.flows.commands.rules import FAULT, OBS_STATE, STABLE, commanded, shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
 from facade.printable import printable
@@ -21,8 +21,6 @@ from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.flow import VIEW_PERIOD, DeviceReading
 
-SILENT = 3.5
-"""A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
 _NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
 _FINISHED = 32
 """Finished commands shown in attributes; the others are GetCommandHistory's."""
@@ -45,21 +43,29 @@ class CommandSources:
 class CommandView:
     """The long-running-command attributes of one device, in the form of ska-tango-base."""
 
-    def __init__(self, device: str, device_class: DeviceClass, tracker: Tracker, known: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        device: str,
+        device_class: DeviceClass,
+        tracker: Tracker,
+        states: DeviceStates,
+        known: Callable[[], bool],
+    ) -> None:
         self._device = device
+        self._states = states
         self._known = known
         self._names = {attribute.name for attribute in device_class.attributes}
         self._commands = {command.name: command for command in device_class.commands}
         self._initial = next((a.initial or "" for a in device_class.attributes if a.name == OBS_STATE), "")
         self._tracker = tracker
-        self._version = -1
+        self._version = (-1, -1)
         self._texts: dict[str, str] = {}
         """What is shown of finished commands, by id: nothing of it changes any more."""
         self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return the attributes when something has happened to a command."""
-        version = self._tracker.version(self._device)
+        version = (self._tracker.version(self._device), self._states.version(self._device))
         # Of half of the log the outcomes of old commands are missing.
         if version == self._version or not self._known():
             return
@@ -91,12 +97,18 @@ class CommandView:
             "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
             "transactionId": "" if newest is None else newest.transaction_id,
-            "commandedObsState": commanded(ordered, self._commands) or self._initial,
+            "commandedObsState": self._commanded(pending, ordered),
             "commandsPending": len(pending),
             "commandsFinished": self._tracker.finished_total(self._device),
             "acksLate": self._tracker.late[self._device],
             "acksUnknown": self._tracker.unknown[self._device],
         }
+
+    def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
+        """Return the stable obsState that the commands lead to, or have led to."""
+        reported = self._states.label(self._device, OBS_STATE, self._initial)
+        reached = None if pending else STABLE.get(reported)
+        return reached or commanded(given, self._commands) or self._initial
 
 
 class SubarrayView:
@@ -157,6 +169,7 @@ class SubarrayView:
         silent = silences(sources.components, now, self._device)
         alive = sources.components.alive_for(self._device, now, SILENT)
         (degraded if alive else failed).extend(silent)
+        failed.extend(rivalries(sources.components, now, self._device))
         if obs_state == FAULT:
             failed.append("obsState is FAULT; see errorMessages")
         last = sources.tracker.finished(self._device, 1)
@@ -175,6 +188,18 @@ def silences(components: Components, now: float, device: str = "") -> list[str]:
         f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
+    ]
+
+
+def rivalries(components: Components, now: float, device: str = "") -> list[str]:
+    """Say which controllers each execute every command of the same devices; of one device, or of all."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for one in [device] if device else components.devices():
+        if names := components.rivals(one, now, SILENT):
+            found.setdefault(tuple(names), []).append(one)
+    return [
+        f"controllers {' and '.join(names)} each execute every command of {', '.join(devices)}: stop all but one"
+        for names, devices in found.items()
     ]
 
 

@@ -1,0 +1,77 @@
+"""A controller does not start beside another one that executes the same commands."""
+
+import logging
+from collections.abc import Callable, Collection
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.inspection import newest_records
+from facade.bus.kafka.slots import SlotClaim
+from facade.bus.port import Fenced
+from facade.controller.api import Controller
+from facade.errors import BusError
+from facade.flows.commands.flow import SILENT, Components
+from facade.flows.commands.messages import HEARTBEATS, HeartbeatMessage, decode_heartbeat
+
+_log = logging.getLogger(__name__)
+
+_LOOK = 0.3
+"""Time between two looks at the heartbeats [s]."""
+_RECENT = 5000
+"""Heartbeats that are looked at: more than all components write while one of them falls silent."""
+
+
+def claim_devices(
+    controller: Controller,
+    devices: Collection[str],
+    connection: Connection,
+    *,
+    take_over: bool,
+    stopped: Callable[[], bool],
+) -> bool:
+    """Make sure that nobody else executes the commands of these devices; return False when waiting was to end before.
+
+    Raises
+    ------
+    Fenced
+        A controller of the same name, or of another group, is alive and executes commands of one of the devices.
+    """
+    if not SlotClaim(connection, controller.group, controller.component).claim(take_over=take_over, stopped=stopped):
+        return False
+    clock = connection.clock
+    heard: dict[str, float] = {}
+    while not (stopped() or take_over):
+        try:
+            rivals = _rivals(controller, devices, connection)
+        except BusError as error:
+            _log.warning("waiting for the broker before commands are taken: %s", error)
+            clock.sleep(_LOOK)
+            continue
+        if not rivals:
+            return True
+        for name, (beat, at) in rivals.items():
+            # One that was killed was heard of a moment ago as well; one that is alive is heard of once more.
+            if at > heard.setdefault(name, at):
+                both = sorted(set(devices) & set(beat.devices))
+                raise Fenced(
+                    f"controller {controller.component}: expected no other controller of {', '.join(both)}, got {name}"
+                    f" (group {beat.group or name}), which is alive: each would execute every command. Stop it, start"
+                    " this one in its group, or start it all the same (--take-over)"
+                )
+        clock.sleep(_LOOK)
+    return not stopped()
+
+
+def _rivals(
+    controller: Controller, devices: Collection[str], connection: Connection
+) -> dict[str, tuple[HeartbeatMessage, float]]:
+    components = Components()
+    for record in newest_records(connection, HEARTBEATS, _RECENT):
+        beat = decode_heartbeat(record.value)
+        if isinstance(beat, HeartbeatMessage):
+            components.fold(beat, record.timestamp_us / 1e6)
+    now, own = connection.clock.now(), controller.group
+    return {
+        name: (beat, at)
+        for name, (beat, at) in components.newest.items()
+        if now - at <= SILENT and (beat.group or name) != own and not set(devices).isdisjoint(beat.devices)
+    }
