@@ -194,14 +194,18 @@ def test_a_worker_leaves_while_partitions_come(deploy: Deploy) -> None:
 
 
 def test_two_workers_with_one_slot(deploy: Deploy) -> None:
-    """A second worker with the same slot: the older one stops with a message that says why, the newer one goes on,
-    and nothing is counted twice."""
+    """A second worker with the same slot is refused. When it is told to take over, the older one stops with a message
+    that says why, the newer one goes on, and nothing is counted twice."""
     deployment = deploy(nodes=4)
     deployment.serve()
     older = deployment.worker("0", log="older")
     simulation = deployment.simulate("--rate", 2000)
     until(lambda: (deployment.read_one(MASTER, "heapsTotal") or 0) > 0, "the first worker works")
-    newer = deployment.worker("0", log="newer")
+    refused = deployment.worker("0", log="refused")
+    assert refused.exit_code() == 1, refused.tail()
+    assert "is alive" in refused.text
+    assert older.running
+    newer = deployment.worker("0", "--take-over", log="newer")
     assert older.exit_code() == 1, older.tail()
     assert "another process has taken slot" in older.text
     assert "Traceback" not in older.text

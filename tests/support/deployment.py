@@ -146,9 +146,9 @@ class Deployment(proving.deployment.Deployment):
         """Start a process that ends with the test at the latest."""
         return self.processes.start(Running, name, argv, {**self.environment, **changes}, ends=ends)
 
-    def worker(self, slot: str = "0", *, log: str = "", **changes: str) -> Running:
+    def worker(self, slot: str = "0", *options: str, log: str = "", **changes: str) -> Running:
         """Start an aggregate worker."""
-        return self.launch(log or f"aggregate-{slot}", "aggregate", "--slot", slot, **changes)
+        return self.launch(log or f"aggregate-{slot}", "aggregate", "--slot", slot, *options, **changes)
 
     def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
         """Start a device server, and wait until it answers."""

@@ -35,6 +35,8 @@ _ANSWER = 5.0
 """Longest wait for the broker's answer [s]."""
 _SUCCESSIONS = 4
 """Sockets of a slot: one that takes over cannot bind the socket of the process that has not ended yet."""
+_held: set[socket.socket] = set()
+"""Sockets of this process: a slot is held until the process ends, whatever becomes of the claim."""
 
 
 class SlotClaim:
@@ -92,6 +94,7 @@ class SlotClaim:
     def release(self) -> None:
         """Let another process have it; the end of the process does so as well."""
         if self._socket is not None:
+            _held.discard(self._socket)
             self._socket.close()
             self._socket = None
 
@@ -108,7 +111,9 @@ class SlotClaim:
             others = bound
         for one in others:
             one.close()
-        if self._socket is None:
+        if self._socket is not None:
+            _held.add(self._socket)
+        else:
             raise Fenced(self._refusal("on this host"))
 
     def _cluster(self) -> str:
