@@ -9,8 +9,8 @@ from facade.bus.kafka.slots import SlotClaim
 from facade.bus.port import Fenced
 from facade.controller.api import Controller
 from facade.errors import BusError
-from facade.flows.commands.flow import SILENT, Components
-from facade.flows.commands.messages import HEARTBEATS, HeartbeatMessage, decode_heartbeat
+from facade.flows.commands.flow import Components
+from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, decode_heartbeat
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +65,10 @@ def _rivals(
     controller: Controller, devices: Collection[str], connection: Connection
 ) -> dict[str, tuple[HeartbeatMessage, float]]:
     components = Components()
-    for record in newest_records(connection, HEARTBEATS, _RECENT):
+    for record in newest_records(connection, TOPIC, _RECENT):
         beat = decode_heartbeat(record.value)
         if isinstance(beat, HeartbeatMessage):
-            components.fold(beat, record.timestamp_us / 1e6)
+            components.fold(beat, record.timestamp_us)
     now, own = connection.clock.now(), controller.group
     return {
         name: (beat, at)

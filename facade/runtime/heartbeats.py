@@ -31,7 +31,7 @@ _UNWELL = ("DEGRADED", "FAILED")
 _ALARMED = ("ALARM", "FAULT")
 
 HeartbeatMessage = messages.Heartbeat
-_decode = BatchDecoder(HeartbeatMessage).decode_one
+decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
 
 
 def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
@@ -160,7 +160,7 @@ class Heartbeats(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take a sign of life; see `facade.runtime.flow.Flow`."""
-        heartbeat = _decode(record.value)
+        heartbeat = decode_heartbeat(record.value)
         if not isinstance(heartbeat, HeartbeatMessage):
             return heartbeat
         at = record.timestamp_us / 1e6

@@ -52,7 +52,9 @@ def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None):
 
 def heartbeat(devices=(MASTER,), at=NOW):
     """Return what is kept of a controller's sign of life."""
-    beat = SimpleNamespace(component="a", role="controller", devices=tuple(devices), stopping=False, version="1")
+    beat = SimpleNamespace(
+        component="a", role="controller", devices=tuple(devices), stopping=False, group="", incarnation="1", version="1"
+    )
     return {"a": (beat, at)}
 
 

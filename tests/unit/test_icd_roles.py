@@ -95,7 +95,7 @@ PROCESSES = {
     "aggregate": (set(PLANS), {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
     "alerts-intake": ({PACKETS}, {ALERTS, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
-    "controller": ({COMMANDS, ACKS, STATE}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
+    "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
     "ingest-node": (set(), {HEAPS, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),

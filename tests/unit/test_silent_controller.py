@@ -3,7 +3,7 @@
 import pytest
 
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
-from facade.flows.commands.view import SILENT
+from facade.runtime.heartbeats import SILENT
 from tests.support.commanding import CONTROLLER, SUBARRAY, Bench, Server
 
 STEP = 0.1

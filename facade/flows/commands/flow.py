@@ -20,9 +20,6 @@ from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
 
-SILENT = 3.5
-"""A controller that gave no sign of life for so long is not there [s]; it gives one each second."""
-
 
 class _LogFlow(Flow, Generic[Message]):
     """A topic that is read from its beginning at each start and shows nothing itself."""

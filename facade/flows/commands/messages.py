@@ -23,7 +23,6 @@ ReportedState = messages.ReportedState
 
 decode_command = BatchDecoder(CommandMessage).decode_one
 decode_ack = BatchDecoder(AckMessage).decode_one
-decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
 
 
 def command_id(issued_us: int, number: int, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from facade.bus.port import BusHealth
 from facade.clock import Clock
-from facade.flows.commands.flow import SILENT, Components
+from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT, Tracked
 from facade.flows.commands.rules import FAULT, OBS_STATE, STABLE, commanded, shown
@@ -20,6 +20,7 @@ from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.flow import VIEW_PERIOD, DeviceReading
+from facade.runtime.heartbeats import SILENT
 
 _NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
 _FINISHED = 32
