@@ -7,6 +7,7 @@ import pytest
 from support.arguments import ADDRESS, TRANSACTION, example
 
 from facade.errors import ArgumentError
+from facade.flows.commands.argument_text import LONGEST, json_path
 from facade.flows.commands.arguments import Arguments
 from facade.icd.load import load
 
@@ -398,13 +399,13 @@ def test_an_argument_of_the_greatest_length_is_shown_shortened() -> None:
 
 
 def test_a_long_derivation_is_followed_once() -> None:
-    """Ten thousand scan types that derive from each other in a row, and in a circle."""
-    types = [{"scan_type_id": f"s{i}", "derive_from": f"s{i + 1}"} for i in range(10_000)]
+    """A thousand scan types that derive from each other in a row, and in a circle."""
+    types = [{"scan_type_id": f"s{i}", "derive_from": f"s{i + 1}"} for i in range(1000)]
     document = {"interface": ADDRESS.format(family="configure", version="2.0"), "scan_type": "s0"}
     ARGUMENTS.check("configure", json.dumps({**document, "new_scan_types": types}))
-    types[-1]["derive_from"] = "s9990"
+    types[-1]["derive_from"] = "s990"
     message = refusal("configure", json.dumps({**document, "new_scan_types": types}))
-    assert message.startswith("$.new_scan_types[9990].derive_from: ")
+    assert message.startswith("$.new_scan_types[990].derive_from: ")
 
 
 @pytest.mark.parametrize(
@@ -428,3 +429,41 @@ def test_only_those_in_a_circle_are_named(new: list[tuple[str, str | None]], wro
     message = refusal("configure", text)
     names = [name for name, _ in new]
     assert [f"$.new_scan_types[{names.index(name)}]" in message for name in names] == [name in wrong for name in names]
+
+
+def megabyte(family: str, version: str, entry: Any, *path: str | int) -> str:
+    """Return an argument as long as may be, which has a list of equal entries at some place."""
+    document = example(family, version)
+    place = document
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = [entry] * (970_000 // (len(json.dumps(entry, separators=(",", ":"))) + 1))
+    text = json.dumps(document, separators=(",", ":"))
+    assert 900_000 < len(text) <= LONGEST
+    return text
+
+
+BLOCK = "execution_block"
+WINDOW = {"spectral_window_id": "a", "count": 1, "start": 0, "freq_min": 2.0, "freq_max": 1.0}
+BULKY = {
+    "receptors": ("assignres", "0.4", "SKA001", "resources", "receptors"),
+    "released": ("releaseres", "2.0", "SKA001", "resources", "receptors"),
+    "beams": ("assignres", "1.2", {"beam_id": "a", "function": "visibilities"}, BLOCK, "beams"),
+    "scan types": ("configure", "2.0", {"scan_type_id": "a", "derive_from": "b"}, "new_scan_types"),
+    "windows": ("assignres", "0.5", WINDOW, BLOCK, "channels", 0, "spectral_windows"),
+    "maps": ("assignres", "0.5", [0, 0], BLOCK, "channels", 0, "spectral_windows", 0, "link_map"),
+    "ports": ("recvaddrs", "0.5", [0, 1], "target:a", "vis0", "port"),
+    "numbers": ("assignres", "0.4", 1, "resources", "receptors"),
+    "nothing": ("assignres", "0.4", {}, BLOCK, "beams"),
+    "unknown": ("scan", "0.4", [], "unknown"),
+}
+
+
+@pytest.mark.parametrize("bulky", BULKY)
+def test_a_megabyte_is_refused_with_little_work(bulky: str) -> None:
+    """A caller waits for 0.5 s: the checks of the schema are counted, and given up early."""
+    message = refusal(BULKY[bulky][0], megabyte(*BULKY[bulky]))
+    assert len(message) < 1000
+    if bulky not in ("numbers", "nothing", "unknown"):  # of which the first ones are refused
+        assert "for 20000 checks, got more; the longest list, with " in message
+        assert message.endswith(f"entries, is {json_path(BULKY[bulky][3:])}")

@@ -8,6 +8,9 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from facade.errors import ArgumentError
@@ -20,6 +23,7 @@ DEEPEST = 64
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN_NAME = 60
+_LOOKED_INTO = 1000
 
 Path = tuple[str | int, ...]
 """Keys and indices from the top down."""
@@ -67,25 +71,38 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_unsafe(value: Any, path: Path) -> None:
+def longest_list(value: Any, path: Path = ()) -> tuple[Path, int]:
+    """Return where the longest list of a document is, and its length; of many entries the first are looked into."""
+    found = (path, len(value) if isinstance(value, list) else 0)
+    for name, entry in islice(_entries(value), _LOOKED_INTO):
+        if entry and isinstance(entry, dict | list):
+            found = max(found, longest_list(entry, (*path, name)), key=itemgetter(1))
+    return found
+
+
+def _refuse_unsafe(value: dict[str, Any] | list[Any], path: Path) -> None:
     """Refuse what is legal for Python's reader, but not for everybody."""
-    if len(path) > DEEPEST:
+    if len(path) + bool(value) > DEEPEST:
         raise ArgumentError(f"$: expected at most {DEEPEST} levels, got more at {json_path(path[:4])}")
-    problem = ""
-    if isinstance(value, dict):
-        for name, entry in value.items():
-            if _SURROGATE.search(name):
-                problem = f"expected keys of whole characters, got {shown(name)}"
-                break
-            _refuse_unsafe(entry, (*path, name))
-    elif isinstance(value, list):
-        for index, entry in enumerate(value):
-            _refuse_unsafe(entry, (*path, index))
-    elif isinstance(value, str) and _SURROGATE.search(value):
-        problem = f"expected text of whole characters, got {shown(value)}"
-    elif isinstance(value, float) and not math.isfinite(value):
-        problem = f"expected a finite number, got {value}"
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        problem = f"expected an integer of at most 64 bits, got {shown(value)}"
-    if problem:
-        raise ArgumentError(f"{json_path(path)}: {problem}")
+    if isinstance(value, dict) and (broken := next(filter(_SURROGATE.search, value), None)) is not None:
+        raise ArgumentError(f"{json_path(path)}: expected keys of whole characters, got {shown(broken)}")
+    for name, entry in _entries(value):
+        if isinstance(entry, dict | list):
+            if entry:
+                _refuse_unsafe(entry, (*path, name))
+        elif problem := _problem(entry):
+            raise ArgumentError(f"{json_path((*path, name))}: {problem}")
+
+
+def _entries(value: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def _problem(value: Any) -> str:
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return f"expected text of whole characters, got {shown(value)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"expected a finite number, got {value}"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return f"expected an integer of at most 64 bits, got {shown(value)}"
+    return ""

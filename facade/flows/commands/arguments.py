@@ -5,6 +5,7 @@ The schemas are the ICD's, ``schemas/commands``; several versions of each are va
 """
 
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -19,13 +20,15 @@ from referencing.jsonschema import DRAFT202012
 
 from facade.errors import ArgumentError
 from facade.flows.commands.argument_rules import Complaint, complaints
-from facade.flows.commands.argument_text import json_path, parse
+from facade.flows.commands.argument_text import json_path, longest_list, parse
 from facade.icd.explain import shown
 from facade.icd.model import Icd
 
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _MOST_COMPLAINTS = 3
 """Things that a refusal names."""
+_MOST_CHECKS = 20_000
+"""Checks of a schema's keywords that one argument may take, so that a caller has an answer within 0.5 s."""
 _LONGEST_ID = 200
 """Characters of a transaction id that the record of a command may have; SKA's schemas set no limit."""
 
@@ -78,7 +81,13 @@ class Arguments:
         validator = validators.get(interface) if isinstance(interface, str) else None
         if validator is None:
             raise ArgumentError(f"$.interface: expected one of {', '.join(validators)}, got {shown(interface)}")
-        _refuse((tuple(error.absolute_path), _in_words(error)) for error in validator.iter_errors(document))
+        _checks.left = _MOST_CHECKS
+        try:
+            _refuse((tuple(error.absolute_path), _in_words(error)) for error in validator.iter_errors(document))
+        except _TooMuchToCheckError:
+            path, length = longest_list(document)
+            what = f"expected few enough values for {_MOST_CHECKS} checks, got more; the longest list, with {length}"
+            raise ArgumentError(f"$: {what} entries, is {json_path(path)}") from None
         _refuse(complaints(family, document))
         transaction_id = document.get("transaction_id")
         if transaction_id is not None and len(transaction_id) > _LONGEST_ID:
@@ -168,11 +177,31 @@ def _is_integer(_checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+class _TooMuchToCheckError(Exception):
+    """The checks that were granted are used up."""
+
+
+_checks = threading.local()
+"""How many are left of those that the argument under way may take."""
+
+
+def _counted(keyword: Any) -> Any:
+    """Return a keyword's check that counts how often it is made."""
+
+    def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+        _checks.left -= 1
+        if _checks.left < 0:
+            raise _TooMuchToCheckError
+        return keyword(validator, wanted, instance, schema)
+
+    return check
+
+
 _OWN = {"required": _required, "additionalProperties": _additional_properties}
 _PLAIN = Draft202012Validator.VALIDATORS
 _extend: Any = extend  # its type hints are incomplete
 _Strict = _extend(
     Draft202012Validator,
-    validators={**_OWN, "pattern": _pattern},
+    validators={name: _counted(check) for name, check in {**_PLAIN, **_OWN, "pattern": _pattern}.items()},
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
 )
