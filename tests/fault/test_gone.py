@@ -23,17 +23,21 @@ CONTROLLER = "simulated-controller"
 ROUNDS: tuple[dict[str, tuple[str, str]], ...] = (
     {
         "ingest-00": ("serverGone", "sdp-facade/ingest-00"),
-        "alerts-intake-0": ("intakeGone", "sdp-facade"),
         "calibration": ("serverGone", "sdp-facade/calibration"),
+        "alerts-intake-0": ("intakeGone", "sdp-facade"),
+        "aggregate-0": ("workerSilent", "sdp-facade/aggregate-0"),
     },
     {
         "quality": ("serverGone", "sdp-facade/quality"),
+        "alerts": ("serverGone", "sdp-facade/alerts"),
         "tables-assemble-0": ("assemblerGone", "sdp-facade"),
-        "aggregate-0": ("workerSilent", "sdp-facade/aggregate-0"),
+        CONTROLLER: ("controllerSilent", "sdp-facade"),
     },
-    {"alerts": ("serverGone", "sdp-facade/alerts"), CONTROLLER: ("controllerSilent", "sdp-facade")},
-    {"subarray": ("serverGone", "sdp-facade/subarray")},
-    {"aggregate-0": ("workerGone", "sdp-facade"), "aggregate-1": ("workerGone", "sdp-facade")},
+    {
+        "subarray": ("serverGone", "sdp-facade/subarray"),
+        "aggregate-0": ("workerGone", "sdp-facade"),
+        "aggregate-1": ("workerGone", "sdp-facade"),
+    },
 )
 """What is killed at once, and the one alarm that each raises."""
 

@@ -1,6 +1,8 @@
 """A metric beyond its limits is an alert: told once it lasts, cleared when it is back or not measured any more."""
 
+import json
 import math
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -44,7 +46,8 @@ class Bench:
                 self.broker.append(metric(METRIC, value, **{"time": now_us, **changes}))
             self.event_loop.cycle(self.reader)
             self.clock.sleep(0.25)
-        return [(one.source, one.state, one.severity) for one in self.alerts()]
+        # One of the same state and severity has a newer text, and no more.
+        return [key for key, _ in groupby((one.source, one.state, one.severity) for one in self.alerts())]
 
     def alerts(self) -> list[Any]:
         return [decode_alert(record.value) for record in self.broker.read("alerts")]
@@ -112,3 +115,20 @@ def test_after_a_restart_it_is_not_told_again_and_cleared_when_it_is_back(bench)
     bench.start()
     assert bench.measure(0.9) == [WORSE]
     assert bench.measure(0.1) == [WORSE, CLEARED]
+
+
+def test_metrics_that_have_stopped_are_in_the_signs_of_life(bench):
+    """SdpMaster tells of them while the subarray scans."""
+
+    def complaints():
+        (*_, newest) = bench.broker.read("heartbeats")
+        return json.loads(newest.value).get("complaints", [])
+
+    bench.measure(0.1, seconds=8.0)
+    assert complaints() == []
+    bench.measure(None, seconds=8.0)
+    text = f"metrics have stopped: {METRIC}"
+    assert complaints() == [{"device": "mid-sdp/quality/01", "text": text, "subarray": "mid-sdp/subarray/01"}]
+    bench.measure(0.9, seconds=8.0)
+    (one,) = complaints()
+    assert one["text"].startswith("state is ALARM: Beyond their limits")
