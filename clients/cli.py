@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from clients.status import EXIT_CODES, STYLES, UNKNOWN, Finding, judge, line
+from clients.status import judge
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.console import Console
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
+from facade.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
 from facade.icd.load import load
 from facade.runtime.stopping import stopping
 

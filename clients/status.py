@@ -1,21 +1,13 @@
 """Judges in one word how a deployment is, and names what is wrong, the worst first, with what to do about it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-from rich.markup import escape
+from typing import Any, NamedTuple
 
 from clients.alarm_choice import AlarmDict, urgency
+from facade.findings import DEGRADED, FAILED, NOTE, OK, RANKS, UNKNOWN, Finding, overall
 from facade.flows.alerts import states
 from facade.icd.model import Condition
-from facade.printable import printable
 
-OK, DEGRADED, FAILED, UNKNOWN = "OK", "DEGRADED", "FAILED", "UNKNOWN"
-NOTE = "NOTE"
-"""Of a finding: worth knowing, and no reason to call the deployment anything but OK."""
-EXIT_CODES: Final = {OK: 0, DEGRADED: 1, FAILED: 2, UNKNOWN: 3}
-STYLES: Final = {OK: "bold green", DEGRADED: "bold yellow", FAILED: "bold red", UNKNOWN: "bold magenta", NOTE: "dim"}
-_RANKS = (FAILED, UNKNOWN, DEGRADED, NOTE)
 _THERE = states.ACTIVE | {states.LTUNK, states.LTACK}
 _MOST_ALARMS = 10
 _COUNTED = {
@@ -28,17 +20,6 @@ _COUNTED = {
 _LIST = "sdp-facade alerts list"
 _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """What a State of Tango's says of a device."""
-
-
-class Finding(NamedTuple):
-    """One thing to know."""
-
-    level: str
-    about: str
-    """Device, device server, or alarm."""
-    text: str
-    do: str = ""
-    """What to do; empty: the text says it."""
 
 
 class Seen(NamedTuple):
@@ -65,14 +46,8 @@ def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Fi
         *_alerts(seen),
         *_alarms(seen.alarms or (), conditions),
     ]
-    found.sort(key=lambda one: _RANKS.index(one.level))
+    found.sort(key=lambda one: RANKS.index(one.level))
     return overall(found), found
-
-
-def overall(findings: Sequence[Finding]) -> str:
-    """Return the worst of what was found: what surely fails first, then what nobody knows."""
-    levels = {one.level for one in findings}
-    return next((level for level in _RANKS if level in levels and level != NOTE), OK)
 
 
 def _servers(seen: Seen) -> Iterator[Finding]:
@@ -135,10 +110,3 @@ def _alarms(alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition]) ->
     for state, text in _COUNTED.items():
         if count := sum(one["state"] == state for one in alarms):
             yield Finding(NOTE, "SdpAlerts", f"{text}: {count}", _LIST)
-
-
-def line(finding: Finding) -> str:
-    """Return a finding as a line with rich's markup."""
-    style, do = STYLES[finding.level], f" [bold]->[/bold] {escape(finding.do)}" if finding.do else ""
-    about, text = escape(printable(finding.about)), escape(printable(finding.text))
-    return f"[{style}]{finding.level:<8}[/{style}]  [bold]{about}[/bold]: {text}{do}"

@@ -20,6 +20,8 @@ from facade.printable import printable
 NAME: Final = "sdp-facade"
 
 OWN: Final = (
+    Subcommand(("bus",), "", "Look at the Kafka bus."),
+    Subcommand(("bus", "check"), "facade.cli.bus:check", "Say what is wrong with the bus, and how much it matters."),
     Subcommand(("config",), "", "Look at the settings, and where they come from."),
     Subcommand(("config", "check"), "facade.cli.config:check", "Show each setting, its origin, and all that is wrong."),
     Subcommand(("config", "template"), "facade.cli.config:print_template", "Print a settings file with the defaults."),

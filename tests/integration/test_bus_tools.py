@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from facade.bus.dead_letters import TOPIC, dead_letter
 from facade.bus.kafka.connection import Connection
@@ -25,6 +28,7 @@ from facade.errors import BusError
 from facade.icd.load import load
 from facade.infra import local
 from facade.outcome import Rejected
+from facade.runtime import heartbeats
 from tests.support import topics
 from tests.support.waiting import HANG, until
 
@@ -147,6 +151,51 @@ def test_export_writes_what_came(connection: Connection, tmp_path: Path) -> None
     call(connection, "dead-letters", "export", str(folder), "--raw")
     assert [(folder / f"0-{number}").read_bytes() for number in range(3)] == [b"0", b"1", b"2"]
     assert "error: " in call(connection, "dead-letters", "export", str(file), code=1), "it is there already"
+
+
+def test_the_check_finds_what_is_wrong(connection: Connection) -> None:
+    def findings(code: int, *words: str) -> list[tuple[str, str, str]]:
+        printed = json.loads(call(connection, "bus", "check", "--json", *words, code=code))
+        assert printed["exit_code"] == code
+        return [(one["level"], one["about"], one["text"]) for one in printed["findings"]]
+
+    bus = KafkaWriter(connection, health=BusHealth(), client="test")
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.2):
+            ahead_us = round((time.time() + 30) * 1e6)
+            heartbeat = heartbeats.HeartbeatMessage(
+                component="test", incarnation="1", devices=[], time=ahead_us, interval=1.0
+            )
+            bus.send_durably(heartbeats.heartbeat_record(heartbeat), HANG)
+
+    living = threading.Thread(target=live)
+    living.start()
+    try:
+        found = findings(2, "--role", "aggregate")
+        assert [one[:2] for one in found if one[0] != "NOTE"] == [("FAILED", "clock of test")]
+        admin = AdminClient({"bootstrap.servers": connection.bootstrap})
+        setting = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("topic", connection.topic("flagging"), incremental_configs=[setting])
+        for future in [
+            *admin.incremental_alter_configs([resource]).values(),
+            *admin.delete_topics([connection.topic("storage")]).values(),
+        ]:
+            future.result(HANG)
+        topics.send(connection.bootstrap, connection.topic(HEAPS), [(b"1", b"{}")], partition=0)
+        place = TopicPartition(connection.topic(HEAPS), 0, 0)
+        group = ConsumerGroupTopicPartitions(f"{connection.prefix}aggregate", [place])
+        for future in admin.alter_consumer_group_offsets([group]).values():
+            future.result(HANG)
+        found = findings(2)
+    finally:
+        stop.set()
+        living.join(HANG)
+    assert ("DEGRADED", "topic flagging") in [one[:2] for one in found]
+    assert ("FAILED", f"topic {connection.topic('storage')}") in [one[:2] for one in found]
+    (lag,) = [text for _, about, text in found if about == "group aggregate, ingest.heaps/0"]
+    assert lag.startswith("nobody takes its 1 records")
 
 
 def test_a_wrong_broker_is_one_line() -> None:

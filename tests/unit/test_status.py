@@ -6,9 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from clients import cli, status_look
-from clients.status import EXIT_CODES, Seen, judge
+from clients.status import Seen, judge
 from facade.cli.app import app
 from facade.errors import InfraError
+from facade.findings import EXIT_CODES
 from facade.icd.load import load
 
 CONDITIONS = load().conditions

@@ -31,7 +31,7 @@ def describe(error: BaseException) -> str:
         return str(reason)
     if reason.code() in _SILENT:
         return f"no broker answers there ({reason.str()}); start it, or correct KAFKA_BOOTSTRAP"
-    return str(reason.str())
+    return f"{reason.str()} ({reason.name()})".lstrip()
 
 
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":

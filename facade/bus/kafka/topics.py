@@ -52,7 +52,7 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
     return [
         f"{connection.topic(name)}: {text}"
         for name in found
-        for text in _differences(topics[name], found[name], replicas)
+        for text in differences(topics[name], found[name], replicas)
     ]
 
 
@@ -106,7 +106,8 @@ def _why(error: KafkaException, replicas: int) -> str:
     )
 
 
-def _differences(wanted: Topic, found: FoundTopic, replicas: int) -> Iterator[str]:
+def differences(wanted: Topic, found: FoundTopic, replicas: int) -> Iterator[str]:
+    """Return how a topic differs from the ICD and from `replicas`, one line each."""
     if not wanted.allows(found.partitions):
         yield f"partitions: ICD says {wanted.partitions}, broker has {found.partitions}"
     if found.replicas != replicas:

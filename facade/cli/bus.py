@@ -1,0 +1,164 @@
+"""`sdp-facade bus check`: what is wrong with the bus, and how much it matters."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from facade.bus import judgement
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.inspection import inspect_topics, newest_records
+from facade.bus.kafka.spans import find_span
+from facade.bus.kafka.survey import Survey, TopicState
+from facade.bus.kafka.topics import differences
+from facade.config import Settings, load_settings
+from facade.console import Console
+from facade.errors import BusError, ConfigError
+from facade.findings import EXIT_CODES, NOTE, RANKS, STYLES, UNKNOWN, Finding, line, overall
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.manifest import manifests
+from facade.messages import Heartbeat
+from facade.runtime import heartbeats
+
+_HEARD = 200
+"""Signs of life that are looked at."""
+_CLOCK_WAIT = 2 * heartbeats.SILENT
+"""Longest wait for a new sign of life [s]."""
+_MIN_INSYNC = "min.insync.replicas"
+
+_out = Console(highlight=False, soft_wrap=True)
+
+
+def check(
+    role: Annotated[
+        list[str] | None,
+        typer.Option(help="Role of the ICD that this principal plays, such as aggregate; repeatable. Default: none."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what is wrong with the bus, the worst first, how much it matters, and what to do.
+
+    Topics, replicas, rights, encryption, how far the workers are, clocks, what the brokers can. It writes nothing.
+    Rights are checked for the roles that are named. The exit code is 0 if all is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
+
+    Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 sdp-facade bus check --role aggregate
+    """
+    icd, settings = load(), load_settings()
+    if unknown := [one for one in role or () if one not in icd.roles]:
+        raise ConfigError(f"--role: expected one of {', '.join(icd.roles)}, got {unknown[0]!r:.100}")
+    try:
+        findings = [*_look(icd, settings, role or [])]
+    except BusError as error:
+        findings = [Finding(UNKNOWN, "brokers", str(error))]
+    findings.sort(key=lambda one: RANKS.index(one.level))
+    health = overall(findings)
+    if as_json:
+        content = {"status": health, "exit_code": EXIT_CODES[health], "bootstrap": settings.bootstrap}
+        typer.echo(json.dumps(content | {"findings": [one._asdict() for one in findings]}, indent=2))
+    else:
+        where = escape(f"{settings.bootstrap}, prefix {settings.prefix!r}")
+        _out.print(f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  the bus at {where}")
+        for finding in findings:
+            _out.print(line(finding))
+    raise typer.Exit(EXIT_CODES[health])
+
+
+def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
+    connection = Connection(settings)
+    survey = Survey(connection)
+    cluster = survey.cluster()
+    about = f"cluster {cluster.id}: {', '.join(sorted(cluster.brokers))}"
+    yield Finding(NOTE, "brokers", about)
+    yield from judgement.judge_features(cluster.apis)
+    yield from judgement.judge_encryption(settings.kafka, cluster.brokers)
+    states = survey.topics(icd.topics)
+    seen = {name: state for name, state in states.items() if isinstance(state, TopicState)}
+    yield from _topics(connection, icd, settings, seen, {k: v for k, v in states.items() if isinstance(v, str)})
+    rights = {name: state.rights for name, state in seen.items()}
+    for role in roles:
+        yield from judgement.judge_rights(role, judgement.needs_of(icd, role), rights, connection.prefix)
+    ahead, findings = _clocks(connection)
+    yield from findings
+    now = connection.clock.now() - ahead
+    for worker in (worker for one in manifests() for worker in one.workers):
+        try:
+            group = survey.group(worker.group)
+        except BusError as error:
+            yield Finding(UNKNOWN, f"group {worker.group}", str(error), "give this principal Describe on the group")
+            continue
+        yield judgement.describe_lag(worker.group, group.members, group.places)
+        yield from judgement.judge_lag(icd, worker.group, group.members, group.places, now)
+        if worker.name in roles and "READ" not in group.rights:
+            text = f"this principal lacks READ on the group {connection.prefix}{worker.group}"
+            yield Finding(
+                "FAILED", f"rights of {worker.name}", text, "kafka-acls.sh --add --operation Read --group ..."
+            )
+
+
+def _topics(
+    connection: Connection, icd: Icd, settings: Settings, seen: Mapping[str, TopicState], absent: Mapping[str, str]
+) -> Iterator[Finding]:
+    differing, must_confirm = dict[str, list[str]](), dict[str, int]()
+    try:
+        found = inspect_topics(connection, seen)
+    except BusError as error:
+        yield Finding(UNKNOWN, "settings of topics", str(error), "give this principal DescribeConfigs on them")
+    else:
+        replicas = settings.topic_replicas
+        differing = {name: [*differences(icd.topics[name], one, replicas)] for name, one in found.items()}
+        must_confirm = {name: int(one.settings.get(_MIN_INSYNC) or 1) for name, one in found.items()}
+    yield from judgement.judge_topics(connection.prefix, absent, differing)
+    yield from judgement.judge_replicas(
+        {name: (one.leaderless, one.replicas, one.in_sync, must_confirm.get(name, 1)) for name, one in seen.items()}
+    )
+    if not absent and not any(differing.values()) and differing:
+        yield Finding(
+            NOTE, "topics", f"all {len(differing)} are as the ICD says; producers wait for all in-sync replicas"
+        )
+
+
+def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
+    """Return by how much our clock is ahead of the broker's [s], and what is to be said of it and others."""
+    try:
+        ours = _own_clock(connection)
+        others = _other_clocks(connection)
+    except BusError as error:
+        return 0.0, [Finding(UNKNOWN, "clocks", str(error))]
+    if ours is None:
+        text = f"no process gave a sign of life within {_CLOCK_WAIT:g} s, by which the broker's clock would be known"
+        return 0.0, [Finding(UNKNOWN, "clocks", text, "start the deployment, then check again")]
+    return ours, [*judgement.judge_clocks({"this host": ours, **others})]
+
+
+def _own_clock(connection: Connection) -> float | None:
+    """Wait for a new sign of life: it got the broker's time between two looks at our clock."""
+    clock, topic = connection.clock, heartbeats.TOPIC
+    began, before = clock.monotonic(), find_span(connection, topic)
+    looked = clock.now()
+    while clock.monotonic() - began < _CLOCK_WAIT:
+        span = find_span(connection, topic)
+        now = clock.now()
+        if span != before:
+            newest = max(record.timestamp_us for record in newest_records(connection, topic, 1)) / 1e6
+            # Within these bounds nothing can be told; beyond them the clocks surely differ.
+            return max(0.0, looked - newest) or min(0.0, now - newest)
+        looked = now
+    return None
+
+
+def _other_clocks(connection: Connection) -> dict[str, float]:
+    """Return by how much the clock of each process that gives signs of life is ahead of the broker's [s]."""
+    decode: Callable[[bytes], Heartbeat] = msgspec.json.Decoder(Heartbeat).decode
+    found: dict[str, list[float]] = {}
+    for record in newest_records(connection, heartbeats.TOPIC, _HEARD):
+        try:
+            heartbeat = decode(record.value or b"")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        found.setdefault(heartbeat.component, []).append((heartbeat.time - record.timestamp_us) / 1e6)
+    # One that was held up on its way looks late, and never ahead.
+    return {name: max(ahead) for name, ahead in found.items()}

@@ -1,0 +1,40 @@
+"""What a look at the deployment finds: one word each, what is wrong, and what to do about it."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from facade.printable import printable
+
+OK, DEGRADED, FAILED, UNKNOWN = "OK", "DEGRADED", "FAILED", "UNKNOWN"
+NOTE = "NOTE"
+"""Of a finding: worth knowing, and no reason to call the deployment anything but OK."""
+EXIT_CODES: Final = {OK: 0, DEGRADED: 1, FAILED: 2, UNKNOWN: 3}
+STYLES: Final = {OK: "bold green", DEGRADED: "bold yellow", FAILED: "bold red", UNKNOWN: "bold magenta", NOTE: "dim"}
+RANKS = (FAILED, UNKNOWN, DEGRADED, NOTE)
+"""The worst first: what surely fails, then what nobody knows."""
+
+
+class Finding(NamedTuple):
+    """One thing to know."""
+
+    level: str
+    about: str
+    """Device, device server, alarm, topic, group ..."""
+    text: str
+    do: str = ""
+    """What to do; empty: the text says it."""
+
+
+def overall(findings: Sequence[Finding]) -> str:
+    """Return the worst of what was found."""
+    levels = {one.level for one in findings}
+    return next((level for level in RANKS if level in levels and level != NOTE), OK)
+
+
+def line(finding: Finding) -> str:
+    """Return a finding as a line with rich's markup."""
+    from rich.markup import escape  # takes longer to import than all else here
+
+    style, do = STYLES[finding.level], f" [bold]->[/bold] {escape(finding.do)}" if finding.do else ""
+    about, text = escape(printable(finding.about)), escape(printable(finding.text))
+    return f"[{style}]{finding.level:<8}[/{style}]  [bold]{about}[/bold]: {text}{do}"

@@ -1,0 +1,125 @@
+"""`sdp-facade bus check`: what is found, and how much it matters."""
+
+import logging
+
+import pytest
+
+from facade.bus import judgement
+from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.survey import _Apis
+from facade.bus.kafka.topics import broker_settings, differences
+from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
+from facade.icd.load import load
+
+ICD = load()
+AWAY = ["kafka-1.example.org:9093"]
+HERE = ["127.0.0.1:9092", "localhost:9093"]
+
+
+def levels(found):
+    return [one.level for one in found]
+
+
+def test_what_is_missing_or_set_otherwise():
+    heaps = ICD.topics["ingest.heaps"]
+    settings = {"min.insync.replicas": "1", **broker_settings(heaps), "retention.ms": "1", "cleanup.policy": "compact"}
+    texts = [*differences(heaps, FoundTopic(partitions=2, replicas=1, settings=settings), 1)]
+    found = [
+        *judgement.judge_topics(
+            "t.",
+            {"state": "UNKNOWN_TOPIC_OR_PART", "alerts": "TOPIC_AUTHORIZATION_FAILED"},
+            {"ingest.heaps": texts, "flagging": [text for text in texts if "retention" in text]},
+        )
+    ]
+    assert sorted((one.level, one.about) for one in found) == [
+        (DEGRADED, "topics flagging, ingest.heaps"),
+        (FAILED, "topic ingest.heaps"),
+        (FAILED, "topic t.state"),
+        (UNKNOWN, "topic alerts"),
+    ]
+    assert "sdp-facade topics create" in found[0].do
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [((0, 3, 3, 2), OK), ((0, 3, 2, 2), DEGRADED), ((0, 3, 1, 2), FAILED), ((1, 3, 3, 2), FAILED)],
+)
+def test_replicas(state, level):
+    assert overall([*judgement.judge_replicas({"alerts": state})]) == level
+
+
+def test_the_rights_that_a_role_lacks_are_named_with_the_command_that_gives_them():
+    needs = judgement.needs_of(ICD, "aggregate")
+    assert needs["ingest.heaps"] == {"READ", "DESCRIBE"}
+    rights = {**needs, "accounts": frozenset({"DESCRIBE"}), "dead-letters": frozenset({"DESCRIBE"})}
+    (found,) = judgement.judge_rights("aggregate", needs, rights, "mid.")
+    assert found.level == FAILED
+    assert "lacks WRITE on topics accounts, dead-letters" in found.text
+    assert "--operation WRITE --topic mid.accounts --topic mid.dead-letters" in found.do
+    assert [*judgement.judge_rights("aggregate", needs, needs, "mid.")] == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "brokers", "expected"),
+    [
+        ({}, HERE, []),
+        ({}, AWAY, [DEGRADED, DEGRADED]),
+        ({"security.protocol": "SASL_PLAINTEXT"}, AWAY, [FAILED]),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}, AWAY, [DEGRADED]),
+        ({"security.protocol": "SASL_SSL"}, AWAY, []),
+        ({"security.protocol": "SSL"}, AWAY, [DEGRADED]),
+        ({"security.protocol": "SSL", "ssl.certificate.location": "x"}, AWAY, []),
+        ({"security.protocol": "SASL_SSL", "enable.ssl.certificate.verification": "false"}, AWAY, [FAILED]),
+        ({"security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": "none"}, AWAY, [DEGRADED]),
+    ],
+)
+def test_encryption(properties, brokers, expected):
+    assert levels(judgement.judge_encryption(properties, brokers)) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "members", "level", "text"),
+    [
+        ((10, 0, 10, 0.0), 1, OK, ""),
+        ((9, 0, 10, 999.0), 1, OK, ""),
+        ((0, 0, 10, 980.0), 1, DEGRADED, "10 records behind, 20 s"),
+        ((0, 0, 10, 999.0), 0, FAILED, "nobody takes its 10 records, the first for 1 s"),
+        ((11, 0, 10, 0.0), 1, FAILED, "its place is 11, the topic ends at 10"),
+        ((2, 5, 10, 999.0), 1, FAILED, "3 records were deleted before anybody took them"),
+        ((0, 0, 10, 1000.0 - 1801.0), 1, FAILED, "deleted after 3600 s"),
+    ],
+)
+def test_lag_is_told_in_records_and_seconds(place, members, level, text):
+    *offsets, since = place
+    found = [*judgement.judge_lag(ICD, "aggregate", members, [("ingest.heaps", 0, *offsets, since)], 1000.0)]
+    assert overall(found) == level
+    assert text in "".join(one.text for one in found)
+
+
+def test_clocks():
+    found = [*judgement.judge_clocks({"fine": 0.9, "this host": -2.0, "node": 30.0})]
+    assert [(one.level, one.about, one.text) for one in found] == [
+        (DEGRADED, "clock of this host", "2.0 s behind the broker's"),
+        (FAILED, "clock of node", "30.0 s ahead of the broker's"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("apis", "expected"),
+    [
+        ({}, [UNKNOWN]),
+        ({"Metadata": 13, "EndTxn": 5, "InitProducerId": 5}, []),
+        ({"Metadata": 12, "EndTxn": 3, "InitProducerId": 4}, [NOTE]),
+        ({"Metadata": 9, "EndTxn": 3, "InitProducerId": 4}, [DEGRADED]),
+        ({"Metadata": 9}, [FAILED]),
+    ],
+)
+def test_features_of_the_brokers(apis, expected):
+    assert levels(judgement.judge_features(apis)) == expected
+
+
+def test_what_brokers_can_is_heard_from_the_client():
+    apis = _Apis()
+    apis.logger.log(logging.DEBUG, "APIVERSION [x]: host:1/bootstrap:   ApiKey EndTxn (26) Versions 0..5")
+    apis.logger.log(logging.DEBUG, "FEATURE [x]: something else")
+    assert apis.found == {"EndTxn": 5}
