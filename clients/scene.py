@@ -68,3 +68,17 @@ def enum_cell(record: Record, labels: Sequence[str], styles: Mapping[str, str]) 
     newest = record.newest
     label = "" if newest is None or newest.value is None else labels[int(newest.value)]
     return cell(record, lambda _: label, styles.get(label, "yellow"))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One attribute of a device as it is shown."""
+
+    title: str
+    attribute: str
+    form: Callable[[Any], str]
+
+
+def number(value: Any) -> str:
+    """Return a number without decimals."""
+    return f"{value:,.0f}"

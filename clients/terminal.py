@@ -4,7 +4,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,23 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from clients.scene import ALERTS, BUS, CALIBRATION, DASH, MASTER, NODE, SUBARRAY, Scene, cell, enum_cell, state_cell
+from clients.alarm_choice import urgency
+from clients.node_table import NODE_FIELDS, NodeTable
+from clients.scene import (
+    ALERTS,
+    BUS,
+    CALIBRATION,
+    DASH,
+    MASTER,
+    NODE,
+    SUBARRAY,
+    Field,
+    Scene,
+    cell,
+    enum_cell,
+    number,
+    state_cell,
+)
 from facade.console import Console
 from facade.printable import printable
 
@@ -35,39 +50,15 @@ _HEALTH = {"OK": "bold green", "DEGRADED": "bold yellow", "FAILED": "bold red", 
 _ALARM_STATES = dict.fromkeys(("UNACK", "LTUNK"), "bold red") | {"RTNUN": "yellow", "ACKED": "yellow"}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One attribute of a device as it is shown."""
-
-    title: str
-    attribute: str
-    form: Callable[[Any], str]
-
-
-def _number(value: Any) -> str:
-    return f"{value:,.0f}"
-
-
-NODE_FIELDS = (
-    Field("heaps/s", "heapRate", _number),
-    Field("loss", "packetLossFraction", lambda value: f"{value:.3%}"),
-    Field("flagged", "flaggedFractionMean", lambda value: f"{value:.2%}"),
-    Field("p50 ms", "latencyP50", lambda value: f"{value * 1e3:.1f}"),
-    Field("p99 ms", "latencyP99", lambda value: f"{value * 1e3:.1f}"),
-    Field("missing", "heapsMissing", _number),
-    Field("twice", "heapsDuplicated", _number),
-    Field("late", "heapsLate", _number),
-    Field("heaps", "heapsTotal", _number),
-)
 BUS_FIELDS = (
-    Field("records/s", "ingestHeapsRate", _number),
-    Field("used", "ingestHeapsUsed", _number),
-    Field("lag", "ingestHeapsLag", _number),
-    Field("late", "ingestHeapsLate", _number),
-    Field("workers", "workersAlive", _number),
-    Field("dead letters", "ingestHeapsDeadLettered", _number),
+    Field("records/s", "ingestHeapsRate", number),
+    Field("used", "ingestHeapsUsed", number),
+    Field("lag", "ingestHeapsLag", number),
+    Field("late", "ingestHeapsLate", number),
+    Field("workers", "workersAlive", number),
+    Field("dead letters", "ingestHeapsDeadLettered", number),
     Field("connected", "connected", lambda value: "yes" if value else "NO"),
-    Field("balance", "ingestHeapsBalance", _number),
+    Field("balance", "ingestHeapsBalance", number),
 )
 SHOWN = {
     NODE: ("State", *(field.attribute for field in NODE_FIELDS)),
@@ -102,7 +93,7 @@ def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
     subarrays = (_subarrays(scene), Text()) if scene.devices.get(SUBARRAY) else ()
     alerts = (_alerts(scene),) if scene.devices.get(ALERTS) else ()
     calibration = (_calibration(scene),) if scene.devices.get(CALIBRATION) else ()
-    return Group(_header(scene), Text(), _nodes(scene, rows), Text(), *subarrays, views, *alerts, *calibration)
+    return Group(_header(scene), Text(), NodeTable(scene, rows), Text(), *subarrays, views, *alerts, *calibration)
 
 
 def summary(scene: Scene) -> str:
@@ -110,7 +101,7 @@ def summary(scene: Scene) -> str:
     at = datetime.fromtimestamp(scene.now, UTC).strftime("%H:%M:%S")
 
     def figure(device_class: str, attribute: str) -> str:
-        return cell(scene.first(device_class, attribute), _number).plain
+        return cell(scene.first(device_class, attribute), number).plain
 
     return (
         f"{at} UTC  SDP {cell(scene.first(MASTER, 'State'), str)} {scene.health()}"
@@ -131,53 +122,17 @@ def _header(scene: Scene) -> RenderableType:
     shown_state = state_cell(scene.first(MASTER, "State"))
     reporting, expected = scene.first(MASTER, "nodesReporting"), scene.first(MASTER, "nodesExpected")
     health = scene.health()
-    line = Table.grid(expand=True)
-    line.add_column()
-    line.add_column(justify="right")
-    line.add_row(
-        Text.assemble(
-            ("SDP ", "bold"),
-            shown_state,
-            "  health ",
-            (health, _HEALTH.get(health, "dim")),
-            "  nodes ",
-            cell(reporting, _number, "bold"),
-            " of ",
-            cell(expected, _number, "bold"),
-            "  ",
-            cell(scene.first(MASTER, "heapRate"), _number, "bold"),
-            " heaps/s",
-        ),
-        Text(f"{scene.tango_host}  {datetime.fromtimestamp(scene.now, UTC).strftime('%Y-%m-%d %H:%M:%S')} UTC", "dim"),
+    left = Text.assemble(
+        *(("SDP ", "bold"), shown_state, "  health ", (health, _HEALTH.get(health, "dim")), "  nodes "),
+        *(cell(reporting, number, "bold"), " of ", cell(expected, number, "bold"), "  "),
+        *(cell(scene.first(MASTER, "heapRate"), number, "bold"), " heaps/s  "),
     )
+    line = Table.grid(expand=True)
+    line.add_column(no_wrap=True, min_width=left.cell_len)
+    line.add_column(justify="right", no_wrap=True)
+    at = datetime.fromtimestamp(scene.now, UTC).strftime("%H:%M:%S")
+    line.add_row(left, Text(f"{at} UTC  {scene.tango_host}", "dim"))
     return line
-
-
-def _nodes(scene: Scene, rows: int) -> RenderableType:
-    nodes = scene.devices.get(NODE, ())
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), expand=True, header_style="bold")
-    table.add_column("node", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    for title in (*(field.title for field in NODE_FIELDS), "age s"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for device in nodes[:rows]:
-        table.add_row(*_row(scene, device))
-    if len(nodes) > rows:
-        table.caption = f"and {len(nodes) - rows} more"
-    return table
-
-
-def _row(scene: Scene, device: str) -> list[Text]:
-    records = scene.records.get(device, {})
-    times = [record.newest.time for record in records.values() if record.newest is not None]
-    # The newest of all attributes: one that has not changed sends no event, however alive it is.
-    age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style="" if times else "dim")
-    return [
-        Text(device.rsplit("/", 1)[-1]),
-        state_cell(scene.record(device, "State")),
-        *(cell(scene.record(device, field.attribute), field.form) for field in NODE_FIELDS),
-        age,
-    ]
 
 
 def _subarrays(scene: Scene) -> RenderableType:
@@ -239,7 +194,7 @@ def _alerts(scene: Scene) -> RenderableType:
     """Show the alarms that need an operator: those that are active, and those that nobody has acknowledged."""
 
     def count(attribute: str) -> Text:
-        return cell(scene.first(ALERTS, attribute), _number, "bold")
+        return cell(scene.first(ALERTS, attribute), number, "bold")
 
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for attribute in ("activeAlerts", "unacknowledgedAlerts"):
@@ -247,23 +202,25 @@ def _alerts(scene: Scene) -> RenderableType:
         for text in (newest.value or ()) if newest else ():
             alarm = json.loads(text)
             found[alarm["condition"], alarm["source"]] = alarm
-    lines = [_alarm(alarm) for alarm in list(found.values())[:_ALERTS]]
-    more = f", {len(found) - _ALERTS} more not shown" if len(found) > _ALERTS else ""
+    lines = [_alarm(alarm) for alarm in sorted(found.values(), key=urgency, reverse=True)[:_ALERTS]]
+    more = f"{len(found) - _ALERTS} more: sdp-facade alerts list" if len(found) > _ALERTS else None
     title = Text.assemble(
         "SdpAlerts ",
         state_cell(scene.first(ALERTS, "State")),
         *("  ", count("activeCount"), " active, ", count("unacknowledgedCount"), " not acknowledged, "),
-        *(count("shelvedCount"), " shelved, ", count("alertSequence"), f" so far{more}"),
+        *(count("shelvedCount"), " shelved, ", count("alertSequence"), " so far"),
     )
     body = Group(*(lines or [Text("nothing to see to", style="dim")]))
-    return Panel(body, title=title, border_style="red" if found else "dim", height=_ALERTS + 2)
+    return Panel(body, title=title, subtitle=more, border_style="red" if found else "dim", height=_ALERTS + 2)
 
 
 def _alarm(alarm: Mapping[str, Any]) -> Text:
+    """Show an alarm in one line, so that as many are seen as are said to be."""
     style = _ALARM_STATES.get(alarm["state"], "")
     name = printable(f"{alarm['condition']} of {alarm['source']}")
     head = printable(f"{alarm['state']:5} {alarm['severity']:8} ")
-    return Text.assemble((head, style), (name, "bold"), f"  {printable(alarm['text'])}")
+    text = f"  {printable(alarm['text'])}"
+    return Text.assemble((head, style), (name, "bold"), text, no_wrap=True, overflow="ellipsis")
 
 
 def _calibration(scene: Scene) -> RenderableType:
@@ -287,7 +244,7 @@ def _solution(scene: Scene, device: str) -> Text:
         *head,
         shown("solutionId", str, "bold"),
         *("  ", shown("antennas", lambda names: str(len(names))), " antennas x "),
-        *(shown("channels", _number), " channels, "),
+        *(shown("channels", number), " channels, "),
         *(shown("flaggedFraction", lambda value: f"{value:.1%}"), " flagged, snr "),
         *(shown("snr", lambda value: f"{value:.0f}"), ", "),
         *(shown("age", lambda value: f"{value:.0f} s"), " old"),

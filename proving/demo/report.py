@@ -146,9 +146,10 @@ def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None
 
 def print_commands(console: Console, report: DemoReport) -> None:
     """Print what became of each command, and whether all agree about them."""
-    table = Table("at s", title="THE COMMANDS", title_style="bold", title_justify="left")
-    for title in ("subarray", "command", "durable ms", "begun ms", "outcome", "obsState by its events"):
-        table.add_column(title, justify="right" if title.endswith(" ms") else "left", no_wrap=True)
+    table = Table(title="THE COMMANDS", title_style="bold", title_justify="left")
+    for title in ("at s", "subarray", "command", "durable ms", "begun ms", "outcome", "obsState by its events"):
+        is_long = title.startswith(("outcome", "obsState"))
+        table.add_column(title, justify="right" if title.endswith(" ms") else "left", no_wrap=not is_long)
     rows = [(line.called, _command(line)) for line in report.commands]
     rows += [(kill.time, [Text(), Text(f"kill -9 {kill.what}", "red")]) for kill in report.kills]
     for time, cells in sorted(rows, key=lambda row: row[0]):
@@ -159,10 +160,9 @@ def print_commands(console: Console, report: DemoReport) -> None:
 
 def print_alerts(console: Console, report: DemoReport) -> None:
     """Print each alert and action as a client was given it, and whether all have come."""
-    table = Table("at s", title="THE ALERTS, as a client was given them", title_style="bold", title_justify="left")
-    table.add_column("number", justify="right")
-    for title in ("alarm", "what", "text"):
-        table.add_column(title, no_wrap=title != "text")
+    table = Table(title="THE ALERTS, as a client was given them", title_style="bold", title_justify="left")
+    for title in ("at s", "number", "alarm", "what", "text"):
+        table.add_column(title, justify="right" if title == "number" else "left", no_wrap=title != "text")
     for line in report.alerts:
         table.add_row(
             f"{line.time - report.began:.1f}", f"{line.sequence:,}", escape(line.alarm), line.what, escape(line.text)

@@ -168,6 +168,15 @@ def test_the_report_shows_the_kills_among_the_commands_and_what_differs() -> Non
     print_accounts(console, [], "every command")
 
 
+def test_no_time_of_a_command_is_cut_off_beside_a_long_path() -> None:
+    lines = [msgspec.structs.replace(line, path=("RESOURCING", "IDLE") * 8) for line in timeline(FOUND)[:2]]
+    console = Console(record=True, width=120, file=io.StringIO())
+    print_commands(console, DemoReport(began=90.0, nodes=1, rate=1.0, seconds=1.0, commands=lines))
+    text = console.export_text()
+    assert "10.0" in text
+    assert "…" not in text
+
+
 def test_the_journal_survives_its_file(tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
     assert read_journal(file) == Journal()

@@ -16,6 +16,13 @@ from facade.reading import Quality
 
 NOW = 1_800_000_000.0
 ICD = load()
+_OVERRUN = (
+    '{"condition":"receiveOverrun","source":"receive/1","state":"UNACK","severity":"ALARM",'
+    '"occurrence":1,"text":"drops"}'
+)
+_LOW = (
+    '{"condition":"storageLow","source":"buffer/0","state":"LTUNK","severity":"WARNING","occurrence":2,"text":"31 TB"}'
+)
 VALUES: Mapping[str, Mapping[str, Any]] = {
     NODE: {
         "State": "ON",
@@ -58,12 +65,10 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
         "shelvedCount": 4,
         "alertRate": 0.5,
         "flood": False,
-        "activeAlerts": (
-            '{"condition":"receiveOverrun","source":"receive/1","state":"UNACK","severity":"ALARM","text":"drops"}',
-        ),
+        "activeAlerts": (_OVERRUN,),
         "unacknowledgedAlerts": (
-            '{"condition":"receiveOverrun","source":"receive/1","state":"UNACK","severity":"ALARM","text":"drops"}',
-            '{"condition":"storageLow","source":"buffer/0","state":"LTUNK","severity":"WARNING","text":"31 TB"}',
+            _OVERRUN,
+            _LOW,
         ),
     },
     CALIBRATION: {
@@ -130,9 +135,9 @@ def scene(
     )
 
 
-def shown(view: Scene, *, colour: bool = False, rows: int = 40, height: int = 30) -> str:
+def shown(view: Scene, *, colour: bool = False, rows: int = 40, height: int = 30, width: int = 100) -> str:
     console = Console(
-        width=100,
+        width=width,
         height=height,
         file=io.StringIO(),
         force_terminal=colour,
@@ -239,7 +244,7 @@ def test_alarms_that_need_an_operator_are_shown_once() -> None:
     assert "LTUNK WARNING  storageLow of buffer/0  31 TB" in text
     assert "nothing to see to" in shown(scene(alerts=True, activeAlerts=(), unacknowledgedAlerts=()), height=40)
     many = tuple(VALUES[ALERTS]["activeAlerts"][0].replace("receive/1", f"receive/{n}") for n in range(9))
-    assert "7 more not shown" in shown(scene(alerts=True, activeAlerts=many), height=40)
+    assert "7 more: sdp-facade alerts list" in shown(scene(alerts=True, activeAlerts=many), height=40)
 
 
 def test_many_nodes_are_cut_and_counted() -> None:
@@ -251,6 +256,28 @@ def test_many_nodes_are_cut_and_counted() -> None:
     assert rows_in(10) >= 4
     with_alerts = scene(nodes=1500, alerts=True)
     assert len(shown(with_alerts, rows=rows_in(40, 2, alerts=True)).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_figure_of_a_node_is_cut_off_on_a_narrow_terminal(width: int) -> None:
+    text = shown(scene(alerts=True, heapsTotal=123_456_789), width=width, height=40)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    rows = [line for line in lines if line.startswith("000")]
+    assert [row.split()[0] for row in rows] == ["0000", "0001", "0002", "0003"]
+    assert not [line for line in lines if line.startswith(("node", "000")) and "…" in line]
+    assert all("123,456,789" in row and "31,800" in row for row in rows)
+    assert ("on a wider terminal: " in text) is (width < 120)
+    assert lines[0].startswith("SDP ON  health DEGRADED  nodes 3 of 4")
+
+
+def test_the_alarms_that_wait_for_somebody_come_first_and_each_has_its_line() -> None:
+    long = _OVERRUN.replace("drops", "drops " * 40)
+    waiting = tuple(long.replace("receive/1", f"receive/{n}") for n in range(3))
+    seen = tuple(long.replace("UNACK", "ACKED").replace("receive/1", f"seen/{n}") for n in range(3))
+    text = shown(scene(alerts=True, activeAlerts=(*seen, *waiting), unacknowledgedAlerts=waiting), width=80, height=40)
+    assert [text.count(f"UNACK ALARM    receiveOverrun of receive/{n}  drops") for n in range(3)] == [1, 1, 1]
+    assert "3 more: sdp-facade alerts list" in text
 
 
 def test_one_plain_line_says_it_all() -> None:
