@@ -69,6 +69,8 @@ def system(icd: Icd, device_class: DeviceClass) -> Element:
     for query in device_class.queries:
         _query(classes, query)
     for attribute in device_class.attributes:
+        if attribute.name.startswith("_"):
+            continue  # Pogo makes names of methods of them, which begin with a letter
         _attribute(classes, icd, attribute)
     for state in states:
         _below(_below(classes, "states", name=state, description=_STATES[state]), "status", **_OWN)

@@ -10,7 +10,7 @@ from facade.icd.model import MOST_PUSHED, Attribute, DeviceClass, Icd
 from facade.icd.units import known_units
 
 _LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
-_SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}")
+_SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}|_lrcEvent")
 """Names that TM's software reads, whatever the rule."""
 _TANGOS_OWN = frozenset({"state", "status"})
 _INTEGERS = frozenset({"DevLong", "DevLong64", "DevULong64"})

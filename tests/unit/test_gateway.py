@@ -232,6 +232,39 @@ def test_a_command_that_came_to_nothing_leaves_what_was_reported(bench, outcome)
     server.give("Configure", CONFIGURE)
 
 
+def test_a_client_of_protocol_2_is_told_each_change_of_its_command(bench):
+    """As ska-tango-base's invoke_lrc reads it: the text behind the command's id, if the id is in the event."""
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    seen = []
+
+    def change():
+        server.cycle()
+        event = server.shows("_lrcEvent")
+        return json.loads(event[event.index(id) + 1])
+
+    seen.append(change())
+    for status, options in (("ACCEPTED", {}), ("IN_PROGRESS", {"progress": 40, "remaining": 3.0}), ("COMPLETED", {})):
+        bench.clock.sleep(2.0)
+        bench.ack(id, status, **options)
+        seen.append(change())
+    assert tuple(server.shows("lrcProtocolVersions")) == (1, 2)
+    assert seen == [{"status": 1}, {"status": 2}, {"progress": 40}, {"status": 5, "result": [0, "COMPLETED"]}]
+
+
+def test_two_changes_within_a_moment_are_in_the_later_event_too(bench):
+    """An event may take the place of one that has not left yet."""
+    server = bench.server()
+    on(bench, server)
+    first = server.give("Configure", CONFIGURE)
+    bench.ack(first, "COMPLETED")
+    server.cycle()
+    abort = server.give("Abort", "")
+    server.cycle()
+    assert {first, abort} <= set(server.shows("_lrcEvent"))
+
+
 @pytest.mark.parametrize(
     ("reported", "outcome", "commanded"),
     [

@@ -146,3 +146,8 @@ class Tracked:
 def digest(argument: Mapping[str, Any] | None) -> bytes:
     """Return a digest that two arguments share if they are the same document."""
     return hashlib.sha256(msgspec.json.encode(argument, order="deterministic")).digest()
+
+
+def result(one: Tracked) -> list[Any]:
+    """Return result code and text, as ska-tango-base gives them."""
+    return [RESULT_CODE[one.status], one.text or one.status]

@@ -10,7 +10,8 @@ from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
-from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT, Tracked
+from facade.flows.commands.lrc_events import VERSIONS, LrcEvents
+from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT, Tracked, result
 from facade.flows.commands.rules import FAULT, OBS_STATE, STABLE, commanded, shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
@@ -62,6 +63,7 @@ class CommandView:
         self._version = (-1, -1)
         self._texts: dict[str, str] = {}
         """What is shown of finished commands, by id: nothing of it changes any more."""
+        self._events = LrcEvents()
         self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
@@ -70,12 +72,12 @@ class CommandView:
         # Of half of the log the outcomes of old commands are missing.
         if version == self._version or not self._known():
             return
-        for name, value in self._values().items():
+        for name, value in self._values(now).items():
             if name in self._names:
                 yield self._device, name, self._changes.reading(name, value, now)
         self._version = version  # not before: one that cannot be shown would hide those behind it
 
-    def _values(self) -> dict[str, Value]:
+    def _values(self, now: float) -> dict[str, Value]:
         pending = self._tracker.pending(self._device)
         finished = self._tracker.finished(self._device, _FINISHED)
         executing = [one for one in pending if one.status in (ACCEPTED, IN_PROGRESS)]
@@ -84,6 +86,8 @@ class CommandView:
         newest = ordered[-1] if ordered else None
         self._texts = {one.id: self._texts.get(one.id) or json.dumps(_finished(one)) for one in finished}
         return {
+            "lrcProtocolVersions": VERSIONS,
+            "_lrcEvent": self._events.value(finished + pending, now),
             # The outcome first: its event is what callers wait for, and events leave in this order.
             "longRunningCommandResult": _flat(finished[-1:], lambda one: json.dumps(result(one))),
             "longRunningCommandsInQueue": tuple(one.command for one in finished + pending),
@@ -202,11 +206,6 @@ def rivalries(components: Components, now: float, device: str = "") -> list[str]
         f"controllers {' and '.join(names)} each execute every command of {', '.join(devices)}: stop all but one"
         for names, devices in found.items()
     ]
-
-
-def result(one: Tracked) -> list[Any]:
-    """Return result code and text, as ska-tango-base gives them."""
-    return [RESULT_CODE[one.status], one.text or one.status]
 
 
 def as_dict(one: Tracked) -> dict[str, Any]:
