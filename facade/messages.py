@@ -236,6 +236,10 @@ class IngestSummary(Mutable, kw_only=True, tag_field="schema", tag="ingest-summa
     worker: Annotated[str, Meta(max_length=200)]
     partition: Annotated[int, Meta(ge=0, le=100000)]
     node: Annotated[int, Meta(ge=0, le=9999)]
+    log: Annotated[str, Meta(max_length=100)] = ""
+    offset_from: Natural = 0
+    offset_to: Natural = 0
+    part: Natural = 0
     partials: list[Partial]
 
 MetricEncoding = Literal["npy", "arrow", "msgpack-numpy"]
@@ -338,6 +342,8 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     dead_lettered: Natural
     in_flight: Natural
     reasons: dict[str, Positive]
+    log: Annotated[str, Meta(max_length=100)] = ""
+    corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
 
@@ -387,4 +393,19 @@ class TelemetrySummary(Mutable, kw_only=True, tag_field="schema", tag="telemetry
     stream: Annotated[str, Meta(max_length=151)]
     partition: Annotated[int, Meta(ge=0, le=100000)]
     group: Annotated[str, Meta(max_length=200)]
+    log: Annotated[str, Meta(max_length=100)] = ""
+    offset_from: Natural = 0
+    offset_to: Natural = 0
+    part: Natural = 0
     partials: list[Partial]
+
+
+class WorkerPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag="worker-position/1"):
+    """Position of a worker; the wire form is ``worker-position.schema.json``."""
+
+    group: Annotated[str, Meta(max_length=200)]
+    topic: Annotated[str, Meta(max_length=200)]
+    partition: Annotated[int, Meta(ge=0, le=100000)]
+    log: Annotated[str, Meta(max_length=100, pattern="^[^#]+(#[1-9][0-9]{0,8})?(?![\\s\\S])")]
+    next: Natural
+    worker: Annotated[str, Meta(max_length=200)]

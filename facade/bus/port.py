@@ -75,6 +75,21 @@ class Run(Protocol):
         """Return one record whole."""
 
 
+@dataclass(slots=True)
+class Span:
+    """What a transaction covers of one partition: the offsets [begin, end), from where it stood to where it stands."""
+
+    log: str
+    """Which log the offsets are of: the topic's id ("?" where the brokers give none), and "#" with a number where the
+    end of the log was lost."""
+    begin: int
+    end: int
+    high_watermark: int = -1
+    """Offset after the newest record, as last heard; -1: not known."""
+    note: str = ""
+    """What did not agree when the worker began here; told once, with the first transaction."""
+
+
 class TopicIds(Protocol):
     """Tells topics apart that have the same name."""
 
@@ -126,8 +141,11 @@ class TransactionalLog(Protocol):
             Partitions were taken away; everything taken since the last commit must be forgotten.
         """
 
+    def spans(self) -> Mapping[tuple[str, int], Span]:
+        """Return what was taken since the last commit, by topic and partition, of each that this worker has."""
+
     def commit(self, records: Iterable[Record]) -> None:
-        """Write `records` and commit the offsets of everything taken, all or nothing.
+        """Write `records` and commit the place after everything taken, all or nothing.
 
         Raises
         ------

@@ -26,7 +26,10 @@ Rule = Literal[
 ]
 TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDouble", "DevString", "DevEnum"]
 Over = Literal["window", "total"]
-Figure = Literal["consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag"]
+Figure = Literal[
+    "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag",
+    "overlap", "skipped", "corrected",
+]  # fmt: skip
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -266,7 +269,9 @@ class Account(_Table, frozen=True, kw_only=True):
 
     about: str
     """Which records are accounted for, and by whom."""
-    figures: tuple[Figure, ...] = ("consumed", "used", "suppressed", "dead_lettered", "balance")
+    figures: tuple[Figure, ...] = (
+        "consumed", "used", "suppressed", "dead_lettered", "balance", "overlap", "skipped", "corrected",
+    )  # fmt: skip
     """Figures that the account has."""
     suppressed: str = "repeated ones, and those without a value"
     """Which records are left out on purpose."""

@@ -8,11 +8,14 @@ from collections import Counter
 from typing import Literal
 
 from facade import messages
+from facade.bus.port import Span
 from facade.outcome import Outcome, Suppressed, Used
 
 ACCOUNTS = "accounts"
 """Topic with the accounts of the workers."""
 
+OVERLAP = "overlap"
+"""Reason of a record that is refused because it covers offsets that are counted already."""
 
 Deviation = Literal["overlap", "skipped", "corrected"]
 _MOST = 2**53 - 1
@@ -37,6 +40,7 @@ class StreamAccount:
         "last_error",
         "last_error_at",
         "late",
+        "log",
         "offset_from",
         "offset_to",
         "overlap",
@@ -65,6 +69,8 @@ class StreamAccount:
         self.offset_from = -1
         self.offset_to = -1
         self.high_watermark = -1
+        self.log = ""
+        """Which log the offsets are of, see `facade.bus.port.Span`; empty text: not known."""
         self.overlap = self.skipped = self.corrected = 0
         """Of positions that did not agree; see `deviate`."""
         self.deviations: dict[str, str] = {}
@@ -75,13 +81,13 @@ class StreamAccount:
         """Records that are missing from the account (positive) or in it twice (negative)."""
         return self.consumed - self.used - self.late - self.suppressed - self.dead_lettered - self.in_flight
 
-    def take(self, first: int, after: int, records: int, high_watermark: int) -> None:
-        """Count `records` records with the offsets [first, after) as consumed."""
-        if self.offset_from < 0:
-            self.offset_from = first
-        self.offset_to = after
-        self.high_watermark = max(self.high_watermark, high_watermark)
-        self.consumed += records
+    def cover(self, span: Span) -> None:
+        """Take the offsets that the transaction covers, and what did not agree when it began there."""
+        self.log, self.offset_from, self.offset_to = span.log, span.begin, span.end
+        self.high_watermark = span.high_watermark
+        if span.note:
+            self.last_error = span.note[:500]
+            self.deviate("corrected", 1, span.note)
 
     def deviate(self, what: Deviation, count: int, text: str) -> None:
         """Count records of which the position of a reader and the log did not agree.
@@ -103,6 +109,8 @@ class StreamAccount:
         if isinstance(outcome, Suppressed):
             self.suppressed += 1
         else:
+            if outcome.reason == OVERLAP:
+                self.deviate("overlap", 1, outcome.detail)
             self.dead_lettered += 1
             self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
@@ -114,11 +122,13 @@ class StreamAccount:
         self.suppressed += other.suppressed
         self.dead_lettered += other.dead_lettered
         self.reasons.update(other.reasons)
+        self.corrected += other.corrected
         if isinstance(other, StreamAccount):
             self.overlap += other.overlap
             self.skipped += other.skipped
-            self.corrected += other.corrected
             self.deviations |= other.deviations
+        elif other.corrected:
+            self.deviations["corrected"] = other.last_error
         # An entry has no errors but those of the time at which it was written.
         at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
         if other.last_error and at_us >= self.last_error_at:
@@ -157,5 +167,7 @@ class StreamAccount:
             dead_lettered=self.dead_lettered,
             in_flight=self.in_flight,
             reasons=dict(self.reasons),
+            log=self.log,
+            corrected=self.corrected,
             last_error=self.last_error,
         )

@@ -15,7 +15,7 @@ from facade.clock import Clock
 from facade.icd.model import Topic
 from facade.outcome import USED, Rejected, Unused
 from facade.printable import excerpt
-from facade.runtime.worker import TransactionalWorker
+from facade.runtime.worker import Spans, TransactionalWorker
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class RecordWorker(TransactionalWorker):
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
             return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 
-    def _output(self) -> Sequence[Record]:
+    def _output(self, spans: Spans) -> Sequence[Record]:
         return self._made
 
     def _forget(self) -> None:

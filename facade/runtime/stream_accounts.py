@@ -13,13 +13,19 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.outcome import USED, Outcome
-from facade.runtime.accounts import ACCOUNTS, AccountEntry, AccountTotals, StreamAccount
+from facade.outcome import USED, Outcome, Rejected
+from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, StreamAccount
 from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
+_LOGS = 8
+"""So many former logs of a partition are remembered."""
+_MOST = 10_000_000
+"""No transaction has so many records."""
+_CLOCK_SLACK_US = 60_000_000
+"""Most by which the clocks of a worker and of the broker may differ [us]."""
 _RATE_OVER = 2
 """Seconds over which a rate is taken; one transaction is too short."""
 
@@ -47,6 +53,22 @@ class RateMeter:
         return sum(n for second, n in self._seconds if current - _RATE_OVER <= second < current) / _RATE_OVER
 
 
+class Covered(msgspec.Struct):
+    """Which offsets of one partition are accounted for."""
+
+    logs: list[str]
+    """Which logs it had, see `facade.bus.port.Span`; the newest is the last."""
+    end: int
+    """Offset after the last one that an entry covers."""
+    heard: float
+    """When an entry last came [Unix s]."""
+
+    @property
+    def topic_id(self) -> str:
+        """Return the id of the topic."""
+        return self.logs[-1].partition("#")[0]
+
+
 class StreamTotals:
     """The account of one stream over all partitions and readers."""
 
@@ -57,11 +79,68 @@ class StreamTotals:
         """When its account last came [Unix s]."""
         self.lags: dict[str, int] = {}
         """Records behind, by partition or instance."""
+        self.partitions: dict[int, Covered] = {}
+        """What workers that say it have accounted for, by partition."""
 
     @property
     def lag(self) -> int:
         """Records that are not yet taken."""
         return sum(self.lags.values())
+
+    def untaken(self, now: float, within: float) -> list[int]:
+        """Return the partitions of which no worker has said anything within the last `within` [s]."""
+        newest = max(self.partitions.values(), key=lambda one: one.heard, default=None)
+        return [
+            number
+            for number, one in sorted(self.partitions.items())
+            if now - one.heard > within and newest is not None and one.topic_id == newest.topic_id
+        ]
+
+    def cover(self, entry: AccountEntry, heard: float) -> str:
+        """Note which offsets an entry accounts for; give why it must not be added, or empty text.
+
+        Where an entry begins behind the end of the one before, the records between are nobody's. Marks of transactions
+        leave no such hole: an entry begins where its worker stood, not with its first record.
+        """
+        at, where = self.partitions.get(entry.partition), f"{entry.stream}, partition {entry.partition}"
+        if at is None:
+            if entry.log:
+                self.partitions[entry.partition] = Covered([entry.log], entry.offset_to, heard)
+            return ""
+        at.heard = max(at.heard, heard)
+        if not entry.log:  # of an older worker, whose entries begin with their first record
+            at.end = max(at.end, entry.offset_to)
+            return ""
+        offsets = f"offsets {entry.offset_from} to {entry.offset_to - 1}"
+        if entry.log in at.logs[:-1]:
+            return self._refuse(entry, f"{where}: {offsets} are of log {entry.log}, expected log {at.logs[-1]}")
+        if entry.log != at.logs[-1]:
+            self._change_log(at, entry, where)
+        elif entry.offset_from < at.end and entry.consumed:
+            return self._refuse(entry, f"{where}: {offsets} came again, those before {at.end} are counted; not added")
+        elif entry.offset_from > at.end:
+            self._skip(where, at.end, entry.offset_from)
+        at.end = max(at.end, entry.offset_to)
+        return ""
+
+    def _change_log(self, at: "Covered", entry: AccountEntry, where: str) -> None:
+        """Begin with another log: the topic was made again, or the end of its log was lost."""
+        before, after = at.topic_id, entry.log.partition("#")[0]
+        self.lags.clear()  # perhaps of partitions that are no more
+        if before == after and entry.offset_from < at.end:
+            lost = f"offsets {entry.offset_from} to {at.end - 1} are counted, and are not on the log any more"
+            self.account.deviate("overlap", at.end - entry.offset_from, f"{where}: {lost}; others get these offsets")
+        elif before != after and entry.offset_from and "?" not in (before, after):
+            self._skip(where, 0, entry.offset_from)
+        at.logs, at.end = [*at.logs, entry.log][-_LOGS:], entry.offset_to
+
+    def _refuse(self, entry: AccountEntry, text: str) -> str:
+        self.account.deviate("overlap", entry.consumed, text)
+        return text
+
+    def _skip(self, where: str, first: int, after: int) -> None:
+        text = f"{where}: offsets {first} to {after - 1} were not taken: up to {after - first} records are missing"
+        self.account.deviate("skipped", after - first, text)
 
 
 class _Stored(msgspec.Struct):
@@ -69,6 +148,7 @@ class _Stored(msgspec.Struct):
 
     heard: float
     totals: AccountTotals
+    partitions: dict[int, Covered] = {}
 
 
 class WorkerAccounts(Flow):
@@ -87,11 +167,15 @@ class WorkerAccounts(Flow):
         entry = _decode_entry(record.value)
         if not isinstance(entry, AccountEntry):
             return entry
+        if rejected := _inconsistency(entry, record.timestamp_us):
+            return rejected
         heard = record.timestamp_us / _MICRO
         key = (entry.stream, entry.worker)
         self._workers[key] = max(self._workers.get(key, 0.0), heard)
         stream = self.streams.setdefault(entry.stream, StreamTotals())
         stream.heard = max(stream.heard, heard)
+        if count and (trouble := stream.cover(entry, heard)):
+            return Rejected(OVERLAP, "$.offset_from", trouble)
         if entry.partition >= 0:
             stream.lags[str(entry.partition)] = max(entry.high_watermark - entry.offset_to, 0)
         if count:
@@ -105,16 +189,38 @@ class WorkerAccounts(Flow):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals by stream."""
-        stored = {name: _Stored(stream.heard, stream.account.totals()) for name, stream in self.streams.items()}
+        stored = {
+            name: _Stored(stream.heard, stream.account.totals(), stream.partitions)
+            for name, stream in self.streams.items()
+        }
         builtins: dict[str, Any] = msgspec.to_builtins(stored)
         return builtins
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take the totals by stream."""
-        for name, stored in msgspec.convert(state, dict[str, _Stored]).items():
+        for name, stored in msgspec.convert(state, dict[str, _Stored], strict=False).items():
             stream = self.streams.setdefault(name, StreamTotals())
             stream.account.restore(stored.totals)
-            stream.heard = stored.heard
+            stream.heard, stream.partitions = stored.heard, stored.partitions
+
+
+def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
+    """Return why an entry cannot be true: what is added once stays in the totals for good."""
+    counts = (entry.consumed, entry.used, entry.late, entry.suppressed, entry.dead_lettered, entry.in_flight)
+    if max(*counts, *entry.reasons.values()) > _MOST:
+        return Rejected(
+            "inconsistent", "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}"
+        )
+    if entry.time > written_us + _CLOCK_SLACK_US:
+        return Rejected("inconsistent", "$.time", f"{entry.time} is ahead of the writing at {written_us}")
+    if entry.offset_to < entry.offset_from or (entry.log and entry.offset_to > entry.high_watermark >= 0):
+        text = f"expected {entry.offset_from} to {entry.high_watermark}, got {entry.offset_to}"
+        return Rejected("inconsistent", "$.offset_to", text)
+    # Without a log it may count records from before its own range, as those of a table do; never more than there were.
+    most = entry.offset_to - entry.offset_from if entry.log else max(entry.offset_to, 0)
+    if entry.consumed > most:
+        return Rejected("inconsistent", "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
+    return None
 
 
 class ReaderAccounts(Flow):

@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Aborted, Record, Run, TransactionalLog
+from facade.bus.port import Aborted, Record, Run, Span, TransactionalLog
 from facade.clock import Clock
 from facade.outcome import Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, StreamAccount
@@ -21,7 +21,10 @@ from facade.runtime.accounts import ACCOUNTS, StreamAccount
 _log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = 1.0
-"""Longest time between two accounts of a topic of which nothing comes [s]."""
+"""Longest time between two accounts of a partition of which nothing comes [s]."""
+
+Spans = Mapping[tuple[str, int], Span]
+"""What a transaction covers, by topic and partition."""
 
 
 class TransactionalWorker(ABC):
@@ -45,8 +48,9 @@ class TransactionalWorker(ABC):
         self._encode = msgspec.json.Encoder().encode
         self.accounts = {topic: StreamAccount() for topic in topics}
         """What this process has committed since it started, and how much it has taken beyond that, by topic."""
-        self._reported = dict.fromkeys(topics, float("-inf"))
-        """Monotonic time of the last account of each topic [s]."""
+        self._reported: dict[tuple[str, int], float] = {}
+        """Monotonic time of the last account of each topic and partition [s]; partition -1: of a topic of which this
+        worker has none."""
         self._start_over()
 
     def step(self) -> None:
@@ -84,7 +88,7 @@ class TransactionalWorker(ABC):
         """Return whether it is time to commit."""
 
     @abstractmethod
-    def _output(self) -> Iterable[Record]:
+    def _output(self, spans: Spans) -> Iterable[Record]:
         """Return what the transaction is to write, but for accounts and dead letters."""
 
     @abstractmethod
@@ -94,7 +98,7 @@ class TransactionalWorker(ABC):
     def _begin(self, run: Run, count: int) -> StreamAccount:
         """Count what was taken, and give the account that is to say what became of it."""
         account = self._accounts.setdefault((run.topic, run.partition), StreamAccount())
-        account.take(run.first_offset, run.last_offset + 1, count, run.high_watermark)
+        account.consumed += count
         self._taken += count
         self.accounts[run.topic].uncommitted += count
         return account
@@ -115,27 +119,38 @@ class TransactionalWorker(ABC):
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        now, now_us, accounts = self._clock.monotonic(), round(self._clock.now() * 1e6), self._accounts
-        silent = {(topic, -1): StreamAccount() for topic in self._silent_topics(now)}
+        now, now_us, spans = self._clock.monotonic(), round(self._clock.now() * 1e6), self._log.spans()
+        accounts = self._accounts | {place: StreamAccount() for place in self._silent(spans, now)}
+        for place in accounts.keys() & spans.keys():
+            accounts[place].cover(spans[place])
         entries = [
             self._record(ACCOUNTS, f"{topic}/{partition}", account.entry(self._name, topic, partition, now_us))
-            for (topic, partition), account in (accounts | silent).items()
+            for (topic, partition), account in accounts.items()
         ]
         # All of it is one transaction, so the order in it says nothing.
-        self._log.commit([*self._output(), *entries, *self._dead_letters])
+        self._log.commit([*self._output(spans), *entries, *self._dead_letters])
         self._start_over()
-        self._reported |= {topic: now for topic, _ in accounts | silent}
+        self._reported |= dict.fromkeys(accounts, now)
         for (topic, _), account in accounts.items():
             self.accounts[topic].add(account)
 
-    def _silent_topics(self, now: float) -> list[str]:
-        """Return the topics of which nothing was taken, and whose account is due as a sign of life."""
-        taken = {topic for topic, _ in self._accounts}
+    def _silent(self, spans: Spans, now: float) -> list[tuple[str, int]]:
+        """Return the partitions of which nothing was taken, and whose account is due: as a sign of life, or to tell."""
+        topics = {topic for topic, _ in spans}
+        without = [(topic, -1) for topic in self.accounts if topic not in topics]
         return [
-            topic
-            for topic, reported in self._reported.items()
-            if topic not in taken and (not taken or now - reported >= SIGN_OF_LIFE)
+            place
+            for place in (*spans, *without)
+            if place not in self._accounts
+            and (not self._taken or self._is_news(spans.get(place)) or self._is_silent(place, now))
         ]
+
+    def _is_silent(self, place: tuple[str, int], now: float) -> bool:
+        return now - self._reported.get(place, float("-inf")) >= SIGN_OF_LIFE
+
+    @staticmethod
+    def _is_news(span: Span | None) -> bool:
+        return span is not None and bool(span.note)
 
     def _record(self, topic: str, key: str, value: msgspec.Struct, partition: int = -1) -> Record:
         return Record(topic=topic, key=key.encode(), value=self._encode(value), partition=partition)

@@ -6,14 +6,14 @@ the first batch are not counted in either, because they were fetched before the 
 """
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.raw import bare_batches
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, Record, Run, TransactionalLog
+from facade.bus.port import Aborted, BusHealth, Record, Run, Span, TransactionalLog
 from facade.clock import Clock
 from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
@@ -134,6 +134,10 @@ class _TimedLog:
             raise
         if self._meter.marks:
             self._meter.mark(self._taken)
+
+    def spans(self) -> Mapping[tuple[str, int], Span]:
+        """Return what was taken; see `facade.bus.port.TransactionalLog`."""
+        return self._log.spans()
 
     def close(self) -> None:
         """Leave."""

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from facade.bus.port import Aborted, BusHealth, Record, Run, TopicShape
+from facade.bus.port import Aborted, BusHealth, Record, Run, Span, TopicShape
 from facade.bus.positions import Extent
+from facade.bus.worker_positions import POSITIONS, Ground, Place, Standings, newest
 from facade.clock import Clock
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
@@ -110,21 +111,29 @@ class MemoryTransactionalLog:
         self._topics = topics
         self._group = group
         self._fault = fault
+        self._standings = Standings(group, "memory")
         self._rewind()
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Return the next records; never waits, so that only the test moves its clock."""
         runs: list[Run] = []
-        for (topic, partition), at in self._positions.items():
-            log = self._broker.logs.get((topic, partition), [])
-            records = log[at : at + limit]
+        for place, span in self._standings.spans.items():
+            log = self._broker.logs.get(place, [])
+            records = log[span.end : span.end + limit]
             if records:
                 limit -= len(records)
-                self._positions[topic, partition] = at + len(records)
+                self._standings.take(place, span.end + len(records))
                 times = (records[0].timestamp_us, records[-1].timestamp_us)
                 first, last = records[0].offset, records[-1].offset
-                runs.append(MemoryRun(records, topic, partition, first, last, times, len(log)))
+                runs.append(MemoryRun(records, *place, first, last, times, len(log)))
         return runs
+
+    def spans(self) -> Mapping[Place, Span]:
+        """Return what the open transaction covers."""
+        found = self._standings.spans
+        for place, span in found.items():
+            span.high_watermark = len(self._broker.logs.get(place, ()))
+        return found
 
     def commit(self, records: Iterable[Record]) -> None:
         """Write and commit, or neither."""
@@ -133,20 +142,27 @@ class MemoryTransactionalLog:
         except Aborted:
             self._rewind()
             raise
-        for record in records:
+        for record in (*records, *self._standings.records()):
             self._broker.append(record)
-        for (topic, partition), at in self._positions.items():
-            self._broker.committed[self._group, topic, partition] = at
+        self._broker.committed |= {(self._group, *place): at for place, at in self._standings.offsets().items()}
+        self._standings.committed()
 
     def close(self) -> None:
         """Leave without committing."""
 
     def _rewind(self) -> None:
-        self._positions = {
-            (topic, partition): self._broker.committed.get((self._group, topic, partition), 0)
+        broker = self._broker
+        ids = broker.topic_ids(self._topics)
+        grounds = {
+            place: Ground(
+                ids[topic], broker.first.get(place, 0), broker.end(*place),
+                broker.committed.get((self._group, *place), -1),
+            )
             for topic in self._topics
-            for partition in range(self._broker.partitions[topic])
-        }
+            for place in ((topic, partition) for partition in range(broker.partitions[topic]))
+        }  # fmt: skip
+        own, _ = newest(broker.read(POSITIONS), self._group)
+        self._standings.begin(own, grounds)
 
 
 class MemoryGroupMember:

@@ -19,7 +19,7 @@ from facade.messages import DeviceComplaint
 from facade.outcome import USED
 from facade.runtime.device_state import DeviceStates, StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
-from facade.runtime.stream_accounts import WorkerAccounts
+from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 
 NOW = 1000.0
 MASTER = "mid-sdp/control/0"
@@ -66,8 +66,9 @@ def overview(
     accounts = WorkerAccounts()
     found = dict(streams or {})
     for name in (*unbalanced, *dict(lagging)):
-        account = SimpleNamespace(balance=int(name in unbalanced), dead_lettered=0, last_error="")
-        found[name] = SimpleNamespace(account=account, lag=dict(lagging).get(name, 0))
+        found[name] = StreamTotals()
+        found[name].account.consumed = int(name in unbalanced)
+        found[name].lags["0"] = dict(lagging).get(name, 0)
     components = Components()
     components.newest = heartbeat() if controllers is None else controllers
     heard = frozenset(range(nodes) if reporting is None else reporting)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import facade
+from facade.bus.port import Span
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
 from facade.flows.telemetry.health import TelemetryHealth
@@ -119,7 +120,8 @@ def test_a_rate_is_that_of_full_seconds():
 
 def test_an_account_balances_and_says_by_how_much_it_does_not():
     account = StreamAccount()
-    account.take(10, 15, 5, 20)
+    account.consumed = 5
+    account.cover(Span("a", 10, 15, 20))
     account.used, account.late = 2, 1
     account.settle(TOMBSTONE)
     assert account.balance == 1

@@ -41,7 +41,7 @@ def served() -> dict[str, set[str]]:
     accounts = {}
     for topic in ICD.topics:
         accounts[topic] = account = StreamAccount()
-        account.take(0, 1, 1, 1)
+        account.consumed = 1
         account.settle(Rejected("not-json", "$", ""))
     registries: list[CollectorRegistry] = []
     with pytest.MonkeyPatch.context() as patch:

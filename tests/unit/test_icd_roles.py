@@ -7,6 +7,7 @@ import pytest
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.port import Record
+from facade.bus.worker_positions import POSITIONS
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS
@@ -92,8 +93,11 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
 
 PROCESSES = {
     # by role: what it reads, what it writes
-    "aggregate": (set(PLANS), {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
-    "alerts-intake": ({PACKETS}, {ALERTS, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
+    "aggregate": (
+        {*PLANS, POSITIONS},
+        {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
+    ),
+    "alerts-intake": ({PACKETS, POSITIONS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
     "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
     "ingest-node": (set(), {HEAPS, "ingest.buffers"}),

@@ -7,7 +7,7 @@ import shutil
 import msgspec
 import pytest
 
-from facade.bus.port import Aborted, Record
+from facade.bus.port import Aborted, Record, Span
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
@@ -387,7 +387,7 @@ def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:
     site = Site(icd)
     server = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
     plan_ = plan(icd, "ingest.buffers")
-    one = plan_.summary("0", 0, 3, site_partial())
+    one = plan_.summary("0", 0, 3, site_partial(), Span("a", 0, 1))
     site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(one), partition=0))
     other = msgspec.structs.replace(one, stream="logs")
     site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(other), partition=0))

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from facade.bus.kafka import transactions
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.runs import by_partition
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Fenced
 from facade.clock import ManualClock
@@ -39,7 +40,7 @@ class Client:
         type(self).made += 1
         self._on_revoke: Callable[..., None] = lambda *_: None
 
-    def subscribe(self, topics: list[str], on_revoke: Callable[..., None], on_lost: Callable[..., None]) -> None:
+    def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Callable[..., None], on_lost: Any) -> None:
         self._on_revoke = on_revoke
 
     def consume(self, limit: int, timeout: float) -> list[Event]:
@@ -47,9 +48,6 @@ class Client:
         if revoked:
             self._on_revoke(self, [])
         return events
-
-    def assignment(self) -> list[object]:
-        return []
 
     def close(self) -> None:
         type(self).closed += 1
@@ -146,10 +144,10 @@ def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:
     lost = KafkaError(KafkaError._PARTITION_EOF, "end")
     event = Message(topic="t.ingest.heaps", partition=0, error=lost)
     for between in (other, next_one):
-        runs = list(transactions._by_partition([heaps[0], between, heaps[1]], pytest.fail))
+        runs = list(by_partition([heaps[0], between, heaps[1]], pytest.fail))
         assert runs == [heaps[:2], [between]]
     heard: list[KafkaError] = []
-    assert list(transactions._by_partition([heaps[0], event, heaps[1]], heard.append)) == [heaps[:2]]
+    assert list(by_partition([heaps[0], event, heaps[1]], heard.append)) == [heaps[:2]]
     assert heard == [lost]
     whole = [Message(topic="t.ingest.heaps", partition=0, offset=at, value=b"heap") for at in range(100)]
-    assert list(transactions._by_partition([other, *whole], pytest.fail)) == [[other], whole]
+    assert list(by_partition([other, *whole], pytest.fail)) == [[other], whole]

@@ -32,7 +32,8 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
         The client reports an error instead of records.
     """
     name = connection.prefix + group
-    consumer = Consumer(connection.config(BusHealth(), _consumer_settings(name, f"{name}-bare")))
+    settings = {**_consumer_settings(name, f"{name}-bare"), "auto.offset.reset": "earliest"}
+    consumer = Consumer(connection.config(BusHealth(), settings))
     try:
         # A subscription and not an assignment: the worker's own start has the same steps.
         consumer.subscribe([connection.topic(topic)])

@@ -137,6 +137,25 @@ class KafkaReader:
             records += self.take(10_000, 0.1)
         return records
 
+    def read_up_to(self, topic: str, ends: Mapping[int, int], timeout: float) -> list[Record]:
+        """Return everything on a topic before some offsets, by partition; what transactions hold back is waited for.
+
+        Raises
+        ------
+        BusError
+            One of them was not reached within `timeout` [s].
+        """
+        clock, name = self._connection.clock, self._connection.topic(topic)
+        deadline = clock.monotonic() + timeout
+        records: list[Record] = []
+        while late := {one: end for one, end in ends.items() if self._next.get((name, one), 0) < end}:
+            if clock.monotonic() > deadline:
+                raise BusError(
+                    f"{name} was not read to {late} (by partition) within {timeout} s: a transaction is open"
+                )
+            records += self.take(10_000, 0.05)
+        return records
+
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()

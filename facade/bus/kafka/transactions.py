@@ -12,22 +12,18 @@ apart but by the producer's epoch, as long as the client speaks no newer protoco
 
 import ctypes
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.records import to_record
-from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run
+from facade.bus.kafka.grounds import find_grounds
+from facade.bus.kafka.runs import KafkaRun, by_partition
+from facade.bus.kafka.topic_watch import KafkaTopicWatch
+from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
+from facade.bus.worker_positions import Place, Standings, newest
+from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
 
@@ -39,36 +35,8 @@ _OUTAGE = 30.0
 """For so long after the broker was last away its answers may still be about what was before [s]."""
 _HEARTBEAT = 1.5
 """Time between two signs of life to the group [s]; their answers tell a worker that its slot was taken."""
-
-
-class KafkaRun:
-    """Messages of one partition, in the order of the log."""
-
-    __slots__ = ("_connection", "_messages", "appended", "first_offset", "high_watermark", "last_offset",
-                 "partition", "topic")  # fmt: skip
-
-    def __init__(self, connection: Connection, messages: list[Message], high_watermark: int) -> None:
-        first, last = messages[0], messages[-1]
-        self._connection = connection
-        self._messages = messages
-        self.topic: str = connection.name(first.topic())
-        self.partition: int = first.partition()
-        self.first_offset: int = first.offset()
-        self.last_offset: int = last.offset()
-        self.appended: tuple[int, int] = (first.timestamp()[1] * 1000, last.timestamp()[1] * 1000)
-        self.high_watermark = high_watermark
-
-    def values(self) -> list[bytes | None]:
-        """Return the values in order."""
-        return list(map(Message.value, self._messages))
-
-    def append_time(self, index: int) -> int:
-        """Return the timestamp of one record [Unix us]."""
-        return int(self._messages[index].timestamp()[1]) * 1000
-
-    def record(self, index: int) -> Record:
-        """Return one record whole."""
-        return to_record(self._connection, self._messages[index])
+_NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
+"""What the client says when a log does not have the place that is to be read."""
 
 
 class KafkaTransactionalLog:
@@ -86,8 +54,11 @@ class KafkaTransactionalLog:
         self._link = _Link()
         self._revoked = False
         self._must_rewind = False
-        self._committed: dict[tuple[str, int], int] = {}
-        """Offsets by topic and partition."""
+        self._assigned: list[TopicPartition] = []
+        """Partitions that the group has given to this worker."""
+        self._group_name = group
+        self._standings = Standings(group, slot)
+        self._watch = KafkaTopicWatch(connection)
         self._no_producer_before = 0.0
         """Monotonic time before which no producer may be opened [s]."""
 
@@ -96,32 +67,39 @@ class KafkaTransactionalLog:
         if self._must_rewind:
             self._rewind()
         messages = self._consumer.consume(limit, timeout)
-        if self._revoked:
-            self._revoked = False
-            self._must_rewind = True
-            for message in messages:  # an event among them comes but once
-                if (error := message.error()) is not None:
-                    self._on_event(error)
-            raise Aborted("partitions were taken away from this worker; what it had not committed goes to others")
-        return [
-            KafkaRun(self._connection, run, self._high_watermark(run[0]))
-            for run in _by_partition(messages, self._on_event)
+        if self._revoked or self._must_rewind:
+            self._hear(messages)
+            return []
+        self._look_at_topics()
+        runs = [
+            KafkaRun(self._connection, run, self._high_watermark(run[0].topic(), run[0].partition()))
+            for run in by_partition(messages, self._on_event)
         ]
+        for run in runs:
+            self._standings.take((run.topic, run.partition), run.last_offset + 1)
+        return runs
+
+    def spans(self) -> Mapping[Place, Span]:
+        """Return what the open transaction covers; see `facade.bus.port.TransactionalLog`."""
+        found = self._standings.spans
+        for (topic, partition), span in found.items():
+            newest = self._high_watermark(self._connection.topic(topic), partition)
+            span.high_watermark = max(newest, span.end) if newest >= 0 else -1
+        return found
 
     def commit(self, records: Iterable[Record]) -> None:
         """Write and commit in one transaction; see `facade.bus.port.TransactionalLog`."""
         try:
             producer = self._open_producer()
             producer.begin_transaction()
-            for record in records:
+            for record in (*records, *self._standings.records()):
                 self._produce(producer, record)
-            positions = self._moved()
-            if positions:
-                producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), _BROKER_WAIT)
+            if offsets := self._places(self._standings.offsets()):
+                producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _BROKER_WAIT)
             producer.commit_transaction(_BROKER_WAIT)
         except KafkaException as error:
             self._give_up(error)
-        self._committed.update(((at.topic, at.partition), at.offset) for at in positions)
+        self._standings.committed()
         self._health.connected = True
 
     def close(self) -> None:
@@ -179,26 +157,64 @@ class KafkaTransactionalLog:
         raise Aborted(f"transaction of {self._slot} given up, its records will be taken again: {reason}") from error
 
     def _rewind(self) -> None:
-        """Set every assigned partition to its committed offset."""
-        self._committed.clear()
+        """Set every assigned partition to where this worker goes on."""
+        self._standings.forget()
         if self._connection.clock.monotonic() < self._no_producer_before:
             self._serve_consumer()
             raise Aborted(f"producer of {self._slot} was fenced; waiting to learn whether its slot was taken")
         try:
             self._open_producer()  # completes or undoes what an earlier producer of this slot left open
-            assigned = self._consumer.assignment()
-            if assigned:
-                places = self._consumer.committed(assigned, timeout=_BROKER_WAIT)
-                for place in places:
-                    if place.error is not None:
-                        raise KafkaException(place.error)
-                    if place.offset < 0:
-                        place.offset = OFFSET_BEGINNING
-                self._consumer.assign(places)
-        except KafkaException as error:
+            if self._assigned:
+                self._begin()
+        except (KafkaException, BusError) as error:
             self._serve_consumer()
-            raise Aborted(f"committed offsets of {self._slot} cannot be read yet: {error.args[0]}") from error
+            raise Aborted(f"it is not known yet where {self._slot} goes on: {error}") from error
         self._must_rewind = False
+
+    def _begin(self) -> None:
+        """Go on from this worker's own positions; see ``docs/decisions/0020``.
+
+        The group is asked first: its answer waits for what a former holder of a partition has begun to commit, and
+        from then on the group refuses that one. So whatever it has written stands before the end that `positions`
+        has now.
+        """
+        committed = self._consumer.committed(self._assigned, timeout=_BROKER_WAIT)
+        grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
+        own, troubles = newest(records, self._group_name)
+        troubles += self._standings.begin(own, grounds)
+        for trouble in troubles:
+            self._connection.note(self._health, trouble)
+        begins = {place: span.begin for place, span in self._standings.spans.items()}
+        self._consumer.assign(self._places(begins))
+
+    def _look_at_topics(self) -> None:
+        """Begin anew where a topic was made again meanwhile: the client goes on with the new one by itself."""
+        for topic, shape in self._watch.step({topic for topic, _ in self._standings.spans}).items():
+            if not self._standings.confirm(topic, shape.id):
+                self._must_rewind = True
+                raise Aborted(f"topic {topic} was made again; what was taken since the last transaction is given up")
+
+    def _places(self, offsets: Mapping[Place, int]) -> list[TopicPartition]:
+        return [
+            TopicPartition(self._connection.topic(topic), partition, offset)
+            for (topic, partition), offset in offsets.items()
+        ]
+
+    def _hear(self, messages: list[Message]) -> None:
+        """Hear the events in a batch whose records are not taken; each event comes but once.
+
+        Raises
+        ------
+        Aborted
+            Partitions were taken away.
+        """
+        was_revoked, self._revoked = self._revoked, False
+        self._must_rewind = True
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._on_event(error)
+        if was_revoked:
+            raise Aborted("partitions were taken away from this worker; what it had not committed goes to others")
 
     def _serve_consumer(self) -> None:
         """Keep the membership alive and hear what the group has to say; what is taken here is taken again."""
@@ -206,21 +222,25 @@ class KafkaTransactionalLog:
             if (error := message.error()) is not None:
                 self._on_event(error)
 
-    def _moved(self) -> list[TopicPartition]:
-        places = self._consumer.position(self._consumer.assignment())
-        return [p for p in places if p.offset >= 0 and self._committed.get((p.topic, p.partition)) != p.offset]
+    def _high_watermark(self, topic: str, partition: int) -> int:
+        return max(int(self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)[1]), -1)
 
-    def _high_watermark(self, message: Message) -> int:
-        place = TopicPartition(message.topic(), message.partition())
-        return int(self._consumer.get_watermark_offsets(place, cached=True)[1])
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._assigned = partitions
+        self._must_rewind = True
+        consumer.assign([])  # nothing is fetched before it is known from where on
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._assigned = []
         self._revoked = True
 
     def _on_event(self, error: KafkaError) -> None:
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal():
             self._on_fenced(error)
         self._connection.note(self._health, f"{error.name()}: {error.str()}")
+        if error.code() in _NOT_THERE:
+            self._must_rewind = True
+            raise Aborted(f"the log of {self._slot} is not as it was; where to go on is asked again: {error.str()}")
 
     def _on_fenced(self, error: KafkaError) -> NoReturn:
         """Stop for good, unless it was the broker that forgot about us.
@@ -243,7 +263,7 @@ class KafkaTransactionalLog:
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
         consumer = Consumer(self._connection.config(self._health, _consumer_settings(self._group, self._slot)))
-        consumer.subscribe(self._topics, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         return consumer
 
 
@@ -273,51 +293,14 @@ def retire(consumer: Consumer) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
 
 
-def _by_partition(messages: list[Message], on_event: Callable[[KafkaError], None]) -> Iterable[list[Message]]:
-    """Sort a batch by partition, each in the order of the log.
-
-    By bisection: making a key of each of 10,000 messages would cost as much as a tenth of the whole work on it.
-    """
-    found: dict[tuple[str, int], list[Message]] = {}
-    pending = [(0, len(messages))] if messages else []
-    while pending:
-        low, high = pending.pop()
-        first, last = messages[low], messages[high - 1]
-        if high - low == 1:
-            if (error := first.error()) is not None:
-                on_event(error)
-            else:
-                found.setdefault((first.topic(), first.partition()), []).append(first)
-        elif (
-            first.error() is None
-            and last.error() is None
-            and first.topic() == last.topic()
-            and first.partition() == last.partition()
-            and last.offset() - first.offset() == high - low - 1
-            and _is_one_partition(part := messages[low:high])
-        ):
-            found.setdefault((first.topic(), first.partition()), []).extend(part)
-        else:
-            middle = (low + high) // 2
-            pending += [(middle, high), (low, middle)]
-    return found.values()
-
-
-def _is_one_partition(messages: list[Message]) -> bool:
-    """Return whether no message is an event or of another partition: it may be where a log has a hole.
-
-    The mark of a transaction takes an offset, and so does a record that was compacted away.
-    """
-    return all(len(set(map(ask, messages))) == 1 for ask in (Message.partition, Message.topic, Message.error))
-
-
 def _consumer_settings(group: str, slot: str) -> dict[str, object]:
     return {
         "group.id": group,
         "group.instance.id": slot,
         "client.id": slot,
         "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
+        # A place that is not on the log is for `facade.bus.worker_positions` to judge.
+        "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": round(_HEARTBEAT * 1000),

@@ -1,10 +1,11 @@
 """The health of SDP: what each flow says about it, and what the accounts of all streams say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from facade.bus.port import BusHealth
 from facade.icd.model import Attribute, DeviceClass
 from facade.reading import Quality, Value, judge
+from facade.runtime.accounts import Deviation
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health import ORIGIN, Complaint, Health
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
@@ -14,7 +15,15 @@ _NEW_FOR = 60.0
 """How long after the last dead letter of a stream they count as new [s]."""
 _EACH, _MOST_LISTED = 4, 20
 """So many complaints about one condition have a line together, with the names of so many sources."""
-_CONDITIONS = frozenset({"streamUnbalanced", "streamLagging", "deadLetters"})
+_DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
+    "overlap": ("streamOverlap", "WARNING"),
+    "skipped": ("streamSkipped", "CRITICAL"),
+}
+"""Condition and severity of what is wrong for good where a position did not agree."""
+_CORRECTED = "positionCorrected"
+_CONDITIONS = frozenset(
+    {"streamUnbalanced", "streamLagging", "deadLetters", _CORRECTED, *(one for one, _ in _DEVIATIONS.values())}
+)
 
 
 class Overview:
@@ -42,9 +51,10 @@ class Overview:
             for one in bus_class.attributes
             if one.account is not None and one.account.figure == "lag"
         ]
+        self._stale_after = bus_class.stale_after
         self._workers, self._readers, self._flows = workers, readers, flows
-        self._dead: dict[str, tuple[int, float]] = {}
-        """Dead letters of each stream, and since when [Unix s]."""
+        self._counts: dict[tuple[str, str], tuple[int, float]] = {}
+        """Dead letters and corrections of each stream, and since when there are so many [Unix s]."""
         self._has_looked = False
 
     def streams(self) -> dict[str, StreamTotals]:
@@ -56,7 +66,7 @@ class Overview:
         if not self.bus.connected:
             return []
         self._has_looked = True
-        found = [*self._about_streams(), *(one for flow in self._flows for one in flow.complaints(now))]
+        found = [*self._about_streams(now), *(one for flow in self._flows for one in flow.complaints(now))]
         return sorted(found, key=lambda one: one.severity != FAILED)
 
     def judge(self, now: float) -> tuple[str, tuple[str, ...]]:
@@ -100,9 +110,21 @@ class Overview:
             if name in streams and _exceeds(streams[name].lag, attribute):
                 yield name, streams[name].lag
 
-    def _about_streams(self) -> Iterator[Complaint]:
+    def _deviations(self) -> Iterator[tuple[str, Deviation, str]]:
+        for name, stream in self.streams().items():
+            for what in _DEVIATIONS:
+                if what in stream.account.deviations:
+                    yield name, what, stream.account.deviations[what]
+
+    def _about_streams(self, now: float) -> Iterator[Complaint]:
         for _, text in self._unbalanced():
             yield Complaint("FAILED", text)
+        for name, what, text in self._deviations():
+            yield Complaint("DEGRADED", f"{what} of {name}: {text}")
+        for name, stream in self.streams().items():
+            missing = stream.untaken(now, self._stale_after)
+            if missing and now - stream.heard <= self._stale_after:
+                yield Complaint("DEGRADED", f"partitions {missing} of {name} are taken by no worker")
         for name, lag in self._lagging():
             yield Complaint("DEGRADED", f"{name} lags by {lag} records")
 
@@ -112,13 +134,24 @@ class Overview:
         for name, lag in self._lagging():
             text = f"readers of {name} are {lag} records behind"
             yield ("streamLagging", f"{ORIGIN}/{name}"), Fault("WARNING", text)
+        for name, what, text in self._deviations():
+            condition, severity = _DEVIATIONS[what]
+            yield (condition, f"{ORIGIN}/{name}"), Fault(severity, text)
         for name, stream in self.streams().items():
-            count = stream.account.dead_lettered
-            before, since = self._dead.get(name, (count, -_NEW_FOR))
-            self._dead[name] = (count, now if count > before else since)
-            if now - self._dead[name][1] < _NEW_FOR:
-                text = f"{count} records of {name} could not be used so far; the last one: {stream.account.last_error}"
+            account = stream.account
+            if self._is_new("dead letters", name, account.dead_lettered, now):
+                text = f"{account.dead_lettered} records of {name} could not be used so far; the last one: "
+                text += account.last_error
                 yield ("deadLetters", f"{ORIGIN}/{name}"), Fault("WARNING", text)
+            if self._is_new("corrected", name, account.corrected, now):
+                yield (_CORRECTED, f"{ORIGIN}/{name}"), Fault("WARNING", account.deviations.get("corrected", ""))
+
+    def _is_new(self, what: str, stream: str, count: int, now: float) -> bool:
+        """Return whether a count has grown lately."""
+        before, since = self._counts.get((what, stream), (count, -_NEW_FOR))
+        since = now if count > before else since
+        self._counts[what, stream] = (count, since)
+        return now - since < _NEW_FOR
 
 
 def _exceeds(lag: int, attribute: Attribute) -> bool:

@@ -8,6 +8,7 @@ MANIFEST = Manifest(
     topics={
         "heartbeats": Isolation.READ_COMMITTED,
         "accounts": Isolation.READ_COMMITTED,
+        "positions": Isolation.READ_COMMITTED,
         "snapshots": Isolation.READ_COMMITTED,
         "dead-letters": Isolation.READ_COMMITTED,
     },

@@ -87,7 +87,9 @@ class BusView:
                 continue
             reading = self._figure(attribute, attribute.account, streams[attribute.account.stream], now)
             if reading.quality in (Quality.ALARM, Quality.WARNING):
-                troubles.append((reading.quality, f"{attribute.label} is {reading.value}"))
+                why = streams[attribute.account.stream].account.deviations.get(attribute.account.figure)
+                text = f"{attribute.label} is {reading.value}"
+                troubles.append((reading.quality, f"{text}: {why}" if why else text))
             yield self._device, attribute.name, reading
         for name, value in self._own(streams, troubles, now).items():
             yield self._device, name, self._changes.reading(name, value, now)
@@ -97,6 +99,8 @@ class BusView:
         silent = now - stream.heard > self._class.stale_after
         # Totals stay true in silence; a rate or a lag that nobody measures any more does not.
         stale = silent and source.figure in ("rate", "lag", "in_flight")
+        # The lag of a partition that nobody takes is not known, whatever the others say.
+        stale = stale or (source.figure == "lag" and bool(stream.untaken(now, self._class.stale_after)))
         quality = Quality.INVALID if stale else judge(value, attribute.limits)
         return Reading(value, stream.heard, quality)
 

@@ -36,6 +36,8 @@ WORDS = Words(
             "Account for the records that were taken, in the same transaction where there is one.",
         ),
         Part("receive", "accounts", "Show what became of the records of each stream (read committed)."),
+        Part("send", "positions", "Note how far the worker is, in the same transaction as what came of the records."),
+        Part("receive", "positions", "Go on where the last worker of the group ended, whatever the group itself says."),
         Part("send", "snapshots", "Write down what is merged, for the next start."),
         Part("receive", "snapshots", "Begin where the last life ended."),
         Part(

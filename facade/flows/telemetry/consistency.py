@@ -26,6 +26,8 @@ def inconsistency(summary: Summary, written_us: int, plan: Plan) -> Rejected | N
     written_us
         When the worker wrote it [Unix us]; what workers accept is never far ahead of it.
     """
+    if summary.log and summary.offset_to <= summary.offset_from:
+        return Rejected("inconsistent", "$.offset_to", f"expected more than {summary.offset_from}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     for index, partial in enumerate(summary.partials):
         for path, trouble in _troubles(partial, plan, latest):

@@ -14,6 +14,7 @@ from facade.flows.telemetry.partial import StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.view import Marker, TelemetryView
 from facade.outcome import USED, Outcome, Rejected, Suppressed
+from facade.runtime.accounts import OVERLAP
 from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
 _EVERY = 0.05
@@ -85,6 +86,8 @@ class TelemetryFlow(Flow):
             return _OTHER_DEVICE
         if rejected := inconsistency(summary, record.timestamp_us, plan):
             return rejected
+        if trouble := ledger.refuse(group, summary, count=count):
+            return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
         ledger.fold(group, summary.partials, record.timestamp_us / MICRO, count=count)
         return USED
 

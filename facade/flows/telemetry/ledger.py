@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from facade.flows.telemetry.partial import Group, merge
+from facade.flows.telemetry.coverage import Coverage
+from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.windows import AllGroupsState, AllGroupsWindows, GroupWindows
@@ -72,6 +73,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     windows: dict[str, list[Partial]] = {}
     """Of each group; only long ones."""
     all_groups: AllGroupsState = msgspec.field(default_factory=AllGroupsState)
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
 
 
 class Restored(NamedTuple):
@@ -80,6 +82,7 @@ class Restored(NamedTuple):
     totals: dict[Group, GroupTotals]
     windows: dict[Group, list[Partial]]
     all_groups: AllGroupsState
+    coverage: Coverage
 
 
 class Ledger:
@@ -101,11 +104,18 @@ class Ledger:
         self.totals = {group: GroupTotals() for group in self.expected}
         self._per_group = per_group
         self._over_all = over_all
+        self._coverage = Coverage()
+        self._rebuilding = Coverage()
+        """Of records that the snapshot already counts."""
         self._begin(rebuilt=False)
 
     def keeps(self, group: Group) -> bool:
         """Return whether partials of a group are for this ledger."""
         return group in self.totals or (not self.expected and len(self.totals) < self.plan.window.most_groups)
+
+    def refuse(self, group: Group, summary: Summary, *, count: bool = True) -> str:
+        """Return why a summary must not be folded, as its offsets are counted already; empty text: it may be."""
+        return (self._coverage if count else self._rebuilding).refuse(group, summary)
 
     def fold(self, group: Group, partials: Sequence[Partial], heard: float, *, count: bool = True) -> None:
         """Merge what a worker wrote about a group that is kept.
@@ -152,7 +162,8 @@ class Ledger:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
-        state = _State({str(group): totals for group, totals in self.totals.items() if totals.heard})
+        heard = {str(group): totals for group, totals in self.totals.items() if totals.heard}
+        state = _State(heard, coverage=self._coverage)
         if not self.plan.is_rebuilt:
             state.windows = {str(group): windows.as_list() for group, windows in self._windows.items()}
             state.all_groups = self.all_groups.state()
@@ -170,11 +181,12 @@ class Ledger:
         stored = msgspec.convert(state, _State, strict=False)
         totals = {self.plan.group(text): one for text, one in stored.groups.items()}
         windows = {self.plan.group(text): partials for text, partials in stored.windows.items()}
-        return Restored(totals, windows, stored.all_groups)
+        return Restored(totals, windows, stored.all_groups, stored.coverage)
 
     def restore(self, restored: "Restored") -> None:
         """Take the state of a snapshot."""
         self.totals |= {group: totals for group, totals in restored.totals.items() if self.keeps(group)}
+        self._coverage, self._rebuilding = restored.coverage, Coverage()
         self._begin(rebuilt=self.plan.is_rebuilt)
         if self.plan.is_rebuilt:
             return

@@ -11,6 +11,7 @@ import msgspec
 
 from facade.flows.telemetry.sequences import union
 from facade.messages import FieldStatistics, Partial
+from facade.numbers import Natural
 
 MAX_RUNS = 4096
 """More runs than this are spread over several entries, so that no record grows without bound."""
@@ -19,16 +20,23 @@ Group = int | str
 """What tells the groups of a topic apart: a number, a name, or the empty name where all records are one group."""
 
 
-class Summary(msgspec.Struct):
+class Summary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one transaction found in the records of one group; `summary_form` makes the wire form."""
 
     worker: Annotated[str, msgspec.Meta(max_length=200)]
     partition: Annotated[int, msgspec.Meta(ge=0, le=100_000)]
     group: Group
     partials: list[Partial]
+    log: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    """Which log the offsets are of; empty text: an older worker wrote it, and there are no offsets."""
+    offset_from: Natural = 0
+    """The transaction covers the offsets [offset_from, offset_to) of the partition."""
+    offset_to: Natural = 0
+    part: Natural = 0
+    """Number among the summaries of its transaction, partition and group."""
 
 
-class StreamSummary(Summary):
+class StreamSummary(Summary, kw_only=True):
     """One on a topic that several streams share."""
 
     stream: str

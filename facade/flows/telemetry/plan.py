@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from facade.bus.port import Span
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
@@ -102,13 +104,21 @@ class Plan:
         """Return the key of the summaries of a group."""
         return f"{self.topic}/{group}" if self.is_shared else str(group)
 
-    def summary(self, worker: str, partition: int, group: Group, partial: Partial) -> Summary:
-        """Return what a worker writes about a partial."""
-        if issubclass(self.form, StreamSummary):
-            return self.form(
-                worker=worker, partition=partition, group=str(group), partials=[partial], stream=self.topic
-            )
-        return self.form(worker=worker, partition=partition, group=group, partials=[partial])
+    def summary(
+        self, worker: str, partition: int, group: Group, partial: Partial, span: Span, part: int = 0
+    ) -> Summary:
+        """Return what a worker writes about a partial.
+
+        Parameters
+        ----------
+        span
+            What its transaction covers of the partition.
+        part
+            Number among the summaries of this transaction, partition and group.
+        """
+        covers: dict[str, Any] = {"log": span.log, "offset_from": span.begin, "offset_to": span.end, "part": part}
+        own: dict[str, Any] = {"stream": self.topic, "group": str(group)} if self.is_shared else {"group": group}
+        return self.form(worker=worker, partition=partition, partials=[partial], **own, **covers)
 
     @property
     def is_shared(self) -> bool:

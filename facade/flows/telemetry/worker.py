@@ -19,7 +19,7 @@ from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.icd.model import Icd
 from facade.messages import Partial
 from facade.racks import Racks
-from facade.runtime.worker import SIGN_OF_LIFE, TransactionalWorker
+from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +119,14 @@ class Worker(TransactionalWorker):
         for group, partials in reduced.partials.items():
             gather(self._partials.setdefault((run.topic, run.partition, group), {}), partials)
 
-    def _output(self) -> Iterator[Record]:
+    def _output(self, spans: Spans) -> Iterator[Record]:
         for (topic, partition, group), partials in self._partials.items():
-            stream = self._streams[topic]
+            stream, span = self._streams[topic], spans[topic, partition]
             plan, to = stream.plan, stream.partition(group)
-            for whole in partials.values():
-                for part in split(whole):
-                    summary = plan.summary(self._name, partition, group, part)
-                    yield self._record(plan.window.summary, plan.key(group), summary, to)
+            parts = (part for whole in partials.values() for part in split(whole))
+            for number, part in enumerate(parts):
+                summary = plan.summary(self._name, partition, group, part, span, number)
+                yield self._record(plan.window.summary, plan.key(group), summary, to)
 
     def _forget(self) -> None:
         self._partials: dict[tuple[str, int, Group], dict[tuple[int, int, bool], Partial]] = {}

@@ -1,0 +1,373 @@
+"""A worker's own position beside the group's and the log's; what covers offsets twice is refused, holes are counted."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from facade.bus.kafka import transactions
+from facade.bus.port import Aborted, Record
+from facade.bus.worker_positions import POSITIONS, Ground, Standings, WorkerPosition, begin, newest
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.flows.overview.views import BusView
+from facade.flows.telemetry.coverage import Coverage
+from facade.flows.telemetry.partial import Summary
+from facade.flows.telemetry.worker import Worker
+from facade.icd.load import load
+from facade.outcome import USED, Rejected
+from facade.runtime.accounts import AccountEntry
+from facade.runtime.stream_accounts import WorkerAccounts
+from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.overview import overview
+
+ICD = load()
+HEAPS = "ingest.heaps"
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+NOW = BASE_US / 1e6 + 1.0
+
+
+def position(log: str, offset: int) -> WorkerPosition:
+    return WorkerPosition(group="g", topic=HEAPS, partition=1, log=log, next=offset, worker="0")
+
+
+GONE = "offsets 50 to 69 were removed before they were read"
+CASES = {
+    # own position, ground: topic's id, first, end, group's offset; what comes of it: log, offset, words
+    "all agree": (("a", 50), ("a", 0, 90, 50), ("a", 50, "")),
+    "the group was set back": (
+        ("a", 50),
+        ("a", 0, 90, 20),
+        ("a", 50, "the group says 20; the worker goes on from its"),
+    ),
+    "the group was set forward": (("a", 50), ("a", 0, 90, 80), ("a", 50, "the group says 80; the worker goes on from")),
+    "the group forgot": (("a", 50), ("a", 0, 90, -1), ("a", 50, "the group has no position; the worker goes on from")),
+    "retention was faster": (("a", 50), ("a", 70, 90, 50), ("a", 70, GONE)),
+    "retention was faster, and the group says so": (("a", 50), ("a", 70, 90, 70), ("a", 70, GONE)),
+    "the end is lost": (
+        ("a", 50),
+        ("a", 0, 40, 50),
+        ("a#1", 40, "offsets 40 to 49 were counted and are not on the log"),
+    ),
+    "the end is lost again": (("a#1", 50), ("a", 0, 40, 50), ("a#2", 40, "offsets 40 to 49 were counted")),
+    "after the end was lost": (("a#1", 40), ("a", 0, 90, 40), ("a#1", 40, "")),
+    "made again, shorter": (("a#1", 50), ("b", 0, 10, 50), ("b", 0, "was deleted and made again")),
+    "made again, longer": (("a", 50), ("b", 0, 90, 50), ("b", 0, "was deleted and made again")),
+    "brokers without ids": (("?", 50), ("", 0, 90, 20), ("?", 50, "the group says 20")),
+    "brokers learned ids": (("?", 50), ("a", 0, 90, 50), ("a", 50, "")),
+    "the first start": (None, ("a", 5, 90, -1), ("a", 5, "")),
+    "the first start without ids": (None, ("", 0, 0, -1), ("?", 0, "")),
+    "an upgrade": (None, ("a", 0, 90, 30), ("a", 30, "")),
+    "an upgrade, too late": (None, ("a", 40, 90, 30), ("a", 40, "offsets 30 to 39 were removed")),
+    "an upgrade, and another log": (None, ("a", 0, 90, 95), ("a", 0, "the group says 95, behind the end 90")),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_own_position_holds_unless_the_log_has_changed(case):
+    own, ground, (log, offset, words) = CASES[case]
+    found = begin((HEAPS, 1), own and position(*own), Ground(*ground))
+    assert (found.log, found.offset) == (log, offset)
+    assert words in found.note
+    assert bool(words) == bool(found.note)
+    assert not words or found.note.startswith(HEAPS)
+
+
+def test_positions_of_other_groups_and_broken_ones_are_left_out():
+    good, encode = position("a", 5), msgspec.json.encode
+    records = [
+        Record(topic=POSITIONS, key=key, value=value)
+        for key, value in [
+            (b"g/ingest.heaps/1", encode(position("a", 3))),
+            (b"g/ingest.heaps/1", encode(good)),
+            (b"g/ingest.heaps/1", b"junk"),
+            (b"g/ingest.heaps/1", encode(position("a#x", 9))),
+            (b"g/ingest.heaps/0", encode(position("a", 9))),
+            (b"other/ingest.heaps/1", encode(position("a", 9))),
+            (None, b"{}"),
+        ]
+    ]
+    found, troubles = newest(records, "g")
+    assert found == {(HEAPS, 1): good}
+    assert len(troubles) == 3
+
+
+def test_what_was_read_while_a_topic_was_made_again_is_named():
+    """The broker was asked at 10; what was taken until it answered may be of either topic."""
+    standings, place = Standings("g", "0"), (HEAPS, 1)
+    standings.begin({}, {place: Ground("a", 0, 100)})
+    for after in (10, 30):
+        standings.take(place, after)
+        standings.committed()
+        assert standings.confirm(HEAPS, "a")
+    standings.take(place, 40)
+    standings.committed()
+    assert not standings.confirm(HEAPS, "b")
+    (note,) = standings.begin({place: position("a", 40)}, {place: Ground("b", 0, 35, 40)})
+    assert "made again" in note
+    assert "offsets 10 to 34 may be counted twice" in note
+
+
+class Site:
+    """A worker, and what the overview makes of its accounts."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(NOW)
+        self.broker = MemoryBroker(self.clock, dict(PARTITIONS))
+        self.accounts, self.read = WorkerAccounts(), 0
+        self.sent = 0
+        self.fault = lambda: None
+
+    def send(self, partition: int, count: int) -> None:
+        for value in encoded(*(heap(seq=self.sent + n) for n in range(count))):
+            self.broker.append(Record(topic=HEAPS, key=b"0", value=value, partition=partition))
+        self.sent += count
+
+    def work(self, seconds: float = 1.2) -> None:
+        """Run one life of a worker."""
+        log = MemoryTransactionalLog(self.broker, HEAPS, group="aggregate", fault=lambda: self.fault())
+        worker = Worker(log, ICD, Settings(nodes=2), slot="0", clock=self.clock)
+        until = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < until:
+            worker.step()
+            self.clock.sleep(0.05)
+        records = self.broker.read("accounts")
+        self.outcomes = Counter(type(self.accounts.fold(one, count=True)) for one in records[self.read :])
+        self.read = len(records)
+
+    @property
+    def stream(self):
+        return self.accounts.streams[HEAPS]
+
+    @property
+    def figures(self) -> tuple[int, int, int, int]:
+        account = self.stream.account
+        return account.consumed, account.overlap, account.skipped, account.corrected
+
+
+def test_whatever_becomes_of_the_group_each_record_is_counted_once():
+    site = Site()
+    site.send(0, 100)
+    site.work()
+    for offset in (20, None, 90):
+        place = ("aggregate", HEAPS, 0)
+        site.broker.committed.pop(place) if offset is None else site.broker.committed.update({place: offset})
+        site.send(0, 10)
+        site.work()
+    assert site.figures == (130, 0, 0, 3)
+    assert "the worker goes on from its own position 120" in site.stream.account.last_error
+    assert site.broker.committed["aggregate", HEAPS, 0] == 130, "the group is right again"
+
+
+def test_it_is_said_once_also_when_nothing_comes_and_the_first_transaction_is_given_up():
+    site = Site()
+    site.send(0, 10)
+    site.work()
+    site.broker.committed["aggregate", HEAPS, 0] = 3
+    faults = iter([True])
+
+    def fault():
+        if next(faults, False):
+            raise Aborted("played")
+
+    site.fault = fault
+    site.work(3.0)
+    site.work(3.0)
+    assert site.figures == (10, 0, 0, 1)
+
+
+def test_what_is_gone_is_a_hole_that_is_counted_though_nothing_comes():
+    site = Site()
+    site.send(0, 10)
+    site.work()
+    site.send(0, 10)
+    site.broker.remove(HEAPS, 0, 20)
+    site.work()
+    assert site.figures == (10, 0, 10, 1)
+    assert site.stream.account.deviations["skipped"].startswith("ingest.heaps, partition 0: offsets 10 to 19")
+
+
+def test_an_end_that_is_lost_is_said_and_what_comes_after_is_counted():
+    site = Site()
+    site.send(0, 10)
+    site.work()
+    site.broker.cut(HEAPS, 0, 7)
+    site.work()
+    site.send(0, 4)
+    site.work()
+    assert site.figures == (10 + 4, 3, 0, 1)
+    assert "offsets 7 to 9 are counted, and are not on the log" in site.stream.account.deviations["overlap"]
+
+
+def test_a_topic_that_is_made_again_is_read_from_its_beginning_and_lags_by_what_is_on_it():
+    site = Site()
+    site.send(0, 10)
+    site.send(1, 10)
+    site.work()
+    site.broker.make_again(HEAPS)
+    site.send(0, 5)
+    site.send(1, 30)
+    site.work()
+    assert site.figures == (55, 0, 0, 2)
+    assert "made again" in site.stream.account.deviations["corrected"]
+    assert site.stream.lag == 0
+
+
+def test_without_positions_what_comes_again_is_refused():
+    """As when `positions` was emptied and the group set back: whoever folds has the last word."""
+    site = Site()
+    site.send(0, 100)
+    site.work()
+    del site.broker.logs[POSITIONS, 0]
+    site.broker.committed["aggregate", HEAPS, 0] = 40
+    site.work()
+    assert site.figures[:2] == (100, 60)
+    assert site.outcomes[Rejected] == 1
+    assert "offsets 40 to 99 came again" in site.stream.account.deviations["overlap"]
+
+
+def summary(log: str = "a", offsets: tuple[int, int] = (0, 10), part: int = 0, partition: int = 0) -> Summary:
+    first, after = offsets
+    return Summary(
+        worker="0", partition=partition, group=3, partials=[], log=log, offset_from=first, offset_to=after, part=part
+    )
+
+
+COVERAGE = {
+    # summaries of one group; which of them are refused
+    "in order": ([summary(), summary(offsets=(10, 20))], [False, False]),
+    "with others between": ([summary(), summary(offsets=(50, 60))], [False, False]),
+    "in parts": ([summary(), summary(part=1), summary(part=2), summary(offsets=(10, 20))], [False] * 4),
+    "a part again": ([summary(), summary(part=1), summary(part=1)], [False, False, True]),
+    "all of it again": ([summary(), summary()], [False, True]),
+    "in part again": ([summary(), summary(offsets=(9, 12)), summary(offsets=(10, 12))], [False, True, False]),
+    "of two partitions": ([summary(), summary(partition=1), summary(partition=1)], [False, False, True]),
+    "of a topic that was made again": ([summary(), summary("b"), summary("b"), summary()], [False, False, True, True]),
+    "of an older worker": ([summary(""), summary(""), summary()], [False, False, False]),
+}
+
+
+@pytest.mark.parametrize("case", COVERAGE)
+def test_a_summary_that_covers_offsets_once_more_is_refused(case):
+    summaries, wanted = COVERAGE[case]
+    coverage = Coverage()
+    found = []
+    for one in summaries:
+        found.append(bool(coverage.refuse(3, one)))
+        coverage = msgspec.convert(msgspec.to_builtins(coverage), Coverage, strict=False)  # as after a restart
+    assert found == wanted
+    assert not coverage.refuse(4, summaries[-1]) or summaries[-1].log == "a", "other groups are others"
+
+
+def entry(begins: int, ends: int, log: str = "a", **changes) -> AccountEntry:
+    count = ends - begins
+    values = {
+        "worker": "0", "stream": HEAPS, "partition": 0, "time": BASE_US, "offset_from": begins, "offset_to": ends,
+        "high_watermark": ends, "consumed": count, "used": count, "late": 0, "suppressed": 0, "dead_lettered": 0,
+        "in_flight": 0, "reasons": {}, "log": log,
+    }  # fmt: skip
+    return AccountEntry(**values | changes)
+
+
+def fold(accounts: WorkerAccounts, one: AccountEntry, at: float = BASE_US / 1e6):
+    record = Record(topic="accounts", key=b"k", value=msgspec.json.encode(one), timestamp_us=round(at * 1e6))
+    return accounts.fold(record, count=True)
+
+
+FORGED = {
+    "more than its offsets": {"consumed": 11},
+    "2^53": {"offset_to": 2**53 - 1, "high_watermark": 2**53 - 1, "consumed": 2**53 - 1, "used": 2**53 - 1},
+    "2^53 of one outcome": {"late": 2**53 - 1},
+    "2^53 of one reason": {"reasons": {"schema": 2**53 - 1}},
+    "2^53 of an older worker": {"log": "", "consumed": 2**53 - 1, "offset_to": 2**53 - 1},
+    "the year 2255": {"time": 9_000_000_000_000_000},
+    "backwards": {"offset_from": 30},
+    "behind the newest record": {"high_watermark": 15},
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_an_account_that_cannot_be_true_shifts_nothing(case):
+    accounts = WorkerAccounts()
+    assert fold(accounts, entry(0, 10)) is USED
+    before = accounts.as_dict()
+    outcome = fold(accounts, msgspec.structs.replace(entry(10, 20), **FORGED[case]))
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason == "inconsistent"
+    assert accounts.as_dict() == before
+    assert fold(accounts, entry(10, 20)) is USED
+    assert accounts.streams[HEAPS].account.consumed == 20
+
+
+def test_accounts_follow_on_each_other_or_it_is_said():
+    accounts = WorkerAccounts()
+    for one in (entry(0, 10), entry(10, 10), entry(10, 25), entry(30, 40)):
+        assert fold(accounts, one) is USED
+    assert isinstance(fold(accounts, entry(20, 50)), Rejected)
+    assert fold(accounts, entry(5, 5)) is USED, "it says nothing but where a worker stands"
+    restored = WorkerAccounts()
+    restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
+    assert fold(restored, entry(50, 60)) is USED
+    account = restored.streams[HEAPS].account
+    assert (account.consumed, account.overlap, account.skipped) == (45, 30, 5 + 10)
+    assert account.deviations["skipped"].startswith("ingest.heaps, partition 0: offsets 40 to 49")
+
+
+def test_entries_of_older_workers_are_added_whatever_lies_between():
+    accounts = WorkerAccounts()
+    for one in (entry(0, 10, ""), entry(11, 20, ""), entry(20, 30), entry(31, 40, ""), entry(40, 50)):
+        assert fold(accounts, one) is USED
+    account = accounts.streams[HEAPS].account
+    assert (account.consumed, account.overlap, account.skipped) == (48, 0, 0)
+
+
+def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
+    """Its worker is dead; the other one is alive and says nothing of it."""
+    accounts, at = WorkerAccounts(), BASE_US / 1e6
+    fold(accounts, entry(0, 10, partition=1, high_watermark=10), at)
+    for second in range(20):
+        fold(accounts, entry(second, second + 1), at + second)
+        late = second - 5.0 > 0
+        assert accounts.streams[HEAPS].untaken(at + second, 5.0) == ([1] if late else [])
+    seen = overview(streams=accounts.streams)
+    view = BusView("bus", ICD.classes["SdpBus"], seen)
+    shown = {name: reading for _, name, reading in view.readings(at + 19)}
+    assert shown["ingestHeapsLag"].quality.value == "INVALID"
+    assert any(
+        "partitions [1] of ingest.heaps are taken by no worker" in text for _, text, *_ in seen.complaints(at + 19)
+    )
+    fold(accounts, entry(19, 21, "b"), at + 20)  # the topic was made again, with one partition
+    assert accounts.streams[HEAPS].untaken(at + 20, 5.0) == []
+
+
+def test_overlap_and_hole_are_alarms_that_name_partition_and_offsets():
+    accounts = WorkerAccounts()
+    for one in (entry(0, 10), entry(5, 12), entry(12, 20)):
+        fold(accounts, one)
+    seen = overview(streams=accounts.streams)
+    seen.complaints(NOW)
+    faults = {condition: fault.text for (condition, source), fault in seen.find(NOW).items() if source.endswith(HEAPS)}
+    assert "partition 0: offsets 5 to 11 came again" in faults["streamOverlap"]
+    assert "partition 0: offsets 10 to 11 were not taken" in faults["streamSkipped"]
+    view = BusView("bus", ICD.classes["SdpBus"], seen)
+    shown = {name: reading for _, name, reading in view.readings(NOW)}
+    assert (shown["ingestHeapsOverlap"].value, shown["ingestHeapsSkipped"].value) == (7, 2)
+    assert {shown[f"ingestHeaps{name}"].quality.value for name in ("Overlap", "Skipped")} == {"ALARM"}
+    assert "offsets 10 to 11" in shown["Status"].value
+    assert "balance" not in shown["Status"].value
+    assert shown["State"].value == "ALARM"
+
+
+def test_a_worker_learns_that_the_log_is_not_as_it_was():
+    """The client's event leads to a new comparison, and to no reset of the client's own."""
+    settings = transactions._consumer_settings("g", "s")
+    assert settings["auto.offset.reset"] == "error"
+    log = SimpleNamespace(
+        _connection=SimpleNamespace(note=lambda *_: None), _health=None, _must_rewind=False, _slot="s"
+    )
+    error = transactions.KafkaError(transactions.KafkaError._AUTO_OFFSET_RESET, "out of range")
+    with pytest.raises(Aborted, match="where to go on is asked again"):
+        transactions.KafkaTransactionalLog._on_event(log, error)
+    assert log._must_rewind
