@@ -65,23 +65,29 @@ def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) 
     subarray = deployment.proxy(SUBARRAY)
     until(lambda: str(subarray.State()) == "OFF" and subarray.healthState == 0, "a controller is heard of")
 
-    # Then a second command, as the page on lost answers gives it.
+    def run(script: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    tm = code(README, "subscribe_event(name")
+    for _ in range(2):
+        run(tm)
+    # Then, with the resources still assigned, a second command, as the page on lost answers gives it.
     argument = {"scan_type": "target:a", "transaction_id": "txn-tm-20261121-0002"}
-    script = f"{code(README, 'subscribe_event(name')}\n{code(FROM_TM, 'def give')}\n"
+    script = f"{tm.partition('subarray.ReleaseAllResources')[0]}\n{code(FROM_TM, 'def give')}\n"
     script += f"argument = json.loads({json.dumps(json.dumps(argument))})\n"
     script += "assert give('Configure', argument) == give('Configure', argument)\n"
     script += "wait_for('obsState', 4)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(script)
     until(lambda: subarray.commandsPending == 0, "the outcome of the last command")
-    history = json.loads(subarray.GetCommandHistory(10))
+    history = json.loads(subarray.GetCommandHistory(3))
     assert [(one["name"], one["status"]) for one in history] == [
         ("Configure", "COMPLETED"),
         ("AssignResources", "COMPLETED"),
