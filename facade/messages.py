@@ -343,6 +343,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     in_flight: Natural
     reasons: dict[str, Positive]
     log: Annotated[str, Meta(max_length=100)] = ""
+    skipped: Natural = 0
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
@@ -381,6 +382,7 @@ class Table(Message, frozen=True, kw_only=True, tag_field="schema", tag="table/1
     partition: Maybe[Annotated[int, Meta(ge=0, le=100000)]] = None
     first_offset: Maybe[Natural] = None
     last_offset: Maybe[Natural] = None
+    log: Annotated[str, Meta(max_length=100)] = ""
     url: Maybe[Annotated[str, Meta(min_length=1, max_length=2000)]] = None
     reason: Maybe[Annotated[str, Meta(max_length=2000)]] = None
     summary: Maybe[Anything] = None

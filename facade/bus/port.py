@@ -4,11 +4,10 @@ Names of topics are those of the ICD here; the deployment's prefix is put on and
 the implementations, once, at the edge.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from facade.bus.positions import Extent
 from facade.errors import BusError
 
 
@@ -90,45 +89,6 @@ class Span:
     """What did not agree when the worker began here; told once, with the first transaction."""
 
 
-class TopicIds(Protocol):
-    """Tells topics apart that have the same name."""
-
-    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Return the ids of those of some topics that exist, by name; empty text: the broker gives none.
-
-        A topic that is deleted and made again has another id.
-
-        Raises
-        ------
-        BusError
-            The broker does not answer.
-        """
-
-
-class TopicShape(NamedTuple):
-    """What a topic is now."""
-
-    id: str
-    """Empty text: the brokers give no ids."""
-    partitions: int
-
-
-class TopicWatch(Protocol):
-    """Looks at topics for a reader that keeps its own place on them."""
-
-    def extents(self, topics: Iterable[str]) -> Mapping[str, Extent]:
-        """Return what is on those of some topics that exist and may be seen, by name.
-
-        Raises
-        ------
-        BusError
-            The broker does not answer.
-        """
-
-    def step(self, topics: Iterable[str]) -> Mapping[str, TopicShape]:
-        """Return what the brokers have said of some topics since the last call; asks now and then, and never waits."""
-
-
 class TransactionalLog(Protocol):
     """Takes records and, in one transaction, writes what became of them and commits their offsets."""
 
@@ -195,6 +155,21 @@ class GroupMember(Protocol):
         ------
         BusError
             It is not known to be committed.
+        """
+
+    def committed(self, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return what the group has committed; -1: nothing.
+
+        Raises
+        ------
+        BusError
+            The broker does not answer.
+        """
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Give partitions from other offsets on, by partition; for who keeps its own place.
+
+        A place that is not on the log, then or later, gives the partition another number in `assignment`.
         """
 
     def close(self) -> None:

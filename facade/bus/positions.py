@@ -4,9 +4,10 @@ Offsets mean something only together with the topic's id: a topic that is delete
 under the same name. A range of offsets is up to so many records: some offsets are marks of transactions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,30 @@ class Extent:
     """Empty text: the brokers give no ids."""
     ranges: Mapping[int, tuple[int, int]]
     """First offset on the log, and the offset after the newest, by partition."""
+
+
+class TopicShape(NamedTuple):
+    """What a topic is now."""
+
+    id: str
+    """Empty text: the brokers give no ids."""
+    partitions: int
+
+
+class TopicWatch(Protocol):
+    """Looks at topics for a reader that keeps its own place on them."""
+
+    def extents(self, topics: Iterable[str]) -> Mapping[str, Extent]:
+        """Return what is on those of some topics that exist and may be seen, by name.
+
+        Raises
+        ------
+        BusError
+            The broker does not answer.
+        """
+
+    def step(self, topics: Iterable[str]) -> Mapping[str, TopicShape]:
+        """Return what the brokers have said of some topics since the last call; asks now and then, and never waits."""
 
 
 @dataclass(frozen=True, slots=True)

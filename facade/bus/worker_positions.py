@@ -49,6 +49,8 @@ class Beginning:
     offset: int
     note: str = ""
     """Empty text: position, group and log agree."""
+    skipped: int = 0
+    """Records, at most, that were removed from the log before they were taken."""
 
 
 def begin(place: Place, own: WorkerPosition | None, ground: Ground) -> Beginning:
@@ -65,22 +67,29 @@ def begin(place: Place, own: WorkerPosition | None, ground: Ground) -> Beginning
     if not findings and ground.group != own.next:
         says = "has no position" if ground.group < 0 else f"says {ground.group}"
         note = f"{topic}, partition {partition}: the group {says}; the worker goes on from its own position {own.next}"
-    return Beginning(_log(ground.topic_id or known, times), start[partition], note)
+    skipped = sum(finding.count for finding in findings if finding.verdict is Verdict.HOLE)
+    return Beginning(_log(ground.topic_id or known, times), start[partition], note, skipped)
 
 
 def _without_own(place: Place, ground: Ground) -> Beginning:
     """Take the group's word where there is no own position: at the first start, or after an upgrade."""
     topic, partition = place
-    offset, note = max(ground.group, ground.first), ""
+    offset, note, skipped = max(ground.group, ground.first), "", 0
     if 0 <= ground.group < ground.first:
-        note = Finding(Verdict.HOLE, partition, ground.group, ground.first).describe(topic)
+        hole = Finding(Verdict.HOLE, partition, ground.group, ground.first)
+        note, skipped = hole.describe(topic), hole.count
     elif ground.group > ground.end:
         offset = ground.first
         note = (
             f"{topic}, partition {partition}: the group says {ground.group}, behind the end {ground.end}, as of another"
             f" log; this one is read from its beginning {ground.first}"
         )
-    return Beginning(_log(ground.topic_id), offset, note)
+    return Beginning(_log(ground.topic_id), offset, note, skipped)
+
+
+def is_log_of(log: str, topic_id: str) -> bool:
+    """Return whether a log is that of the topic with an id; what is not known is no difference."""
+    return not is_other(_topic_id(log), topic_id)
 
 
 def _topic_id(log: str) -> str:
@@ -194,7 +203,7 @@ class Standings:
             )
             for (topic, partition), at in moved
         ]
-        return [Record(topic=POSITIONS, key=_key(one), value=_encode(one)) for one in positions]
+        return [position_record(one) for one in positions]
 
     def offsets(self) -> dict[Place, int]:
         """Return what the group is to commit in the transaction."""
@@ -209,6 +218,11 @@ class Standings:
 
 def _written(position: WorkerPosition | None) -> tuple[str, int] | None:
     return None if position is None else (position.log, position.next)
+
+
+def position_record(position: WorkerPosition) -> Record:
+    """Return the record of a position; its key makes it replace the one before."""
+    return Record(topic=POSITIONS, key=_key(position), value=_encode(position))
 
 
 def _key(position: WorkerPosition) -> bytes:

@@ -123,12 +123,14 @@ class StreamAccount:
         self.dead_lettered += other.dead_lettered
         self.reasons.update(other.reasons)
         self.corrected += other.corrected
+        self.skipped += other.skipped
         if isinstance(other, StreamAccount):
             self.overlap += other.overlap
-            self.skipped += other.skipped
             self.deviations |= other.deviations
         elif other.corrected:
             self.deviations["corrected"] = other.last_error
+            if other.skipped:
+                self.deviations["skipped"] = other.last_error
         # An entry has no errors but those of the time at which it was written.
         at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
         if other.last_error and at_us >= self.last_error_at:
@@ -169,5 +171,6 @@ class StreamAccount:
             reasons=dict(self.reasons),
             log=self.log,
             corrected=self.corrected,
+            skipped=self.skipped,
             last_error=self.last_error,
         )

@@ -5,8 +5,8 @@ What is compared stands in `facade.bus.positions`; what comes of it for one topi
 
 from collections.abc import Mapping
 
-from facade.bus.port import Reader, TopicWatch
-from facade.bus.positions import is_other
+from facade.bus.port import Reader
+from facade.bus.positions import TopicWatch, is_other
 from facade.runtime.progress import Progress
 
 _Places = Mapping[str, Mapping[int, int]]

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from facade.bus.port import BusHealth, QueueingWriter, Reader, Record, TopicWatch
+from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
+from facade.bus.positions import TopicWatch
 from facade.manifest import Isolation
 
 Partitions = Mapping[str, Sequence[int] | None]

@@ -151,7 +151,7 @@ class _NothingBefore:
     """A bus on which no table was ever announced, so that each run takes the same one anew."""
 
     def __init__(self, bus: KafkaBus) -> None:
-        self.writer = bus.writer
+        self.writer, self.watch = bus.writer, bus.watch
 
     def read_all(self, topic: str) -> list[Record]:
         """Return nothing."""
@@ -164,6 +164,7 @@ class _Timed:
     def __init__(self, member: KafkaGroupMember, clock: Clock) -> None:
         self._member, self._clock = member, clock
         self.commit, self.holds, self.close = member.commit, member.holds, member.close
+        self.committed, self.go_on = member.committed, member.go_on
         self.began = 0.0
 
     @property
@@ -191,6 +192,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
         _NothingBefore(bus),
         deployment.icd,
         slot=name,
+        group=f"bench-{name}",
         clock=clock,
         summarise=_nothing,
         references=References([]),

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from facade.bus.port import Aborted, BusHealth, Record, Run, Span, TopicShape
-from facade.bus.positions import Extent
+from facade.bus.port import Aborted, BusHealth, Record, Run, Span
+from facade.bus.positions import Extent, TopicShape
 from facade.bus.worker_positions import POSITIONS, Ground, Place, Standings, newest
 from facade.clock import Clock
 from facade.errors import BusError, NotSent, OutcomeUnknown
@@ -31,7 +31,7 @@ class MemoryBroker:
     """Where the log of a partition begins, if not at 0."""
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics that exist; see `facade.bus.port.TopicIds`."""
+        """Return the ids of topics that exist."""
         return {topic: self.ids.get(topic, topic) for topic in topics if topic in self.partitions}
 
     def make_again(self, topic: str) -> None:
@@ -190,7 +190,12 @@ class MemoryGroupMember:
             self._next = None
         records: list[Record] = []
         for partition, at in self._positions.items():
-            found = self._broker.logs.get((self._topic, partition), [])[at : at + limit - len(records)]
+            place = (self._topic, partition)
+            if not self._broker.first.get(place, 0) <= at <= self._broker.end(*place):
+                self._changes += 1
+                self.assignment = {**self.assignment, partition: self._changes}
+                continue
+            found = self._broker.logs.get(place, [])[at : at + limit - len(records)]
             self._positions[partition] = at + len(found)
             records += found
         return records
@@ -208,6 +213,15 @@ class MemoryGroupMember:
 
     def close(self) -> None:
         """Leave."""
+
+    def committed(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return what the group has committed; -1: nothing."""
+        known = self._broker.committed
+        return {partition: known.get((self._group, self._topic, partition), -1) for partition in partitions}
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Give partitions from other offsets on."""
+        self._positions |= offsets
 
     def _committed(self, partition: int) -> int:
         return self._broker.committed.get((self._group, self._topic, partition), 0)
@@ -296,31 +310,30 @@ class MemoryBus:
         self._require()
         return self._broker.read(topic)
 
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics; see `facade.bus.port.TopicIds`."""
-        self._require()
-        return self._broker.topic_ids(topics)
-
     def watch(self) -> "MemoryBus":
         """Return what looks at topics."""
         return self
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
-        """Return what is on topics; see `facade.bus.port.TopicWatch`."""
+        """Return what is on topics; see `facade.bus.positions.TopicWatch`."""
+        self._require()
         broker = self._broker
         return {
             topic: Extent(
                 id,
                 {p: (broker.first.get((topic, p), 0), broker.end(topic, p)) for p in range(broker.partitions[topic])},
             )
-            for topic, id in self.topic_ids(topics).items()
+            for topic, id in broker.topic_ids(topics).items()
         }
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what topics are now; see `facade.bus.port.TopicWatch`."""
+        """Return what topics are now; see `facade.bus.positions.TopicWatch`."""
         if self.away:
             return {}
-        return {topic: TopicShape(id, self._broker.partitions[topic]) for topic, id in self.topic_ids(topics).items()}
+        return {
+            topic: TopicShape(id, self._broker.partitions[topic])
+            for topic, id in self._broker.topic_ids(topics).items()
+        }
 
     def writer(self) -> "MemoryBus":
         """Return the writer."""

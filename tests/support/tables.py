@@ -89,6 +89,7 @@ class Desk:
             self.bus,
             ICD,
             slot="0",
+            group="tables-assemble",
             clock=self.broker.clock,
             summarise=self._summarise,
             references=References(self.roots, clock=self.broker.clock, limit=10_000),

@@ -98,7 +98,7 @@ PROCESSES = {
         {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
     ),
     "alerts-intake": ({PACKETS, POSITIONS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
-    "tables-assemble": ({CALIBRATION, TABLES}, {TABLES, ACCOUNTS, HEARTBEATS, DEAD_LETTERS}),
+    "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
     "ingest-node": (set(), {HEAPS, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),

@@ -404,7 +404,7 @@ def test_a_table_whose_first_records_are_gone_is_given_up(desk):
     bench = desk()
     records = cut("t", CONTENT, 100)
     bench.run(records[:5])
-    bench.broker.committed["tables-assemble", "calibration", PARTITION] = 3  # as retention would have it
+    bench.broker.remove("calibration", PARTITION, 3)
     bench.start()
     bench.run(records[5:])
     assert bench.said("FAILED")[0]["reason"].startswith("lost")

@@ -40,6 +40,7 @@ def test_who_has_lost_its_partition_announces_nothing(bench):
         MemoryBus(bench.broker),
         ICD,
         slot="1",
+        group="tables-assemble",
         clock=bench.broker.clock,
         summarise=lambda kind, content_type, content: {"note": ""},
         references=References([]),

@@ -5,17 +5,20 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
-from confluent_kafka.admin import ConfigResource, NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
 from typer.testing import CliRunner
 
 from clients.conformance.case import TopicOf
 from clients.conformance.topics import topic_checks
 from clients.conformance.verdicts import Mismatch
-from facade.bus.kafka import inspection, topics
+from facade.bus.kafka import inspection, topic_watch, topics
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.topic_watch import KafkaTopicWatch
+from facade.bus.positions import Extent, TopicShape
 from facade.cli.app import app
+from facade.clock import ManualClock
 from facade.config import Settings, load_settings
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
@@ -64,10 +67,18 @@ class Admin:
     def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, Future[SimpleNamespace]]:
         missing = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         known = {"t.alerts": Uuid(1, 2), "t.old": Uuid(0, 0)}
+        partitions = [SimpleNamespace(id=0), SimpleNamespace(id=1)]
         return {
-            name: done(SimpleNamespace(topic_id=known[name]) if name in known else missing)
+            name: done(SimpleNamespace(topic_id=known[name], partitions=partitions) if name in known else missing)
             for name in topics.topic_names
         }
+
+    def list_offsets(self, wanted: Any, request_timeout: float) -> dict[TopicPartition, Future[SimpleNamespace]]:
+        offsets = {OffsetSpec.earliest(): 3, OffsetSpec.latest(): 7}
+        return {place: done(SimpleNamespace(offset=offsets[which])) for place, which in wanted.items()}
+
+    def poll(self, timeout: float) -> None:
+        pass
 
     def create_topics(self, wanted: list[NewTopic], operation_timeout: float) -> dict[str, Future[None]]:
         self.made.extend(wanted)
@@ -88,6 +99,7 @@ def done(outcome: Any) -> Future[Any]:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Admin]:
     monkeypatch.setattr(topics, "AdminClient", Admin)
     monkeypatch.setattr(inspection, "AdminClient", Admin)
+    monkeypatch.setattr(topic_watch, "AdminClient", Admin)
     monkeypatch.setattr(Admin, "made", [])
     monkeypatch.setenv("SDP_TOPIC_PREFIX", "t.")
     monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)
@@ -117,9 +129,21 @@ def test_a_topic_has_as_many_replicas_as_its_poorest_partition(cluster: type[Adm
     assert inspection.inspect_topics(Connection(Settings(prefix="t.")), ["alerts"])["alerts"].replicas == 2
 
 
-def test_a_topic_has_an_id_unless_its_broker_gives_none(cluster: type[Admin]) -> None:
-    found = inspection.topic_ids(Connection(Settings(prefix="t.")), ["alerts", "old", "missing"])
-    assert found == {"alerts": str(Uuid(1, 2)), "old": ""}
+def test_a_topic_has_an_id_unless_its_broker_gives_none_and_each_partition_its_ends(cluster: type[Admin]) -> None:
+    watch = KafkaTopicWatch(Connection(Settings(prefix="t.")))
+    wanted = ["alerts", "old", "missing"]
+    id, ranges = str(Uuid(1, 2)), {0: (3, 7), 1: (3, 7)}
+    assert watch.extents(wanted) == {"alerts": Extent(id, ranges), "old": Extent("", ranges)}
+
+
+def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(cluster: type[Admin]) -> None:
+    clock = ManualClock()
+    watch = KafkaTopicWatch(Connection(Settings(prefix="t."), clock=clock))
+    clock.sleep(10.0)
+    found = {"alerts": TopicShape(str(Uuid(1, 2)), 2)}
+    assert [watch.step(["alerts", "missing"]) for _ in range(3)] == [found, {}, {}]
+    clock.sleep(2.0)
+    assert watch.step(["alerts", "missing"]) == found
 
 
 def test_replicas_below_one_are_refused() -> None:

@@ -1,9 +1,8 @@
 """The bus as one device server sees it: one connection, one state of health, readers and a writer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.inspection import topic_ids
 from facade.bus.kafka.reader import AT_ONCE, TO_END, TOGETHER, KafkaReader, Start
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
@@ -46,10 +45,6 @@ class KafkaBus:
             return reader.read_to_end(_READ_ALL)
         finally:
             reader.close()
-
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics by name; see `facade.bus.port.TopicIds`."""
-        return topic_ids(self._connection, topics)
 
     def watch(self) -> KafkaTopicWatch:
         """Return what looks at topics."""

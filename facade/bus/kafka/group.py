@@ -6,7 +6,7 @@ back at once. Partitions move one by one (cooperatively): those that stay are no
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
@@ -31,13 +31,23 @@ _OUTAGE = 30.0
 
 
 class KafkaGroupMember:
-    """See `facade.bus.port.GroupMember`."""
+    """See `facade.bus.port.GroupMember`.
 
-    def __init__(self, connection: Connection, topic: str, *, group: str, member: str, health: BusHealth) -> None:
+    Parameters
+    ----------
+    resets
+        Whether a place that is not on the log is replaced by the beginning of the partition. False: the partition gets
+        another number, so that who keeps its own place compares it with the log.
+    """
+
+    def __init__(
+        self, connection: Connection, topic: str, *, group: str, member: str, health: BusHealth, resets: bool = True
+    ) -> None:
         self._connection = connection
         self._health = health
         self._topic = connection.topic(topic)
-        self._settings = _settings(connection.prefix + group, connection.prefix + member)
+        reset = {"auto.offset.reset": "earliest" if resets else "error"}
+        self._settings = {**_settings(connection.prefix + group, connection.prefix + member), **reset}
         self._changes = 0
         self._partitions: dict[int, int] = {}
         self.assignment: Mapping[int, int] = {}
@@ -116,6 +126,21 @@ class KafkaGroupMember:
         except KafkaException as error:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not committed: {error.args[0]}") from error
 
+    def committed(self, partitions: Collection[int]) -> dict[int, int]:
+        """Return what the group has committed; see `facade.bus.port.GroupMember`."""
+        places = [TopicPartition(self._topic, partition) for partition in partitions]
+        try:
+            return {place.partition: max(place.offset, -1) for place in self._consumer.committed(places, _PATIENCE)}
+        except KafkaException as error:
+            raise BusError(f"no answer about the group's place on {self._topic}: {error.args[0]}") from error
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        # The client's `seek` fails on a partition of which it has not begun to read.
+        self._consumer.incremental_unassign(places)
+        self._consumer.incremental_assign(places)
+
     def close(self) -> None:
         """Leave; the name stays reserved for its next holder."""
         retire(self._consumer)
@@ -138,6 +163,12 @@ class KafkaGroupMember:
         error = message.error()
         if error is None:
             return True
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
+            partition = message.partition()
+            if partition in self._partitions:
+                self._changes += 1
+                self._partitions[partition] = self._changes
+            return False
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal():
             self._on_fenced(error)
         self._connection.note(self._health, f"{error.name()}: {error.str()}")
@@ -166,7 +197,6 @@ def _settings(group: str, member: str) -> dict[str, object]:
         "group.instance.id": member,
         "client.id": member,
         "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": 6000,

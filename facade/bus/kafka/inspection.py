@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from facade.bus.kafka.connection import Connection
@@ -57,42 +57,12 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
         raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {describe(error)}") from error
 
 
-def topic_ids(connection: Connection, topics: Iterable[str]) -> dict[str, str]:
-    """Return the ids of those of some topics that exist, by their names in the ICD.
-
-    A topic that is deleted and made again has another id, though its name and perhaps its offsets are the same.
-
-    Returns
-    -------
-    dict of str to str
-        The broker's id of each topic, 22 characters of base64. Empty text: the broker gives no ids, as it is older than
-        2.8 or has kept an older inter-broker protocol; a topic that was made again cannot be told there.
-
-    Raises
-    ------
-    BusError
-        The broker does not answer in time, or the topic may not be described.
-    """
-    names = [connection.topic(topic) for topic in topics]
-    if not names:
-        return {}
-    admin = AdminClient(connection.config(BusHealth(), {}))
-    found = {}
-    try:
-        futures = admin.describe_topics(TopicCollection(names), request_timeout=_BROKER_WAIT)
-        for name, future in futures.items():
-            try:
-                found[connection.name(name)] = id_of(future.result())
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-    except KafkaException as error:
-        raise BusError(f"no ids of topics from the brokers {connection.bootstrap}: {describe(error)}") from error
-    return found
-
-
 def id_of(description: Any) -> str:
-    """Return the id in a description of a topic; empty text: the broker gives none."""
+    """Return the broker's id in a description of a topic, 22 characters of base64.
+
+    A topic that is deleted and made again has another id, though its name and perhaps its offsets are the same. Empty
+    text: the broker gives no ids, as it is older than 2.8 or has kept an older inter-broker protocol.
+    """
     return str(description.topic_id).replace(_NO_ID, "")
 
 

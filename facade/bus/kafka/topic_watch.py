@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import id_of
-from facade.bus.port import BusHealth, TopicShape
-from facade.bus.positions import Extent
+from facade.bus.port import BusHealth
+from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
 
 _EACH = 2.0
@@ -23,7 +23,7 @@ _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAIL
 
 
 class KafkaTopicWatch:
-    """See `facade.bus.port.TopicWatch`."""
+    """See `facade.bus.positions.TopicWatch`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -31,7 +31,7 @@ class KafkaTopicWatch:
         self._due = 0.0
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
-        """Return what is on topics; see `facade.bus.port.TopicWatch`."""
+        """Return what is on topics; see `facade.bus.positions.TopicWatch`."""
         try:
             found = {topic: self._seen(future) for topic, future in self._describe(topics).items()}
             there = {topic: description for topic, description in found.items() if description is not None}
@@ -52,7 +52,7 @@ class KafkaTopicWatch:
         }
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what has been said of topics; see `facade.bus.port.TopicWatch`."""
+        """Return what has been said of topics; see `facade.bus.positions.TopicWatch`."""
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
             self._due = now + _EACH

@@ -48,10 +48,11 @@ def _assembler(site: Site) -> TableWorker:
     name, settings = f"tables-{site.slot}", site.settings
     bus = KafkaBus(site.connection, client=name)
     return TableWorker(
-        KafkaGroupMember(site.connection, CALIBRATION, group=site.group, member=name, health=bus.health),
+        KafkaGroupMember(site.connection, CALIBRATION, group=site.group, member=name, health=bus.health, resets=False),
         bus,
         site.icd,
         slot=site.slot,
+        group=site.group,
         clock=site.clock,
         summarise=summarise,
         references=References(parse_roots(settings.table_roots), clock=site.clock),

@@ -94,7 +94,8 @@ def _is_behind(table: Table, known: Complete | None) -> bool:
     """Return whether a table stands on its partition before the one that is known of its product."""
     if known is None or table.last_offset is None or known.table.last_offset is None:
         return False
-    return table.partition == known.table.partition and table.last_offset < known.table.last_offset
+    where, known_where = (table.log, table.partition), (known.table.log, known.table.partition)
+    return where == known_where and table.last_offset < known.table.last_offset
 
 
 def products_of(device: str) -> str:

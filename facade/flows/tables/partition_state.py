@@ -8,25 +8,26 @@ which is the largest ``last_offset`` of all entries about it. A record before th
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
+from facade.bus.worker_positions import Beginning
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
     ASSEMBLING,
     CALIBRATION,
     COMPLETE,
     FAILED,
-    decode_table,
     encode,
     table_record,
     tombstone,
     under_way_key,
 )
+from facade.flows.tables.recalled import Recalled
 from facade.flows.tables.roots import without_secrets
 from facade.messages import Table, TableSegment
 from facade.outcome import Rejected, Suppressed
@@ -34,43 +35,6 @@ from facade.runtime.accounts import ACCOUNTS, StreamAccount
 
 _EACH = 1.0
 """Least time between two reports about one table under way [s]."""
-
-
-@dataclass(slots=True)
-class Recalled:
-    """What ``tables`` says of one partition."""
-
-    frontier: int = 0
-    """Everything before this offset has been dealt with, except for the tables under way."""
-    under_way: dict[str, Table] = field(default_factory=dict)
-    ended: dict[str, Table] = field(default_factory=dict)
-    leftover: list[Table] = field(default_factory=list)
-    """Tables that stand there as under way and have ended."""
-
-
-def recall(records: Iterable[Record], partitions: Iterable[int]) -> dict[int, Recalled]:
-    """Read what is on ``tables`` about some partitions; what compaction has not removed yet is of use as well."""
-    records = list(records)
-    newest = {record.key: record.offset for record in records}
-    found = {partition: Recalled() for partition in partitions}
-    for record in records:
-        table = decode_table(record.value)
-        if not isinstance(table, Table) or table.partition is None or table.partition not in found:
-            continue  # a tombstone, nothing that a worker has written, or of another partition
-        mine = found[table.partition]
-        if table.last_offset is not None:
-            mine.frontier = max(mine.frontier, table.last_offset + 1)
-        if table.state != ASSEMBLING:
-            mine.ended[table.table] = table
-        elif newest[record.key] == record.offset:
-            mine.under_way[table.table] = table
-    for mine in found.values():
-        for name in mine.under_way.keys() & mine.ended.keys():
-            if mine.under_way[name].first_offset == mine.ended[name].first_offset:
-                mine.leftover.append(mine.under_way.pop(name))
-            else:
-                del mine.ended[name]
-    return found
 
 
 @dataclass(slots=True)
@@ -87,20 +51,21 @@ class PartitionState:
     def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
         self.partition = partition
         self.assigned = assigned
-        self.position = -1
-        """After the newest record that was looked at; -1: none."""
+        self.position = recalled.beginning.offset
+        """After the newest record that was looked at."""
         self.pending = 0
         """Records taken whose fate is not written yet."""
+        self.log, self.begun = recalled.beginning.log, recalled.beginning.offset
+        """Log of the partition, and where this worker began on it."""
         self.committed = -1
-        self.begun = -1
-        """Where the partition went on when it came; -1: not known yet."""
         self.frontier = recalled.frontier
         self._before = recalled.under_way
         self._reported = {name: _Reported(0.0, table.received) for name, table in recalled.under_way.items()}
         self._by, self._most = by, most
-        self._counted_from = -1
+        self._counted_from = self.begun
         self.account = StreamAccount()
         """What has been decided and is not written yet."""
+        self._note(recalled.beginning)
         self._reporting: dict[str, _Reported] = {}
         """What the reports say of which nobody knows yet whether they are written."""
         self._letters: list[Record] = []
@@ -109,12 +74,14 @@ class PartitionState:
         self._beyond = False
         """Whether single records were decided, so that the frontier must be written."""
 
-    def begin(self, offset: int) -> list[Table]:
-        """Take note of where the partition goes on; give the tables whose first records are gone."""
-        if self._counted_from >= 0:
-            return []
-        self._counted_from = self.begun = offset
-        lost = [table for table in self._before.values() if _first(table) < offset]
+    def _note(self, beginning: Beginning) -> None:
+        if beginning.note:
+            self.account.corrected, self.account.last_error = 1, beginning.note[:500]
+            self.account.skipped = beginning.skipped
+
+    def lost(self) -> list[Table]:
+        """Forget the tables under way whose first records are not on the log any more, and return them."""
+        lost = [table for table in self._before.values() if _first(table) < self.begun]
         for table in lost:
             del self._before[table.table]
         return lost
@@ -142,9 +109,9 @@ class PartitionState:
         name, last = table.header.table, table.newest.offset
         if name not in self._reported and last > table.first_offset:
             # Another may have ended in between: from its entry nobody could know that this one had not.
-            self._firsts.append(table_record(under_way(table, now_us)))
+            self._firsts.append(table_record(under_way(table, self.log, now_us)))
             self._reported[name] = _Reported(0.0, 0)
-        report = replace(under_way(table, now_us), url=table.header.url)
+        report = replace(under_way(table, self.log, now_us), url=table.header.url)
         self.account.consumed += table.records
         if rejected is None:
             self.account.used += table.records
@@ -173,8 +140,9 @@ class PartitionState:
     def lose(self, table: Table, now_us: int) -> Rejected:
         """Say that a table was under way whose first records are not on the log any more."""
         rejected = Rejected("lost", "$", f"expected its records from offset {table.first_offset} on, got none any more")
-        reached = self._dealt_with()
-        self._report_end(replace(table, state=FAILED, time=now_us, last_offset=reached, reason=_why(rejected)))
+        reached = None if self._dealt_with() < 0 else self._dealt_with()
+        said = replace(table, state=FAILED, time=now_us, last_offset=reached, log=self.log, reason=_why(rejected))
+        self._report_end(said)
         return rejected
 
     def _dealt_with(self) -> int:
@@ -203,19 +171,19 @@ class PartitionState:
     def reports(self, tables: Sequence[PartialTable], now: float, now_us: int) -> list[Record]:
         """Return what is to be written then, in this order."""
         new = [table for table in tables if table.header.table not in self._reported]
-        records = [*self._firsts, *(table_record(under_way(table, now_us)) for table in new)]
+        records = [*self._firsts, *(table_record(under_way(table, self.log, now_us)) for table in new)]
         records += self._ends
         self._reporting = {table.header.table: _Reported(now, table.buffer.size) for table in new}
         for number, table in enumerate(tables):
             reported = self._reported.get(table.header.table)
             moved = reported is not None and now - reported.at >= _EACH and table.buffer.size != reported.received
             if moved or (number == 0 and self._beyond):
-                report = under_way(table, now_us)
+                report = under_way(table, self.log, now_us)
                 if number == 0:  # the oldest one: its entry stays as long as records can come again
                     report = replace(report, last_offset=self._dealt_with())
                 records.append(table_record(report))
                 self._reporting[table.header.table] = _Reported(now, table.buffer.size)
-        if self.account.consumed:
+        if self._is_news:
             records.append(self._entry(now_us))
         return records
 
@@ -224,10 +192,14 @@ class PartitionState:
         self._reported |= self._reporting
         self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
-        if self.account.consumed:
+        if self._is_news:
             self.pending -= self.account.consumed
             self.account = StreamAccount()
             self._counted_from = self.position
+
+    @property
+    def _is_news(self) -> bool:
+        return bool(self.account.consumed or self.account.corrected)
 
     def forget(self, known: Iterable[Record]) -> None:
         """Forget the ends that are on ``tables``: a write of which nothing was known has arrived."""
@@ -235,7 +207,7 @@ class PartitionState:
         self._ends = [record for record in self._ends if record.value not in there]
 
     def offset(self, tables: Sequence[PartialTable]) -> int:
-        """Return the offset before which nothing will be needed again; -1: not known yet."""
+        """Return the offset before which nothing will be needed again."""
         return min([self.position, *(table.first_offset for table in tables)])
 
     def _entry(self, now_us: int) -> Record:
@@ -244,7 +216,7 @@ class PartitionState:
         return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{self.partition}".encode(), value=encode(entry))
 
 
-def under_way(table: PartialTable, now_us: int) -> Table:
+def under_way(table: PartialTable, log: str, now_us: int) -> Table:
     """Return what is to be said of a table under way."""
     header = table.header
     return Table(
@@ -260,6 +232,7 @@ def under_way(table: PartialTable, now_us: int) -> Table:
         time=now_us,
         partition=table.partition,
         first_offset=table.first_offset,
+        log=log,
     )
 
 

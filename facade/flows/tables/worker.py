@@ -1,9 +1,10 @@
 """The assembling worker: takes segments, announces each table that is complete, and says what became of others.
 
-It keeps nothing but what is under way. The offset that it commits is that of the first record of the oldest
+It keeps nothing but what is under way. The position that it writes is that of the first record of the oldest
 table under way, so after a ``kill -9`` those records come again, and with them some that have been dealt with;
-`facade.flows.tables.partition_state` says how they are known. What it writes goes in three steps: dead letters,
-then what is on ``tables`` and ``accounts``, then the offset; each waits until all in-sync replicas have it.
+`facade.flows.tables.partition_state` says how they are known. What it writes goes in four steps: dead letters,
+then what is on ``tables`` and ``accounts``, then the position, which the group is told last; each waits until all
+in-sync replicas have it. It begins at its own position, whatever the group says (`facade.flows.tables.recalled`).
 
 A record is counted when its fate is known: those of a table all at once when it ends, so an entry of the account may
 count records from before its own range of offsets. Killed within the milliseconds between two of those steps, or after
@@ -14,15 +15,16 @@ worker was started again, is not known any more.
 
 import logging
 from dataclasses import dataclass
-from typing import Protocol
 
-from facade.bus.port import Fenced, GroupMember, Record, Writer
+from facade.bus.port import Fenced, GroupMember, Record
+from facade.bus.worker_positions import is_log_of
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.assembly import Assembly, AssemblyLimits, Ended, PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, encode, identity
-from facade.flows.tables.partition_state import PartitionState, failure_of, recall
+from facade.flows.tables.partition_state import PartitionState, failure_of
+from facade.flows.tables.recalled import Recalled, TablesBus, find, positions
 from facade.flows.tables.references import MAY_BE_SENT_AGAIN, References
 from facade.flows.tables.segments import Reference, ReferencedTable, SegmentOutcome, SegmentReader
 from facade.flows.tables.summaries import Summaries, Summarise
@@ -35,16 +37,6 @@ _log = logging.getLogger(__name__)
 
 MOST_LOOKED_INTO = 64_000_000
 """Larger tables that come as references are verified, and no summary is made of them [bytes]."""
-
-
-class TablesBus(Protocol):
-    """Where the past is read and the outcomes are written."""
-
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a topic."""
-
-    def writer(self) -> Writer:
-        """Return the writer."""
 
 
 _LAST = 5.0
@@ -76,6 +68,8 @@ class TableWorker:
     ----------
     slot
         Name of the slot; each running worker has its own.
+    group
+        Consumer group, without the deployment's prefix.
     """
 
     def __init__(
@@ -85,6 +79,7 @@ class TableWorker:
         icd: Icd,
         *,
         slot: str,
+        group: str,
         clock: Clock,
         summarise: Summarise,
         references: References,
@@ -93,7 +88,7 @@ class TableWorker:
         timing: WorkerTiming | None = None,
     ) -> None:
         self._member, self._bus, self._clock = member, bus, clock
-        self._name = f"tables-{slot}"
+        self._name, self._group = f"tables-{slot}", group
         self._summaries = Summaries(summarise, icd.topics[TABLES].max_bytes // 2)
         self._timing = timing or WorkerTiming()
         self._assembly = Assembly(pool, limits or AssemblyLimits())
@@ -153,23 +148,32 @@ class TableWorker:
 
     def _follow(self) -> None:
         """Let go of partitions that went, and find out what is known of those that came."""
-        wanted = self._member.assignment
+        wanted, now = self._member.assignment, self._bus.watch().step([CALIBRATION]).get(CALIBRATION)
         for state in list(self._partitions.values()):
-            if wanted.get(state.partition) != state.assigned:
+            if wanted.get(state.partition) != state.assigned or (now and not is_log_of(state.log, now.id)):
                 self._drop(state.partition)
         gained = [partition for partition in wanted if partition not in self._partitions]
-        if not gained:
-            return
-        recalled = recall(self._bus.read_all(TABLES), gained)
-        for partition, past in recalled.items():
-            for table in past.ended.values():
-                failure = failure_of(table)
-                if failure is None or failure.reason not in MAY_BE_SENT_AGAIN:
-                    self._assembly.end((partition, table.table), identity(table), failure)
-            self._partitions[partition] = PartitionState(
-                partition, wanted[partition], past, by=self._name, most=self._most_record
-            )
-        _log.info("partitions assigned worker=%s partitions=%s", self._name, sorted(self._partitions))
+        if gained:
+            recalled, troubles = find(self._bus, self._member, self._group, gained)
+            self._segments.waiting[:] = [one for one in self._segments.waiting if one.partition not in recalled]
+            self._member.go_on({partition: past.beginning.offset for partition, past in recalled.items()})
+            for partition, past in recalled.items():
+                self._gain(partition, wanted[partition], past)
+            for trouble in troubles:
+                _log.warning("%s worker=%s", trouble, self._name)
+            _log.info("partitions assigned worker=%s partitions=%s", self._name, sorted(self._partitions))
+
+    def _gain(self, partition: int, assigned: int, past: Recalled) -> None:
+        for table in past.ended.values():
+            failure = failure_of(table)
+            if failure is None or failure.reason not in MAY_BE_SENT_AGAIN:
+                self._assembly.end((partition, table.table), identity(table), failure)
+        state = PartitionState(partition, assigned, past, by=self._name, most=self._most_record)
+        self._partitions[partition] = state
+        for table in state.lost():
+            self._assembly.end((partition, table.table), identity(table), state.lose(table, self._now_us()))
+        for table in past.gone:  # it may be sent again: the log on which it was is no more
+            state.lose(table, self._now_us())
 
     def _drop(self, partition: int) -> None:
         self._assembly.drop(partition)
@@ -197,8 +201,6 @@ class TableWorker:
         state = self._partitions.get(record.partition)
         if state is None:
             return False
-        for table in state.begin(record.offset):
-            self._assembly.end((record.partition, table.table), identity(table), state.lose(table, self._now_us()))
         state.position = record.offset + 1
         if state.is_done(record, header):
             return False
@@ -278,14 +280,15 @@ class TableWorker:
         Who stood still, or could not write for long, may have lost one without having heard: its next owner has
         announced what is to be announced, and a newer version may be complete by now.
         """
-        known = {number: max(state.committed, state.begun) for number, state in self._partitions.items()}
-        if places := {number: offset for number, offset in known.items() if offset >= 0}:
-            self._member.commit(places)
+        self._member.commit({number: max(one.committed, one.begun) for number, one in self._partitions.items()})
 
     def _commit(self) -> None:
         offsets = {number: state.offset(self._under_way(number)) for number, state in self._partitions.items()}
         moved = {number: offset for number, offset in offsets.items() if offset > self._partitions[number].committed}
         if moved:
+            logs = {number: state.log for number, state in self._partitions.items()}
+            own = positions(self._group, self._name, moved, logs)
+            self._bus.writer().send_all_durably(own, self._timing.patience)
             self._member.commit(moved)
             for number, offset in moved.items():
                 self._partitions[number].committed = offset

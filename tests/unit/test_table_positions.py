@@ -1,0 +1,145 @@
+"""The assembling worker goes on from its own position: whatever the group says, and whatever became of its topic."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from facade.flows.tables.flow import TablesFlow
+from facade.outcome import Suppressed
+from facade.runtime.accounts import AccountEntry
+from tests.support.tables import Desk, cut
+
+GROUP = ("tables-assemble", "calibration", 0)
+"""Place of the group on the partition of the product."""
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """Return a bench whose worker has announced a table, and has another one under way."""
+    desk = Desk()
+    desk.run([*cut("a", b"a" * 30), *cut("open", b"o" * 30)[:2]])
+    assert (announced(desk), desk.committed(0)) == (["a"], 3)
+    return desk
+
+
+def announced(desk: Desk) -> list[str]:
+    return [one["table"] for one in desk.said("COMPLETE")]
+
+
+def entries(desk: Desk) -> list[AccountEntry]:
+    return [msgspec.json.decode(record.value or b"", type=AccountEntry) for record in desk.broker.read("accounts")]
+
+
+def notes(desk: Desk) -> list[str]:
+    return [entry.last_error for entry in entries(desk) if entry.corrected]
+
+
+def skipped(desk: Desk) -> int:
+    return sum(entry.skipped for entry in entries(desk))
+
+
+def restarted(desk: Desk, change: Callable[[], object]) -> None:
+    """Change something while no worker runs."""
+    assert desk.worker is not None
+    change()
+    desk.start()
+    desk.work()
+
+
+@pytest.mark.parametrize("place", [0, 1, 4, 5, 99, -1])
+def test_a_group_that_was_set_elsewhere_loses_nothing_and_repeats_nothing(desk, place):
+    restarted(desk, lambda: desk.broker.committed.update({GROUP: place}))
+    desk.run([*cut("open", b"o" * 30)[2:], *cut("b", b"b" * 30)])
+    assert announced(desk) == ["a", "open", "b"]
+    assert (desk.totals()["consumed"], desk.totals()["used"], skipped(desk)) == (9, 9, 0)
+    (note,) = notes(desk)
+    assert note.startswith("calibration, partition 0: the group ")
+    assert note.endswith("goes on from its own position 3")
+
+
+def test_a_restart_says_nothing(desk):
+    restarted(desk, lambda: None)
+    desk.run(cut("open", b"o" * 30)[2:])
+    assert (announced(desk), notes(desk)) == (["a", "open"], [])
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+@pytest.mark.parametrize("more", [0, 4])
+def test_a_topic_that_was_made_again_is_read_whole(desk, is_stopped, more):
+    """Also if it has grown beyond the place meanwhile; what was under way is given up, and may be sent again."""
+
+    def make_again() -> None:
+        desk.broker.make_again("calibration")
+        desk.send(*(record for number in range(more) for record in cut(f"more-{number}", b"m" * 30)))
+        desk.send(*cut("a", b"a" * 30), *cut("open", b"o" * 30), *cut("b", b"b" * 30))
+
+    if is_stopped:
+        restarted(desk, make_again)
+    else:
+        make_again()
+        desk.work()
+    desk.work(30)
+    assert announced(desk) == ["a", *(f"more-{number}" for number in range(more)), "a", "open", "b"]
+    assert [one["table"] for one in desk.said("FAILED")] == ["open"]
+    assert desk.totals()["used"] == 3 + 3 * more + 9
+    said = notes(desk)
+    assert len(said) == desk.broker.partitions["calibration"]
+    assert all(note.startswith("calibration was deleted and made again") for note in said)
+    # Who shows them takes the newest of each product, though its offsets are smaller.
+    shown = TablesFlow()
+    assert Suppressed("older") not in {shown.fold(one, count=True) for one in desk.broker.read("tables")}
+    restarted(desk, lambda: None)
+    assert (desk.totals()["used"], notes(desk)) == (3 + 3 * more + 9, said)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_what_was_removed_before_it_was_read_is_a_hole_with_its_offsets(desk, is_stopped):
+    def remove() -> None:
+        desk.send(*cut("b", b"b" * 30), *cut("c", b"c" * 30))
+        desk.broker.remove("calibration", 0, 8)
+
+    if is_stopped:
+        restarted(desk, remove)
+    else:
+        remove()
+        desk.work()
+    assert announced(desk) == ["a", "c"]
+    assert [one["table"] for one in desk.said("FAILED")] == ["open"]
+    assert skipped(desk) == 5  # two of them were of the table under way
+    (note,) = notes(desk)
+    assert "calibration, partition 0: offsets 3 to 7 were removed before they were read" in note
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_lost_end_is_said_and_what_comes_in_its_place_is_no_repetition(desk, is_stopped):
+    def cut_end() -> None:
+        desk.broker.cut("calibration", 0, 2)
+
+    if is_stopped:
+        restarted(desk, cut_end)
+    else:
+        cut_end()
+        desk.work()
+    desk.run(cut("b", b"b" * 30))
+    restarted(desk, lambda: None)
+    desk.run(cut("c", b"c" * 30))
+    assert announced(desk) == ["a", "b", "c"]
+    (note,) = notes(desk)
+    assert "calibration, partition 0: offsets 2 to 2 were counted and are not on the log" in note
+
+
+def test_entries_of_an_older_worker_hold_at_the_first_start_and_not_for_another_topic(desk):
+    """They name no log."""
+    for key in [place for place in desk.broker.logs if place[0] == "positions"]:
+        del desk.broker.logs[key]
+    log = desk.broker.logs["tables", 0]
+    for number, record in enumerate(log):
+        if record.value is not None:
+            content = msgspec.json.decode(record.value)
+            content.pop("log")
+            log[number] = replace(record, value=msgspec.json.encode(content))
+    restarted(desk, lambda: None)
+    desk.run(cut("open", b"o" * 30)[2:])
+    assert (announced(desk), notes(desk)) == (["a", "open"], [])
