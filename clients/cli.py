@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from clients.status import judge
+from clients.status import judge, without
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
+from facade.config import load_settings
 from facade.console import Console
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
@@ -77,11 +78,11 @@ def status(
         from clients.status_look import look as look_at  # with Tango, whose import takes a second
 
         icd = load()
-        seen = look_at(tango_host, clock, icd.enums["HealthState"])
+        seen = without(look_at(tango_host, clock, icd.enums["HealthState"]), icd, load_settings())
         servers = dict(seen.servers)
         health, findings = judge(seen, icd.conditions)
     except FacadeError as error:
-        findings = [Finding(UNKNOWN, "Tango database", str(error))]
+        findings = [Finding(UNKNOWN, "sdp-facade status", str(error))]
     at = clock.now()
     if as_json:
         found = [finding._asdict() for finding in findings]

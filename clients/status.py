@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clients.alarm_choice import AlarmDict, urgency
+from facade.config import Settings
 from facade.findings import DEGRADED, FAILED, NOTE, OK, RANKS, UNKNOWN, Finding, overall
 from facade.flows.alerts import states
-from facade.icd.model import Condition
+from facade.icd.check_roles import instance_role
+from facade.icd.model import Condition, Icd
+from facade.instances import devices_of
 
 _THERE = states.ACTIVE | {states.LTUNK, states.LTACK}
 _MOST_ALARMS = 10
@@ -35,6 +38,18 @@ class Seen(NamedTuple):
     """State and Status of SdpAlerts."""
     alarms: Sequence[AlarmDict] | None
     """Those that are not at rest."""
+
+
+def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
+    """Return the same without the device servers that the deployment does not run, as its setting `without` says."""
+    roles = {role.strip() for role in settings.without.split(",")}
+    absent = {
+        instance
+        for one in icd.classes.values()
+        if instance_role(one.instance) in roles
+        for instance in devices_of(one, settings)
+    }
+    return seen._replace(servers={name: why for name, why in seen.servers.items() if name not in absent})
 
 
 def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Finding]]:

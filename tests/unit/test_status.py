@@ -6,13 +6,15 @@ import pytest
 from typer.testing import CliRunner
 
 from clients import cli, status_look
-from clients.status import Seen, judge
+from clients.status import Seen, judge, without
 from facade.cli.app import app
+from facade.config import Settings
 from facade.errors import InfraError
 from facade.findings import EXIT_CODES
 from facade.icd.load import load
 
-CONDITIONS = load().conditions
+ICD = load()
+CONDITIONS = ICD.conditions
 FINE = Seen(
     servers={"alerts": "", "control": ""},
     master={"State": "ON", "healthState": "OK", "healthInfo": ()},
@@ -79,6 +81,13 @@ def test_the_worst_comes_first_and_gives_the_word(changed, word, first):
 def test_an_alarm_says_what_to_do():
     _, (finding,) = judge(FINE._replace(alarms=(alarm(),)), CONDITIONS)
     assert finding.do == CONDITIONS["workerGone"].response
+
+
+def test_a_server_that_the_deployment_does_not_run_is_not_missed():
+    seen = FINE._replace(servers={"control": "", "quality": "is not exported", "ingest-01": "is not exported"})
+    settings = Settings(nodes=60, without="quality, ingest")
+    assert without(seen, ICD, settings).servers == {"control": ""}
+    assert without(seen, ICD, Settings(nodes=60)) == seen
 
 
 def test_what_sdp_master_says_is_not_said_again_by_sdp_bus():
