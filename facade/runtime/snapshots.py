@@ -1,5 +1,6 @@
 """Snapshots of ledgers on a compacted topic: where a restarted device server goes on."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -40,11 +41,12 @@ def newest(records: Iterable[Record], instance: str) -> tuple[dict[str, Snapshot
 
 
 def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, Any]:
-    """Return readings in the form of a snapshot."""
+    """Return readings in the form of a snapshot; JSON has no number that is none, so those are left out."""
     return {
         device: {
             name: (list(r.value) if isinstance(r.value, tuple) else r.value, r.time, r.quality.value)
             for name, r in shown.items()
+            if not isinstance(r.value, float) or math.isfinite(r.value)
         }
         for device, shown in readings.items()
     }
@@ -59,9 +61,12 @@ def load_readings(stored: Mapping[str, Any]) -> dict[str, dict[str, Reading]]:
         A time is none, or a quality.
     """
     return {
-        device: {
-            name: Reading(tuple(value) if isinstance(value, list) else value, time, quality)
-            for name, (value, time, quality) in shown.items()
-        }
+        device: {name: Reading(_loaded(value), time, quality) for name, (value, time, quality) in shown.items()}
         for device, shown in msgspec.convert(stored, _Readings).items()
     }
+
+
+def _loaded(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_loaded, value))
+    return math.nan if value is None else value  # as msgspec writes what is no number

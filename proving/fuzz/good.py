@@ -75,7 +75,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             "offset_to": 2 * number + 2, "high_watermark": 2 * number + 2, **account,
         },
         "snapshot": {
-            "instance": "SdpFacade-fuzz", "topic": "alerts", "time": now_us, "offsets": {"0": 1},
+            "instance": "SdpFacade-fuzz", "topic": "fuzz", "time": now_us, "offsets": {"0": 1},
             "rebuild_from": {"0": 0}, "account": {**account, "behind": 0, "last_error_at": now_us},
             "ledger": {"text": "any"}, "readings": {device: {"obsState": ["EMPTY", now_us / 1e6, "VALID"]}},
         },
@@ -120,10 +120,33 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         },
         "metric": {
             "subarray": 1, "metric": "flaggedFraction", "time": now_us, "encoding": "npy", "shape": [],
-            "dtype": "float64", "unit": "1", "scan_id": 1, "source": "fuzz", "sequence": number,
+            "dtype": "float64", "unit": "", "scan_id": 1, "source": "fuzz", "sequence": number,
         },
     }  # fmt: skip
     return {name: {"schema": f"{name}/1", **document} for name, document in found.items()}
+
+
+def completed(document: Document, schema: Mapping[str, Any]) -> Document:
+    """Return a document with what its schema has beyond it: keys that are newer than the documents here."""
+    more = {name: one for name, one in schema["properties"].items() if name not in document}
+    return {**document, **{name: example(one) for name, one in more.items()}}
+
+
+def example(schema: Mapping[str, Any]) -> Any:
+    """Return a simple value that a schema allows."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema["type"]:
+        case "object":
+            return {name: example(one) for name, one in schema.get("properties", {}).items()}
+        case "array":
+            return [example(schema["items"])]
+        case "boolean":
+            return False
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case _:
+            return "any"
 
 
 _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {

@@ -18,29 +18,18 @@ from clients.events import Event, Record
 from clients.scene import Scene
 from clients.terminal import render, summary
 from devices.base import FacadeDevice
-from devices.mapping import tango_text, to_tango
+from devices.mapping import tango_text
 from devices.queries import refusal
 from facade.bus.port import Record as BusRecord
-from facade.clock import ManualClock
-from facade.config import Settings
 from facade.console import Console
 from facade.flows.alerts.follower import Entry
-from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import Worker
-from facade.icd.load import load
-from facade.instances import devices_of
 from facade.logs import PlainFormatter, SkaFormatter
 from facade.printable import excerpt, printable
-from facade.runtime.composition import assemble
 from proving.fuzz import good
-from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
+from tests.support.whole import ICD, Site, in_tango
 
-ICD = load()
-SETTINGS = Settings()
 CONTROLS = [*map(chr, (*range(0x20), *range(0x7F, 0xA0)))]
 MARKS = [*map(chr, (0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF))]
 HALVES = ["\ud800", "\udfff"]
@@ -130,7 +119,14 @@ def spoilt(document: Any, path: tuple[Any, ...]) -> Any:
     return made
 
 
-DOCUMENTS = good.documents(BASE_US, 1)
+def documents(now_us: int, number: int) -> dict[str, good.Document]:
+    """Return one document of each message, whole."""
+    return {
+        name: good.completed(document, ICD.messages[name]) for name, document in good.documents(now_us, number).items()
+    }
+
+
+DOCUMENTS = documents(BASE_US, 1)
 CASES = [(message, path) for message, document in DOCUMENTS.items() for path in leaves(document)]
 
 
@@ -138,53 +134,7 @@ def test_the_good_records_have_every_key_of_every_schema():
     assert set(DOCUMENTS) == set(ICD.messages) == set(TOPICS)
     for name, schema in ICD.messages.items():
         Draft202012Validator(schema).validate(DOCUMENTS[name])
-        assert set(DOCUMENTS[name]) >= set(schema["properties"]) - {"url", "result", "summary"}, name
-
-
-class Site:
-    """A device server with all devices, and workers, on a bus in memory."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        log = MemoryTransactionalLog(self.broker, *windowed(ICD), group="aggregate")
-        packets = MemoryTransactionalLog(self.broker, "alert-packets", group="intake")
-        self.workers = [
-            Worker(log, ICD, SETTINGS, slot="0", clock=self.clock),
-            Intake(packets, ICD, slot="0", clock=self.clock),
-        ]
-        devices = {
-            name: [device for found in devices_of(entry, SETTINGS).values() for device in found]
-            for name, entry in ICD.classes.items()
-        }
-        self.sink = Sink()
-        self.server = assemble(
-            *(ICD, SETTINGS, devices, self.sink, MemoryBus(self.broker)),
-            instance="SdpFacade-all",
-            clock=self.clock,
-            versions={},
-        )
-        self.reader = self.server.event_loop._open()
-        self.left: set[tuple[str, str, Any]] = set()
-
-    def cycle(self, times: int = 2) -> None:
-        for _ in range(times):
-            for worker in self.workers:
-                worker.step()
-            self.server.event_loop.cycle(self.reader)
-            self.clock.sleep(0.3)
-            shown = [(*key, reading) for key, reading in self.sink.shown.items()]
-            self.left.update(shown + self.sink.pushed)
-            self.sink.pushed.clear()
-
-
-def in_tango(site: Site, device: str, name: str, reading: Any) -> Any:
-    if name in ("State", "Status"):
-        said: list[str] = []
-        FacadeDevice.show(SimpleNamespace(set_status=said.append), "Status", reading)
-        return said[0]
-    (entry,) = (one for one in ICD.classes[site.server.classes[device]].attributes if one.name == name)
-    return to_tango(ICD, entry, reading)[0]
+        assert set(DOCUMENTS[name]) == set(schema["properties"]), name
 
 
 def test_no_text_field_of_any_message_carries_a_control_out():
@@ -198,7 +148,7 @@ def test_no_text_field_of_any_message_carries_a_control_out():
         site = Site()
         site.cycle()
         for number, (message, path) in enumerate(CASES):
-            document = good.documents(round(site.clock.now() * 1e6), number)[message]
+            document = documents(round(site.clock.now() * 1e6), number)[message]
             made = good.record(TOPICS[message], message, spoilt(document, path))
             site.broker.append(BusRecord(topic=made.topic, key=made.key, value=made.value, headers=made.headers))
             if message == "alert":

@@ -1,0 +1,107 @@
+"""The whole facade in one process: a device server with all devices, and all workers, on a bus in memory."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from devices.base import FacadeDevice
+from devices.mapping import to_tango
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.flows.alerts.intake import Intake
+from facade.flows.tables.assembly import AssemblyLimits
+from facade.flows.tables.buffers import BufferPool
+from facade.flows.tables.content import summarise
+from facade.flows.tables.references import References
+from facade.flows.tables.worker import TableWorker
+from facade.flows.telemetry.plan import windowed
+from facade.flows.telemetry.worker import Worker
+from facade.icd.load import load
+from facade.instances import devices_of
+from facade.runtime.composition import assemble
+from facade.runtime.snapshots import newest
+from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember, MemoryTransactionalLog
+
+ICD = load()
+SETTINGS = Settings()
+
+
+class Site:
+    """A device server with all devices, and workers, on a bus in memory."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        log = MemoryTransactionalLog(self.broker, *windowed(ICD), group="aggregate")
+        packets = MemoryTransactionalLog(self.broker, "alert-packets", group="intake")
+        self.workers = [
+            Worker(log, ICD, SETTINGS, slot="0", clock=self.clock),
+            Intake(packets, ICD, slot="0", clock=self.clock),
+            TableWorker(
+                MemoryGroupMember(self.broker, "calibration", group="tables-assemble"),
+                MemoryBus(self.broker),
+                ICD,
+                slot="0",
+                clock=self.clock,
+                summarise=summarise,
+                references=References([], clock=self.clock),
+                pool=BufferPool(1_000_000),
+                limits=AssemblyLimits(),
+            ),
+        ]
+        devices = {
+            name: [device for found in devices_of(entry, SETTINGS).values() for device in found]
+            for name, entry in ICD.classes.items()
+        }
+        self.sink = Sink()
+        self.server = assemble(
+            *(ICD, SETTINGS, devices, self.sink, MemoryBus(self.broker)),
+            instance="SdpFacade-all",
+            clock=self.clock,
+            versions={},
+        )
+        self.reader = self.server.event_loop._open()
+        self.left: set[tuple[str, str, Any]] = set()
+        """What was shown or pushed: device, attribute and reading."""
+
+    def send(self, record: Record) -> None:
+        """Put a record on the bus; -1 is the partition of its key."""
+        self.broker.append(record)
+
+    def streams(self) -> dict[str, StreamTotals]:
+        """Return the accounts of all streams."""
+        both = [one for one in self.server.flows if isinstance(one, ReaderAccounts | WorkerAccounts)]
+        return {name: totals for one in both for name, totals in one.streams.items()}
+
+    def taken(self, topic: str) -> int:
+        """Return how many records of a topic the newest snapshot covers."""
+        found = newest(self.broker.read("snapshots"), "SdpFacade-all")[0]
+        return sum(found[topic].offsets.values())
+
+    def shows(self, device: str, attribute: str) -> Any:
+        """Return what an attribute shows."""
+        return self.sink.shown[device, attribute].value
+
+    def cycle(self, times: int = 2) -> None:
+        """Let everything work, and keep what leaves."""
+        for _ in range(times):
+            for worker in self.workers:
+                worker.step()
+            self.server.event_loop.cycle(self.reader)
+            self.clock.sleep(0.3)
+            shown = [(*key, reading) for key, reading in self.sink.shown.items()]
+            self.left.update(shown + self.sink.pushed)
+            self.sink.pushed.clear()
+
+
+def in_tango(site: Site, device: str, name: str, reading: Any) -> Any:
+    """Return what Tango is given of a reading."""
+    if name in ("State", "Status"):
+        said: list[str] = []
+        FacadeDevice.show(SimpleNamespace(set_status=said.append), "Status", reading)
+        return said[0]
+    (entry,) = (one for one in ICD.classes[site.server.classes[device]].attributes if one.name == name)
+    return to_tango(ICD, entry, reading)[0]
