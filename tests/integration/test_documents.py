@@ -91,7 +91,7 @@ def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) 
     assert [(one["name"], one["status"]) for one in history] == [
         ("Configure", "COMPLETED"),
         ("AssignResources", "COMPLETED"),
-        ("On", "COMPLETED"),
+        ("ReleaseAllResources", "COMPLETED"),
     ]
     with pytest.raises(tango.DevFailed, match="not allowed when obsState is READY"):
         subarray.ReleaseAllResources()
