@@ -231,7 +231,7 @@ def types_fit(icd: Icd) -> Iterator[Finding]:
         if attribute.source is not None:
             wanted = _types_of_source(icd, attribute, attribute.source)
         elif attribute.account is not None:
-            wanted = ("DevDouble",) if attribute.account.figure == "rate" else ("DevLong64",)
+            wanted = ("DevDouble",) if attribute.account.figure in ("rate", "lag_time") else ("DevLong64",)
         if wanted and attribute.type not in wanted:
             yield at(owner, attribute, "type", f"expected {' or '.join(wanted)}, got {attribute.type}")
 

@@ -50,12 +50,13 @@ def _range(text: str) -> list[str]:
 def _of_accounts(icd: Icd, device_class: DeviceClass) -> Iterator[Attribute]:
     for name, topic in icd.topics.items():
         for figure, template in device_class.accounts.items():
-            if topic.account is None or figure not in topic.account.figures:
+            # What lags by records lags by seconds.
+            if topic.account is None or figure.removesuffix("_time") not in topic.account.figures:
                 continue
             what = template.description.replace("{suppressed}", topic.account.suppressed)
             yield Attribute(
                 name=account_attribute(name, figure),
-                type="DevDouble" if figure == "rate" else "DevLong64",
+                type="DevDouble" if figure in ("rate", "lag_time") else "DevLong64",
                 label=f"{name}: {template.label}",
                 description=f"{what}; stream {name} ({topic.account.about}).",
                 account=AccountSource(stream=name, figure=figure),

@@ -27,7 +27,7 @@ Rule = Literal[
 TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDouble", "DevString", "DevEnum"]
 Over = Literal["window", "total"]
 Figure = Literal[
-    "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag",
+    "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
     "overlap", "skipped", "corrected",
 ]  # fmt: skip
 
@@ -272,7 +272,7 @@ class Account(_Table, frozen=True, kw_only=True):
     figures: tuple[Figure, ...] = (
         "consumed", "used", "suppressed", "dead_lettered", "balance", "overlap", "skipped", "corrected",
     )  # fmt: skip
-    """Figures that the account has."""
+    """Figures that the account has; with a lag it has a lag_time."""
     suppressed: str = "repeated ones, and those without a value"
     """Which records are left out on purpose."""
     lag: Limits | None = None

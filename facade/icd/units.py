@@ -55,7 +55,7 @@ def unit_of(icd: Icd, attribute: Attribute) -> str:
     if source is not None:
         return "records/s" if source.rule == "rate" else "records"
     if attribute.account is not None:
-        return "records/s" if attribute.account.figure == "rate" else "records"
+        return {"rate": "records/s", "lag_time": "s"}.get(attribute.account.figure, "records")
     return ""
 
 

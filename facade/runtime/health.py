@@ -1,10 +1,11 @@
 """What a flow says about the health of SDP, to the device server that shows it and raises the alerts about it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from facade.reading import Value
-from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.flow import FaultKey
 
 ORIGIN = "sdp-facade"
 """Source of alerts about the facade itself, or the first part of it."""
@@ -24,17 +25,16 @@ class Complaint(NamedTuple):
     """Whether the bus itself is not what it should be."""
 
 
-class Health(Protocol):
+class Health(ABC):
     """What one flow knows; asked by the event loop's thread."""
 
+    conditions: Mapping[str, str]
+    """Conditions of the alerts that it raises, and how their sources begin; what others raise is theirs to clear."""
+
+    @abstractmethod
     def complaints(self, now: float) -> Iterable[Complaint]:
         """Return what is wrong at a time [Unix s], the gravest first."""
 
-    def faults(self, now: float) -> Mapping[FaultKey, Fault]:
-        """Return what is wrong by condition and source: it is raised as alerts, and cleared once it is gone."""
-
-    def finds(self, key: FaultKey) -> bool:
-        """Return whether a condition and source are of the kind that `faults` gives."""
-
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return attributes of a device of the overview that this flow provides, by name."""
+        return {}

@@ -15,6 +15,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.outcome import USED, Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, StreamAccount
+from facade.runtime.backlog import Backlog
 from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
@@ -77,15 +78,19 @@ class StreamTotals:
         self.rate = RateMeter()
         self.heard = 0.0
         """When its account last came [Unix s]."""
-        self.lags: dict[str, int] = {}
-        """Records behind, by partition or instance."""
+        self.backlogs: dict[str, Backlog] = {}
+        """What waits, by partition or instance."""
         self.partitions: dict[int, Covered] = {}
         """What workers that say it have accounted for, by partition."""
 
     @property
     def lag(self) -> int:
         """Records that are not yet taken."""
-        return sum(self.lags.values())
+        return sum(one.records for one in self.backlogs.values())
+
+    def lag_time(self, now: float) -> float:
+        """Return for how long the oldest record that waits has done so, at a time [Unix s]."""
+        return max((one.seconds(now) for one in self.backlogs.values()), default=0.0)
 
     def untaken(self, now: float, within: float) -> list[int]:
         """Return the partitions of which no worker has said anything within the last `within` [s]."""
@@ -126,7 +131,7 @@ class StreamTotals:
     def _change_log(self, at: "Covered", entry: AccountEntry, where: str) -> None:
         """Begin with another log: the topic was made again, or the end of its log was lost."""
         before, after = at.topic_id, entry.log.partition("#")[0]
-        self.lags.clear()  # perhaps of partitions that are no more
+        self.backlogs.clear()  # perhaps of partitions that are no more
         if before == after and entry.offset_from < at.end:
             lost = f"offsets {entry.offset_from} to {at.end - 1} are counted, and are not on the log any more"
             self.account.deviate("overlap", at.end - entry.offset_from, f"{where}: {lost}; others get these offsets")
@@ -159,8 +164,6 @@ class WorkerAccounts(Flow):
 
     def __init__(self) -> None:
         self.streams: dict[str, StreamTotals] = {}
-        self._workers: dict[tuple[str, str], float] = {}
-        """When each worker of a stream last gave a sign of life [Unix s]."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Add an entry; see `facade.runtime.flow.Flow`."""
@@ -170,22 +173,17 @@ class WorkerAccounts(Flow):
         if rejected := _inconsistency(entry, record.timestamp_us):
             return rejected
         heard = record.timestamp_us / _MICRO
-        key = (entry.stream, entry.worker)
-        self._workers[key] = max(self._workers.get(key, 0.0), heard)
         stream = self.streams.setdefault(entry.stream, StreamTotals())
         stream.heard = max(stream.heard, heard)
         if count and (trouble := stream.cover(entry, heard)):
             return Rejected(OVERLAP, "$.offset_from", trouble)
         if entry.partition >= 0:
-            stream.lags[str(entry.partition)] = max(entry.high_watermark - entry.offset_to, 0)
+            backlog = stream.backlogs.setdefault(str(entry.partition), Backlog())
+            backlog.note(heard, entry.offset_to, max(entry.high_watermark, entry.offset_to))
         if count:
             stream.account.add(entry)
             stream.rate.add(entry.time, entry.consumed)
         return USED
-
-    def workers_alive(self, stream: str, now: float, within: float) -> int:
-        """Count the workers of a stream that gave a sign of life within the last `within` [s]."""
-        return sum(name == stream and now - heard <= within for (name, _), heard in self._workers.items())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals by stream."""
@@ -230,6 +228,7 @@ class ReaderAccounts(Flow):
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], tuple[int, AccountTotals]] = {}
+        self._backlogs: dict[tuple[str, str], Backlog] = {}
         self._rates: dict[str, RateMeter] = {}
         self._streams: dict[str, StreamTotals] | None = None
         """The sum as it was last made, while it holds."""
@@ -244,6 +243,9 @@ class ReaderAccounts(Flow):
         if before is not None:
             meter = self._rates.setdefault(snapshot.topic, RateMeter())
             meter.add(snapshot.time, max(snapshot.account.consumed - before.consumed, 0))
+        position = sum(snapshot.offsets.values())
+        backlog = self._backlogs.setdefault(key, Backlog())
+        backlog.note(snapshot.time / _MICRO, position, position + snapshot.account.behind)
         self._newest[key] = snapshot.time, snapshot.account
         self._streams = None
         return USED
@@ -264,7 +266,7 @@ class ReaderAccounts(Flow):
             stream.account.add(one)
             stream.account.in_flight += one.in_flight
             stream.heard = max(stream.heard, time / _MICRO)
-            stream.lags[instance] = one.behind
+            stream.backlogs[instance] = self._backlogs[instance, topic]
             stream.rate = self._rates.get(topic, stream.rate)
         return streams
 

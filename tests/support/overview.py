@@ -17,6 +17,7 @@ from facade.flows.telemetry.plan import plans
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.outcome import USED
+from facade.runtime.backlog import Backlog
 from facade.runtime.device_state import DeviceStates, StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
@@ -68,7 +69,8 @@ def overview(
     for name in (*unbalanced, *dict(lagging)):
         found[name] = StreamTotals()
         found[name].account.consumed = int(name in unbalanced)
-        found[name].lags["0"] = dict(lagging).get(name, 0)
+        found[name].backlogs["0"] = backlog = Backlog()
+        backlog.note(NOW, 0, dict(lagging).get(name, 0))
     components = Components()
     components.newest = heartbeat() if controllers is None else controllers
     heard = frozenset(range(nodes) if reporting is None else reporting)

@@ -12,7 +12,7 @@ from facade.runtime.backlog import Backlog
         ([(0.0, 10, 10)], 5.0, 0, 0.0),
         ([(float(s), 10 * s, 10 * s) for s in range(60)], 59.5, 0, 0.0),  # it keeps up
         ([(0.0, 10, 10), (600.0, 10, 10), (601.0, 10, 15)], 601.5, 5, 1.5),  # it stood still as long as nothing came
-        ([(float(s), 0 if s else 0, 10 * s) for s in range(61)], 60.0, 600, 60.0),  # it is stuck
+        ([(float(s), 0, 10 * s) for s in range(61)], 60.0, 600, 60.0),  # it is stuck
         ([(float(s), 5 * s, 10 * s) for s in range(61)], 60.0, 300, 30.0),  # it takes half of what comes
         ([(100.0, 0, 1000), (101.0, 500, 1000), (102.0, 600, 1000)], 102.0, 400, 2.0),  # nobody knows since when
         ([(0.0, 0, 100), (1.0, 0, 200), (2.0, 100, 200), (3.0, 200, 200)], 9.0, 0, 0.0),  # it has caught up

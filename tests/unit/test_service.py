@@ -262,6 +262,7 @@ def test_control_shows_health_accounts_and_their_balance(deployment):
     deployment.idle(0.2, servers=servers)  # accounts are looked at once in a while
     assert sink.shown[BUS, "ingestHeapsConsumed"].value == 120
     assert sink.shown[BUS, "ingestHeapsRate"].value == pytest.approx(20, abs=2)
+    assert sink.shown[BUS, "ingestHeapsLagTime"].value == 0.0
     for stream in ("ingestHeaps", "ingestSummary"):
         assert sink.shown[BUS, f"{stream}Balance"].value == 0
     assert sink.shown[BUS, "State"].value == "ON"

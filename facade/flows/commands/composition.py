@@ -10,11 +10,9 @@ from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.flows.commands.periodic import PeriodicTask
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
-from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health import ORIGIN, Complaint
+from facade.runtime.health import ORIGIN, Complaint, Health
 
 SUBARRAY = "SdpSubarray"
 
@@ -64,8 +62,10 @@ def compose(server: Server) -> None:
     )
 
 
-class CommandsHealth:
+class CommandsHealth(Health):
     """What is wrong with those who execute commands; see `facade.runtime.health.Health`."""
+
+    conditions: Mapping[str, str] = {"controllerSilent": ORIGIN, "twoControllers": ORIGIN}
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -73,11 +73,11 @@ class CommandsHealth:
         self._devices = server.devices_with_commands()
 
     def complaints(self, now: float) -> Iterator[Complaint]:
-        """Return which controllers are silent, and which devices nobody executes commands of."""
+        """Return which controllers are too many or silent, and which devices nobody executes commands of."""
         for text in rivalries(self._components, now):
-            yield Complaint("FAILED", text)
+            yield Complaint("FAILED", text, ("twoControllers", ORIGIN), "CRITICAL")
         for text in silences(self._components, now):
-            yield Complaint("DEGRADED", text)
+            yield Complaint("DEGRADED", text, ("controllerSilent", ORIGIN), "CRITICAL")
         if self._server.has_read(HEARTBEATS):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
             for device in self._devices:
@@ -85,17 +85,3 @@ class CommandsHealth:
                 if device not in heard:
                     text = f"no controller of {device} was heard of: nobody executes its commands"
                     yield Complaint("DEGRADED", text)
-
-    def faults(self, now: float) -> dict[FaultKey, Fault]:
-        """Return one fault for all controllers that are silent, and one for all that are too many."""
-        found = (("controllerSilent", silences), ("twoControllers", rivalries))
-        texts = {name: "; ".join(find(self._components, now)) for name, find in found}
-        return {(name, ORIGIN): Fault("CRITICAL", text) for name, text in texts.items() if text}
-
-    def finds(self, key: FaultKey) -> bool:
-        """Return whether it is a condition of controllers."""
-        return key in (("controllerSilent", ORIGIN), ("twoControllers", ORIGIN))
-
-    def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return nothing: devices with commands show it."""
-        return {}

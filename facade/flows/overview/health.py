@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from facade.bus.port import BusHealth
-from facade.icd.model import Attribute, DeviceClass
+from facade.icd.model import Attribute, DeviceClass, Figure
 from facade.reading import Quality, Value, judge
 from facade.runtime.accounts import Deviation
 from facade.runtime.flow import Fault, FaultKey
@@ -20,10 +20,11 @@ _DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
     "skipped": ("streamSkipped", "CRITICAL"),
 }
 """Condition and severity of what is wrong for good where a position did not agree."""
-_CORRECTED = "positionCorrected"
-_CONDITIONS = frozenset(
-    {"streamUnbalanced", "streamLagging", "deadLetters", _CORRECTED, *(one for one, _ in _DEVIATIONS.values())}
+_UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"
+_CONDITIONS = dict.fromkeys(
+    (_UNBALANCED, _LAGGING, _DEAD, _CORRECTED, *(one for one, _ in _DEVIATIONS.values())), f"{ORIGIN}/"
 )
+"""Conditions of the alerts about streams, and how their sources begin."""
 
 
 class Overview:
@@ -46,11 +47,8 @@ class Overview:
         flows: Sequence[Health],
     ) -> None:
         self.bus = bus
-        self._lags = [
-            (one.account.stream, one)
-            for one in bus_class.attributes
-            if one.account is not None and one.account.figure == "lag"
-        ]
+        accounts = [(one, one.account) for one in bus_class.attributes if one.account is not None]
+        self._lags = [(one, source) for one, source in accounts if source.figure in ("lag", "lag_time")]
         self._stale_after = bus_class.stale_after
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, float]] = {}
@@ -88,63 +86,54 @@ class Overview:
         """Return what is wrong by condition and source; None while nothing can be known."""
         if not self._has_looked or not self.bus.connected:
             return None
-        found = dict(self._stream_faults(now))
-        for flow in self._flows:
-            found |= flow.faults(now)
-            found |= {one.alarm: Fault(one.urgency, one.text) for one in flow.complaints(now) if one.alarm is not None}
+        found: dict[FaultKey, Fault] = {}
+        for one in self.complaints(now):
+            if one.alarm is not None:
+                before = found.get(one.alarm)
+                found[one.alarm] = Fault(one.urgency, one.text if before is None else f"{before.text}; {one.text}")
         return found
 
     def finds(self, key: FaultKey) -> bool:
         """Return whether a condition and source are of the kind that is found here, or by one of the flows."""
-        own = key[0] in _CONDITIONS and key[1].startswith(f"{ORIGIN}/")
-        return own or any(flow.finds(key) for flow in self._flows)
-
-    def _unbalanced(self) -> Iterator[tuple[str, str]]:
-        for name, stream in self.streams().items():
-            if stream.account.balance:
-                yield name, f"account of {name} does not balance: records were lost or counted twice"
-
-    def _lagging(self) -> Iterator[tuple[str, int]]:
-        streams = self.streams()
-        for name, attribute in self._lags:
-            if name in streams and _exceeds(streams[name].lag, attribute):
-                yield name, streams[name].lag
-
-    def _deviations(self) -> Iterator[tuple[str, Deviation, str]]:
-        for name, stream in self.streams().items():
-            for what in _DEVIATIONS:
-                if what in stream.account.deviations:
-                    yield name, what, stream.account.deviations[what]
+        condition, source = key
+        kinds = (_CONDITIONS, *(flow.conditions for flow in self._flows))
+        return any(condition in kind and source.startswith(kind[condition]) for kind in kinds)
 
     def _about_streams(self, now: float) -> Iterator[Complaint]:
-        for _, text in self._unbalanced():
-            yield Complaint("FAILED", text)
-        for name, what, text in self._deviations():
-            yield Complaint("DEGRADED", f"{what} of {name}: {text}")
-        for name, stream in self.streams().items():
+        streams = self.streams()
+        for name, stream in streams.items():
+            if stream.account.balance:
+                text = f"account of {name} does not balance: records were lost or counted twice"
+                yield Complaint("FAILED", text, (_UNBALANCED, f"{ORIGIN}/{name}"), "CRITICAL")
+            yield from self._deviations(name, stream)
             missing = stream.untaken(now, self._stale_after)
             if missing and now - stream.heard <= self._stale_after:
                 yield Complaint("DEGRADED", f"partitions {missing} of {name} are taken by no worker")
-        for name, lag in self._lagging():
-            yield Complaint("DEGRADED", f"{name} lags by {lag} records")
-
-    def _stream_faults(self, now: float) -> Iterator[tuple[FaultKey, Fault]]:
-        for name, text in self._unbalanced():
-            yield ("streamUnbalanced", f"{ORIGIN}/{name}"), Fault("CRITICAL", f"the {text}")
-        for name, lag in self._lagging():
-            text = f"readers of {name} are {lag} records behind"
-            yield ("streamLagging", f"{ORIGIN}/{name}"), Fault("WARNING", text)
-        for name, what, text in self._deviations():
-            condition, severity = _DEVIATIONS[what]
-            yield (condition, f"{ORIGIN}/{name}"), Fault(severity, text)
-        for name, stream in self.streams().items():
+        for name in self._lagging(streams, now):
+            text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s"
+            yield Complaint("DEGRADED", text, (_LAGGING, f"{ORIGIN}/{name}"))
+        for name, stream in streams.items():
             account = stream.account
             if self._is_new("dead letters", name, account.dead_lettered, now):
                 text = f"{account.dead_lettered} records of {name} could not be used so far; the last one: "
-                text += account.last_error
-                yield ("deadLetters", f"{ORIGIN}/{name}"), Fault("WARNING", text)
+                yield Complaint("DEGRADED", text + account.last_error, (_DEAD, f"{ORIGIN}/{name}"))
             if self._is_new("corrected", name, account.corrected, now):
-                yield (_CORRECTED, f"{ORIGIN}/{name}"), Fault("WARNING", account.deviations.get("corrected", ""))
+                text = f"corrected of {name}: {account.deviations.get('corrected', '')}"
+                yield Complaint("DEGRADED", text, (_CORRECTED, f"{ORIGIN}/{name}"))
+
+    def _deviations(self, name: str, stream: StreamTotals) -> Iterator[Complaint]:
+        for what, (condition, urgency) in _DEVIATIONS.items():
+            if what in stream.account.deviations:
+                text = f"{what} of {name}: {stream.account.deviations[what]}"
+                yield Complaint("DEGRADED", text, (condition, f"{ORIGIN}/{name}"), urgency)
+
+    def _lagging(self, streams: Mapping[str, StreamTotals], now: float) -> list[str]:
+        found = []
+        for attribute, source in self._lags:
+            stream = streams.get(source.stream)
+            if stream is not None and _exceeds(figure(stream, source.figure, now), attribute):
+                found.append(source.stream)
+        return list(dict.fromkeys(found))
 
     def _is_new(self, what: str, stream: str, count: int, now: float) -> bool:
         """Return whether a count has grown lately."""
@@ -154,7 +143,21 @@ class Overview:
         return now - since < _NEW_FOR
 
 
-def _exceeds(lag: int, attribute: Attribute) -> bool:
+def figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
+    """Return one figure of an account at a time [Unix s]."""
+    match figure:
+        case "rate":
+            return stream.rate.rate(now)
+        case "lag":
+            return stream.lag
+        case "lag_time":
+            return round(stream.lag_time(now), 1)
+        case "balance":
+            return stream.account.balance
+    return int(getattr(stream.account, figure))
+
+
+def _exceeds(lag: float, attribute: Attribute) -> bool:
     return judge(lag, attribute.limits) is not Quality.VALID
 
 

@@ -7,10 +7,9 @@ from facade.errors import ConfigError
 from facade.icd.check_roles import instance_role
 from facade.instances import devices_of
 from facade.manifest import Worker, manifests
-from facade.reading import Value
 from facade.runtime.composition import Server
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health import ORIGIN, Complaint
+from facade.runtime.flow import FaultKey
+from facade.runtime.health import ORIGIN, Complaint, Health
 from facade.runtime.heartbeats import TOPIC
 from facade.runtime.scans import scans
 
@@ -20,8 +19,8 @@ _NEVER_STARTED = 60.0
 """Who was never heard of is an alarm only after so long [s]: not everything is started at once."""
 
 
-class Presence:
-    """Health: device servers of the deployment, and workers; see `facade.runtime.health.Health`.
+class Presence(Health):
+    """Device servers of the deployment, and workers; see `facade.runtime.health.Health`.
 
     Expected are each device-server instance that the deployment has, one worker of each kind at least, and whatever
     worker was heard of within the retention of the signs of life and did not say goodbye.
@@ -47,6 +46,8 @@ class Presence:
         self._workers: list[Worker] = [
             worker for one in manifests() for worker in one.workers if worker.name not in without
         ]
+        gone = {worker.gone for one in manifests() for worker in one.workers}
+        self.conditions: Mapping[str, str] = dict.fromkeys((_SERVER, _WORKER, *gone), ORIGIN)
         self._began = server.clock.monotonic()
         self._rows: list[Complaint] = []
 
@@ -58,19 +59,6 @@ class Presence:
                 for one in heard.heartbeat.complaints:
                     if not one.subarray or one.subarray in self._scans.scanning(now):
                         yield Complaint("DEGRADED", f"{one.device}: {one.text}")
-
-    def finds(self, key: FaultKey) -> bool:
-        """Return whether it is about a device server or a worker."""
-        conditions = {_SERVER, _WORKER, *(worker.gone for one in manifests() for worker in one.workers)}
-        return key[0] in conditions and f"{key[1]}/".startswith(f"{ORIGIN}/")
-
-    def faults(self, now: float) -> dict[FaultKey, Fault]:
-        """Return nothing: complaints say it all."""
-        return {}
-
-    def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return nothing: health says it all."""
-        return {}
 
     def _look(self) -> list[Complaint]:
         # Right after the bus was away nothing new is known of anybody.

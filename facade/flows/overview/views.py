@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from facade.bus.port import BusHealth
-from facade.flows.overview.health import FAILED, Overview
-from facade.icd.model import AccountSource, Attribute, DeviceClass, Figure
+from facade.flows.overview.health import FAILED, Overview, figure
+from facade.icd.model import AccountSource, Attribute, DeviceClass
 from facade.printable import printable
 from facade.reading import Changes, Quality, Reading, Value, judge
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
@@ -95,12 +95,13 @@ class BusView:
             yield self._device, name, self._changes.reading(name, value, now)
 
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: float) -> Reading:
-        value = _figure(stream, source.figure, now)
+        value = figure(stream, source.figure, now)
         silent = now - stream.heard > self._class.stale_after
         # Totals stay true in silence; a rate or a lag that nobody measures any more does not.
-        stale = silent and source.figure in ("rate", "lag", "in_flight")
+        stale = silent and source.figure in ("rate", "lag", "lag_time", "in_flight")
         # The lag of a partition that nobody takes is not known, whatever the others say.
-        stale = stale or (source.figure == "lag" and bool(stream.untaken(now, self._class.stale_after)))
+        is_lag = source.figure in ("lag", "lag_time")
+        stale = stale or (is_lag and bool(stream.untaken(now, self._class.stale_after)))
         quality = Quality.INVALID if stale else judge(value, attribute.limits)
         return Reading(value, stream.heard, quality)
 
@@ -123,17 +124,6 @@ class BusView:
             "State": state,
             "Status": "\n".join(map(printable, says)),
         }
-
-
-def _figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
-    match figure:
-        case "rate":
-            return stream.rate.rate(now)
-        case "lag":
-            return stream.lag
-        case "balance":
-            return stream.account.balance
-    return int(getattr(stream.account, figure))
 
 
 def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:

@@ -11,8 +11,7 @@ from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import plans
 from facade.reading import Value
 from facade.runtime.composition import Server
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health import Complaint
+from facade.runtime.health import Complaint, Health
 from facade.runtime.scans import scans
 
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
@@ -28,14 +27,15 @@ class _Counted(NamedTuple):
     used: Mapping[Group, int]
 
 
-class TelemetryHealth:
+class TelemetryHealth(Health):
     """Which groups are silent or late, and what is shown of all nodes; see `facade.runtime.health.Health`."""
 
     def __init__(self, server: Server) -> None:
         self._telemetry = server.share(Telemetry, lambda: Telemetry(server))
         self._classes, self._heartbeats = server.icd.classes, server.heartbeats()
         expected = [plan for plan in plans(server.icd).values() if plan.window.all_expected]
-        self._places = tuple({plan.place(0).removesuffix("0000") for plan in expected})
+        places = {plan.place(0).removesuffix("0000") for plan in expected}
+        self.conditions: Mapping[str, str] = {one: place for one in (_SILENT, _LATE) for place in places}
         self._scans = scans(server)
         self._counted: dict[str, deque[_Counted]] = {}
 
@@ -55,14 +55,6 @@ class TelemetryHealth:
                 for group, why in self._due(ledger, silent, reporting, now):
                     text = f"{_name(ledger, group)} says nothing while {why}"
                     yield Complaint("DEGRADED", text, (_SILENT, ledger.plan.place(group)), "ALARM")
-
-    def faults(self, now: float) -> dict[FaultKey, Fault]:
-        """Return nothing: complaints say it all."""
-        return {}
-
-    def finds(self, key: FaultKey) -> bool:
-        """Return whether it is about a group."""
-        return key[0] in (_SILENT, _LATE) and key[1].startswith(self._places)
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the groups of the topics that all are expected in, and how many workers there are."""
