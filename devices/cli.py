@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -70,4 +72,5 @@ def serve(instance: Annotated[str, typer.Argument(help="Device-server instance, 
 
     Example: sdp-facade serve control
     """
-    os.execvp("SdpFacade", ["SdpFacade", instance])  # noqa: S606 - replaces this process, no shell
+    # Beside the interpreter: the virtual environment need not be active.
+    os.execv(Path(sys.executable).with_name(SERVER), [SERVER, instance])  # noqa: S606 - replaces this process, no shell

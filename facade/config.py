@@ -36,7 +36,7 @@ HIDDEN = "***"
 """What is shown in the place of a secret."""
 _HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
 """Properties of the Kafka client that are shown; any other one may be a secret, or a misspelt one."""
-_USER = re.compile(r"(?<=://)(?:(?!://).)*@", re.DOTALL)
+_USER = re.compile(r"(?<=//)(?:(?!://).)*@", re.DOTALL)
 _QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 
 MOST_SUBARRAYS = 16
@@ -72,7 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 
     def __repr__(self) -> str:
-        return f"Settings(bootstrap={self.bootstrap!r}, prefix={self.prefix!r}, nodes={self.nodes}, kafka=<hidden>)"
+        bootstrap = without_secrets(self.bootstrap)
+        return f"Settings(bootstrap={bootstrap!r}, prefix={self.prefix!r}, nodes={self.nodes}, kafka=<hidden>)"
 
     __str__ = __repr__
 
@@ -132,6 +133,10 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         raise ConfigError(f"settings ({origin}): rack_size: expected at least 1, got {settings.rack_size}")
     if not 1 <= settings.subarrays <= MOST_SUBARRAYS:
         raise ConfigError(f"settings ({origin}): subarrays: expected 1 to {MOST_SUBARRAYS}, got {settings.subarrays}")
+    for name, text in (("bootstrap", settings.bootstrap), ("table_roots", settings.table_roots)):
+        if (shown := without_secrets(text)) != text:
+            what = "expected no URL with a user, a query or a fragment"
+            raise ConfigError(f"settings ({origin}): {name}: {what}, got {shown!r:.200}")
     if min(settings.table_memory, settings.table_disk, settings.table_expiry) < 0:
         raise ConfigError(f"settings ({origin}): table_memory, table_disk, table_expiry: expected numbers >= 0")
     return settings
@@ -144,4 +149,4 @@ def is_secret(property_name: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """Return a text with URLs as it may be shown: no user, no password, no signature."""
-    return _QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)) if "://" in text else text
+    return _QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)) if "//" in text else text

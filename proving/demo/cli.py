@@ -50,4 +50,5 @@ def demo(
         report=report,
         patience=patience,
     )
+    options.folder.mkdir(parents=True, exist_ok=True)  # said here in one line if it cannot be
     raise typer.Exit(guarded(options, console()))

@@ -51,7 +51,7 @@ def stop_ours(options: DemoOptions, say: Say) -> None:
 
 def are_ours(options: DemoOptions) -> bool:
     """Return whether what runs was started by a demo: not by the user, nor by the user anew since then."""
-    with suppress(FileNotFoundError, msgspec.MsgspecError):
+    with suppress(OSError, msgspec.MsgspecError):
         started = msgspec.json.decode(_file(options).read_bytes(), type=list[int])
         return not started or set(alive(options).values()) <= set(started)
     return False

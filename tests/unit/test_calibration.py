@@ -203,6 +203,10 @@ def test_pointing_offsets_are_where_tm_reads_them(bench):
         ({"antennas": 7}, "summary"),
         ({}, "summary"),
         (SUMMARY | {"amplitude": [[1.0, 2.0], [1.0]]}, "summary"),
+        (SUMMARY | {"channels": 10**30}, "summary"),
+        (SUMMARY | {"channels": 2**31}, "summary"),
+        (SUMMARY | {"antenna_count": -1}, "summary"),
+        (SUMMARY | {"valid_until": 10**300}, "summary"),
     ],
 )
 def test_a_summary_of_another_form_is_a_dead_letter(bench, summary, reason):

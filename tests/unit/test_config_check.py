@@ -121,12 +121,23 @@ def test_the_template_says_the_defaults(tmp_path: Path) -> None:
 
 def test_the_password_of_a_url_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     roots = "/data:https://tm:hunter2/x@store/a?signature=hunter3:s3://key:hunter4@bucket"
-    said = check(monkeypatch, {"SDP_TABLE_ROOTS": roots}).output
+    result = check(monkeypatch, {"SDP_TABLE_ROOTS": roots})
+    said = result.output
+    assert result.exit_code == 1, "`tables assemble` does not start with it either"
+    assert "SDP_TABLE_ROOTS): table_roots: expected no URL with a user, a query or a fragment" in said
     assert "/data:https://***@store/a?***:s3://***@bucket" in "".join(re.findall(r"[^\s│]", said))
     assert "hunter" not in said
     file = tmp_path / "site.toml"
     file.write_text('table_roots = ["https://tm:hunter2@store"]\n')
     assert "hunter" not in check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)}).output
+
+
+@pytest.mark.parametrize("variable", ["SDP_TABLE_ROOTS", "KAFKA_BOOTSTRAP"])
+def test_a_setting_with_a_password_is_refused_wherever_it_is_read(variable: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected no URL with a user") as refused:
+        load_settings({variable: "//tm:hunter2@store"})
+    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in repr(Settings(bootstrap="kafka://tm:hunter2@store"))
 
 
 def test_whoever_connects_is_told_of_a_wrong_property() -> None:

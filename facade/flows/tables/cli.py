@@ -46,6 +46,8 @@ def assemble(slot: Slot = "0", take_over: TakeOver = False) -> None:
 
 def _assembler(site: Site) -> TableWorker:
     name, settings = f"tables-{site.slot}", site.settings
+    # Before the group is joined: a member that is never closed would keep a process from ending that has failed.
+    references = References(parse_roots(settings.table_roots), clock=site.clock)
     bus = KafkaBus(site.connection, client=name)
     return TableWorker(
         KafkaGroupMember(site.connection, CALIBRATION, group=site.group, member=name, health=bus.health, resets=False),
@@ -55,7 +57,7 @@ def _assembler(site: Site) -> TableWorker:
         group=site.group,
         clock=site.clock,
         summarise=summarise,
-        references=References(parse_roots(settings.table_roots), clock=site.clock),
+        references=references,
         pool=BufferPool(settings.table_memory),
         limits=AssemblyLimits(disk=settings.table_disk, expiry=settings.table_expiry),
     )

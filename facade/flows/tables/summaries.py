@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,10 +10,13 @@ from facade.errors import ConfigError
 from facade.flows.tables.buffers import Content
 from facade.flows.tables.messages import encode
 from facade.messages import Table, TableSegment
+from facade.numbers import Natural
 from facade.outcome import Rejected
 
 _log = logging.getLogger(__name__)
 
+Shown = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""A number that Tango shows as DevLong."""
 Summarise = Callable[[str, str, Content], dict[str, Any] | str]
 """Makes the summary of a table from kind, content type and content; a text is the reason why it cannot be used."""
 
@@ -24,15 +27,15 @@ class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
     solution_id: str
     kind: str = ""
     source_model: str = ""
-    valid_from: int | None = None
+    valid_from: Natural | None = None
     """[Unix us]; None: the table does not say."""
-    valid_until: int | None = None
+    valid_until: Natural | None = None
     antennas: list[str]
-    antenna_count: int = 0
-    channels: int
+    antenna_count: Shown = 0
+    channels: Shown
     polarisations: list[str] = []
     flagged_fraction: float = 0.0
-    not_finite: int = 0
+    not_finite: Shown = 0
     snr: float | None = None
     amplitude: list[list[float | None]] = []
     """Antenna by channel; None where everything is flagged."""
