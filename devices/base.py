@@ -11,7 +11,7 @@ from devices.mapping import TangoReading, tango_attribute, tango_lines, to_tango
 from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
-from facade.reading import Reading
+from facade.reading import Quality, Reading
 from facade.runtime.composition import Server
 
 _log = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class FacadeDevice(Device):
             """What was last shown or pushed, and its form in Tango."""
             self.set_state(tango.DevState.UNKNOWN)
             self.set_status("Nothing was heard from the bus yet.")
+            self._alarmed: dict[str, object] = dict.fromkeys(self.entries, Quality.INVALID) | {"State": "UNKNOWN"}
+            """Quality of each attribute, and the State, when they were last told as an alarm event."""
             self._ready = 0
             """Counts the events that say that an image can be read."""
         for name, entry in self.entries.items():
@@ -62,6 +64,8 @@ class FacadeDevice(Device):
             # Pushed by code and already sampled: Tango must not filter a second time.
             self.set_change_event(name, True, False)
             self.set_archive_event(name, True, False)
+            if name != "Status":
+                self.set_alarm_event(name, True, False)
         self.present[self.get_name().lower()] = self
 
     def signal_handler(self, signo: int) -> None:
@@ -89,6 +93,7 @@ class FacadeDevice(Device):
     def push(self, name: str, reading: Reading) -> None:
         """Send a reading as change and archive event; of an image, that it can be read.
 
+        An alarm event goes with it if the quality is another one than before, or the State.
         An attribute that no client has subscribed to since the server began costs nothing: Tango would make its
         events only to drop them. Who subscribes later is given what is shown, which is never older.
         """
@@ -96,16 +101,18 @@ class FacadeDevice(Device):
             self._ready += 1
             self.push_data_ready_event(name, self._ready)
             return
+        alarm = reading.value if name == "State" else reading.quality
+        news = name != "Status" and self._alarmed[name] != alarm
         attribute = self.get_device_attr().get_attr_by_name(name)
-        if not (attribute.use_zmq_event() or attribute.use_notifd_event()):
-            return
-        if name in ("State", "Status"):
-            self.push_change_event(name)
-            self.push_archive_event(name)
-            return
-        event = self._in_tango(name, reading)
-        self.push_change_event(name, *event)
-        self.push_archive_event(name, *event)
+        if attribute.use_zmq_event() or attribute.use_notifd_event():
+            # Tango takes the value of these two from the device itself.
+            event = () if name in ("State", "Status") else self._in_tango(name, reading)
+            self.push_change_event(name, *event)
+            self.push_archive_event(name, *event)
+            if news:
+                self.push_alarm_event(name, *event)
+        if news:
+            self._alarmed[name] = alarm
 
     def _in_tango(self, name: str, reading: Reading) -> TangoReading:
         """Return a reading in Tango's form, made once for those who read and those who get the event."""

@@ -6,8 +6,10 @@ import re
 import tango
 
 from clients.conformance.case import Check, ClassOf, DeviceOf, WholeIcd, demand
+from clients.conformance.observation import KINDS
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
+from clients.sockets import await_sockets
 from facade.icd.model import DeviceClass
 from facade.instances import FAMILIES, family_of, number_of, pattern_of
 
@@ -106,6 +108,18 @@ def _names(system: System, of: DeviceOf) -> str:
     return f"{len(attributes)} attributes, {len(commands)} commands"
 
 
+def _state_events(system: System, of: DeviceOf) -> str:
+    proxy, kinds = system.proxy(of.device), ("change", "archive", "alarm")
+    for kind in kinds:
+        await_sockets(system.clock)
+        try:
+            number = proxy.subscribe_event("State", KINDS[kind], lambda event: None)
+        except tango.DevFailed as failed:
+            raise Mismatch(f"a subscription to {kind} events of State", str(failed.args[0].desc)) from failed
+        proxy.unsubscribe_event(number)
+    return ", ".join(kinds)
+
+
 def _version(system: System, _: WholeIcd) -> str:
     devices = _with(system, _VERSION)
     if not devices:
@@ -129,4 +143,5 @@ DEVICE_CHECKS: tuple[Check[DeviceOf], ...] = (
     Check(aspect="exported", judge=_exported),
     Check(aspect="answers", judge=_answers),
     Check(aspect="names", judge=_names),
+    Check(aspect="state-events", judge=_state_events),
 )

@@ -17,8 +17,14 @@ _FIRST_WITHIN = 5.0
 KINDS = {
     "change": tango.EventType.CHANGE_EVENT,
     "archive": tango.EventType.ARCHIVE_EVENT,
+    "alarm": tango.EventType.ALARM_EVENT,
     "data-ready": tango.EventType.DATA_READY_EVENT,
 }
+
+
+def kinds_of(entry: Attribute) -> tuple[str, ...]:
+    """Return the kinds of events that an attribute has."""
+    return ("change", "archive", "alarm") if entry.is_pushed else ("data-ready",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +82,12 @@ def observe(
     recorder = _Recorder(clock)
     try:
         for device, entries in wanted.items():
-            before |= read_all(proxy(device), device, entries, clock)
             for entry in entries:
-                for kind in ("change", "archive") if entry.is_pushed else ("data-ready",):
+                # One by one: of a whole device the first attributes would be other ones by the time of the second read.
+                before |= read_all(proxy(device), device, [entry], clock)
+                for kind in kinds_of(entry):
                     recorder.subscribe(proxy(device), device, entry.name, kind)
-            subscribed |= read_all(proxy(device), device, entries, clock)
+                subscribed |= read_all(proxy(device), device, [entry], clock)
         recorder.await_first(_FIRST_WITHIN)
         recorder.restart()
         clock.sleep(seconds)

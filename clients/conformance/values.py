@@ -5,7 +5,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from clients.conformance.case import AttributeOf, Check
-from clients.conformance.observation import Observation, Shown, Stream
+from clients.conformance.observation import Observation, Shown, Stream, kinds_of
 from clients.conformance.options import CLOCKS, STALE_SLACK
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
@@ -80,9 +80,13 @@ def _events(system: System, of: AttributeOf) -> str:
     system.config(of.device, of.entry.name)
     if of.entry.name.lower() in system.polled(of.device):
         raise Mismatch("events pushed by the device's code", "an attribute that Tango polls")
-    for kind in ("change", "archive") if of.entry.is_pushed else ("data-ready",):
+    kinds = kinds_of(of.entry)
+    for kind in kinds:
         judge_events(system.observation, of, kind)
-    return "change, archive" if of.entry.is_pushed else "data-ready"
+    if "alarm" in kinds:
+        streams = system.observation.streams
+        judge_alarms(streams[of.device, of.entry.name, "change"], streams[of.device, of.entry.name, "alarm"])
+    return ", ".join(kinds)
 
 
 def judge_events(observation: Observation, of: AttributeOf, kind: str) -> None:
@@ -102,6 +106,18 @@ def judge_events(observation: Observation, of: AttributeOf, kind: str) -> None:
     if _same(first, before) or _same(first, after) or before.time < first.time < after.time:
         return
     raise Mismatch(f"a first {kind} event that agrees with a read: {_brief(before)}", _brief(first))
+
+
+def judge_alarms(changes: Stream, alarms: Stream) -> None:
+    """Judge whether each change of quality, and nothing else, is an alarm event."""
+    for one, next_one in pairwise(alarms.pushed):
+        if one.quality == next_one.quality:
+            raise Mismatch("alarm events when the quality changes", f"two of {one.quality} in a row")
+    told = {(event.quality, event.time) for event in alarms.pushed}
+    # The last one may be on its way still.
+    for one, next_one in pairwise(changes.pushed[:-1]):
+        if one.quality != next_one.quality and (next_one.quality, next_one.time) not in told:
+            raise Mismatch(f"an alarm event when {one.quality} becomes {next_one.quality}", "none")
 
 
 def _same(one: Shown, other: Shown) -> bool:

@@ -59,7 +59,10 @@ def _facts(device_class: DeviceClass) -> Iterator[str]:
 
 
 def _events(found: list[Family]) -> str:
-    text = "They are pushed as change and archive events from code; none is polled."
+    text = (
+        "They are pushed as change and archive events from code, and as alarm events when the quality changes; none is"
+        " polled."
+    )
     if all(one.first.is_pushed for one in found):
         return text
     return f"{text} Large arrays are an exception: a data-ready event says that they can be read."

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from clients.conformance.reported import judge_reported, newest_usable
 from clients.conformance.seen import Given, RefusedCall, Walk
 from clients.conformance.subarray import Answer
 from clients.conformance.topics import invalid, judge_records
-from clients.conformance.values import judge_events, judge_freshness, judge_timing, judge_value
+from clients.conformance.values import judge_alarms, judge_events, judge_freshness, judge_timing, judge_value
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.port import Record
 from facade.flows.alerts.messages import PACKETS, Alert
@@ -130,6 +131,30 @@ def at(*times: float, quality: str = "VALID") -> list[Shown]:
 )
 def test_pace(events, ends):
     assert verdict(lambda: judge_timing(Sampling(shortest=1.0), Stream(pushed=events), 10.0)).startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("changes", "alarms", "ends"),
+    [
+        ("V V W A V V", "W A V", "passed"),
+        ("V V V", "", "passed"),
+        ("V V W", "", "passed"),  # the alarm event of the last one may be on its way
+        ("V V W W", "", "Mismatch: expected an alarm event when VALID becomes WARNING, got none"),
+        ("V V W W", "V W", "passed"),  # the first one came before the window of the others
+        ("V V W W", "W W", "Mismatch: expected alarm events when the quality changes, got two of WARNING in a row"),
+    ],
+)
+def test_alarm_events(changes: str, alarms: str, ends: str) -> None:
+    """V: valid, W: warning, A: alarm."""
+
+    names = {"V": "VALID", "W": "WARNING", "A": "ALARM"}
+    pushed = [seen(quality=names[letter], age=-float(number)) for number, letter in enumerate(changes.split())]
+    turns = [event for before, event in pairwise(pushed) if before.quality != event.quality]
+    told = [
+        next((event for event in turns if event.quality == names[letter]), seen(quality=names[letter]))
+        for letter in alarms.split()
+    ]
+    assert verdict(lambda: judge_alarms(Stream(pushed=pushed), Stream(pushed=told))) == ends
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 import tango
@@ -89,6 +90,7 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
             assert invalid.arrived - last_append >= stale - 0.5
             assert deployment.quality(device, "heapsTotal") == "VALID", "totals stay true in silence"
     assert not [event.error for event in subscriber.events() if event.error]
+    assert_alarm_events(subscriber)
 
     simulation = deployment.simulate("--rate", 2000, "--scan-id", 8, name="again")
     until(lambda: deployment.quality(MASTER, "heapRate") in ("VALID", "WARNING"), "recovery")
@@ -97,6 +99,26 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
     # A new scan begins a new sequence.
     wanted = {"heapsTotal": report.expected.used + second.expected.used, "heapsMissing": 0}
     until_equal(lambda: deployment.read(MASTER, *wanted), wanted, "the total goes on")
+
+
+def assert_alarm_events(subscriber: Subscriber) -> None:
+    """A client of alarm events alone knows each quality and State, and is told nothing but their changes."""
+
+    def what_is_known(kind: str) -> dict[tuple[str, str], object]:
+        return {
+            key: events[-1].value if key[1] == "State" else events[-1].quality
+            for key, events in subscriber.by_attribute(kind).items()
+            if key[1] != "Status"
+        }
+
+    until(lambda: what_is_known("alarm") == what_is_known("change"), "both kinds of events tell the same")
+    alarms = subscriber.by_attribute("alarm")
+    for (_, name), events in alarms.items():
+        # The first one is what Tango read when the client subscribed, and perhaps a change already.
+        told = [event.value if name == "State" else event.quality for event in events[1:]]
+        assert all(one != other for one, other in pairwise(told)), events
+    assert alarms[node_device(0), "heapRate"][-1].quality == "INVALID"
+    assert sum(map(len, alarms.values())) < sum(map(len, subscriber.by_attribute("change").values())) / 2
 
 
 def test_totals_of_a_bad_day(deploy: Deploy) -> None:

@@ -13,7 +13,11 @@ from typing import Any
 
 import tango
 
-KINDS = {"change": tango.EventType.CHANGE_EVENT, "archive": tango.EventType.ARCHIVE_EVENT}
+KINDS = {
+    "change": tango.EventType.CHANGE_EVENT,
+    "archive": tango.EventType.ARCHIVE_EVENT,
+    "alarm": tango.EventType.ALARM_EVENT,
+}
 
 
 def main() -> None:
@@ -27,6 +31,8 @@ def main() -> None:
                     subscribe_image(proxy, device, attribute, file, lock)
                     continue
                 for kind, event_type in KINDS.items():
+                    if (kind, attribute) == ("alarm", "Status"):
+                        continue
 
                     def on_event(event: Any, kind: str = kind, device: str = device, name: str = attribute) -> None:
                         line = [time.time(), kind, device, name, *_content(event)]

@@ -126,7 +126,7 @@ def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
     """Making events that Tango drops was two fifths of a device server's time for a command."""
     with context("SdpIngestNode") as proxy:
         target, made = device(proxy), []
-        for kind in ("change", "archive"):
+        for kind in ("change", "archive", "alarm"):
             monkeypatch.setattr(target, f"push_{kind}_event", lambda name, *event, kind=kind: made.append((kind, name)))
         readings = {"heapRate": Reading(1.5, 1.0), "State": Reading("ON", 1.0), "Status": Reading("fine", 1.0)}
 
@@ -141,7 +141,26 @@ def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
         for name in readings:
             proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event: None)
         push_all()
-        assert made == [(kind, name) for name in readings for kind in ("change", "archive")]
+        assert made == [(kind, name) for name in readings for kind in ("change", "archive")]  # no quality has changed
+
+
+def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(monkeypatch):
+    """What a client gets by reading when it subscribes is not repeated: what nobody heard counts as told."""
+    with context("SdpIngestNode") as proxy:
+        target, made = device(proxy), []
+        monkeypatch.setattr(target, "push_alarm_event", lambda name, *event: made.append((name, *event[2:])))
+        for name in ("heapRate", "State", "Status"):
+            proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event: None)
+        valid, warning = Quality.VALID, Quality.WARNING
+        for value, quality in enumerate((Quality.INVALID, valid, valid, warning, Quality.ALARM, valid, valid)):
+            target.push("heapRate", Reading(float(value), 1.0, quality))
+        for state in ("UNKNOWN", "ON", "ON", "ALARM"):
+            target.show("State", Reading(state, 1.0))
+            target.push("State", Reading(state, 1.0))
+            target.push("Status", Reading(state, 1.0))
+        qualities = [entry[1].name for entry in made if entry[0] == "heapRate"]
+        assert qualities == ["ATTR_VALID", "ATTR_WARNING", "ATTR_ALARM", "ATTR_VALID"]
+        assert [entry for entry in made if entry[0] != "heapRate"] == [("State",)] * 2
 
 
 LARGE = [(name, one.name) for name in NAMES for one in ICD.classes[name].attributes if not one.is_pushed]
