@@ -10,10 +10,11 @@ from clients.conformance.case import demand
 from clients.conformance.endings import ENDINGS
 from clients.conformance.options import ANSWERS_WITHIN, CLOCKS
 from clients.conformance.samples import GOOD
-from clients.conformance.seen import FINAL, STEPS, Given, Walk
+from clients.conformance.seen import ADDRESSES, FINAL, NOT_REPORTED, STEPS, Given, Walk
 from clients.conformance.subarray import OBS_STATE, RESULT
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
+from facade.flows.commands.rules import STABLE
 from facade.icd.model import Command
 
 QUEUED = 2
@@ -115,6 +116,16 @@ def judge_effect(given: Given) -> str:
     return " -> ".join(given.path)
 
 
+def judge_reporting(given: Given) -> str:
+    """Judge whether the controller reports what TM needs of its command, not only obsState."""
+    missing = [name for name, value in given.reported.items() if value in NOT_REPORTED]
+    if ADDRESSES in missing:
+        raise Mismatch(f"{ADDRESSES} in IDLE: where the data go, as JSON", f"{given.reported[ADDRESSES]}: not reported")
+    if missing:
+        raise NotShown(f"the controller does not report {', '.join(missing)}; TM and operators see nothing of it")
+    return ", ".join(given.reported)
+
+
 def judge_outcome(given: Given) -> str:
     """Judge whether there is one outcome, which stays."""
     status, at_end = given.known.get("status"), given.at_end.get("status")
@@ -147,6 +158,9 @@ def judge_ending(walk: Walk, outcome: str, on_bus: OnBus) -> str:
     for where, found in shown.items():
         if found != (ending.task_status, [ending.result_code, text]):
             raise Mismatch(f"{ending.task_status} and [{ending.result_code}, {text!r}] from {where}", found)
+    if outcome == "REJECTED" and given.commanded and given.command.reports == OBS_STATE:
+        # With nothing under way, commandedObsState is what obsState is.
+        demand(STABLE.get(given.before, given.before), given.commanded)
     # On the way there a transitional state may be shown, as of each command that was taken.
     if outcome == "REJECTED" and given.path[-1:] not in ([], [given.before]):
         raise Mismatch(f"{given.command.reports} {given.before} again after a rejection", " -> ".join(given.path))

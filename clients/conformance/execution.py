@@ -11,7 +11,7 @@ from clients.conformance.endings import ENDINGS, Ending, require_outcome
 from clients.conformance.flows import FlowChecks
 from clients.conformance.queries import Asked, answer
 from clients.conformance.samples import bad
-from clients.conformance.seen import Given, Walk
+from clients.conformance.seen import REPORTED, Given, Walk
 from clients.conformance.subarray import Subarray
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
@@ -48,7 +48,8 @@ def execution_checks(system: System, of: CommandOf) -> tuple[Check[CommandOf], .
     if not verdicts.is_walked(of.entry):
         return (*refusals, Check(aspect="execution", judge=_nothing("the walk does not know how to give it")))
     overtaking = (OVERTAKING,) if of.entry.overtakes else ()
-    return (*refusals, REFUSALS[0], *GIVEN_CHECKS, *overtaking)
+    reporting = (REPORTING,) if of.entry.name in REPORTED else ()
+    return (*refusals, REFUSALS[0], *GIVEN_CHECKS, *reporting, *overtaking)
 
 
 def _repeated(system: System, of: CommandOf) -> tuple[Check[CommandOf], ...]:
@@ -97,8 +98,11 @@ def _nothing(reason: str) -> Callable[[System, Any], str]:
 def _given(system: System, of: CommandOf) -> Given:
     """Return the call of a command to be judged: one that nothing else has overtaken."""
     found = [one for one in seen_walk(system).given if one.command.name == of.entry.name and not one.overtaken]
+    if not found and seen_walk(system).broken_off:
+        # The observation has FAILED, and says why; a FAILED for each command behind it would hide that.
+        raise NotShown(f"the observation ended before: {seen_walk(system).broken_off}")
     if not found:
-        raise Mismatch(f"{of.entry.name} is given", f"the walk ended before: {seen_walk(system).broken_off}")
+        raise Mismatch(f"{of.entry.name} is given", "an observation without it")
     return found[-1]
 
 
@@ -123,6 +127,11 @@ GIVEN_CHECKS: tuple[Check[CommandOf], ...] = (
 )
 
 
+REPORTING: Check[CommandOf] = Check(
+    aspect="reports",
+    claims=("Attribute.reported",),
+    judge=lambda system, of: verdicts.judge_reporting(_given(system, of)),
+)
 OVERTAKING: Check[CommandOf] = Check(aspect="overtakes", claims=("Command.overtakes",), judge=_overtakes)
 REFUSALS: tuple[Check[CommandOf], ...] = (
     _refusal("refuses-state", ("Command.state", "Command.obs_state")),
@@ -204,5 +213,5 @@ CHECKS = FlowChecks(
     query=lambda _, of: (answer(ASKED[of.entry.name]),) if of.entry.name in ASKED else (),
     device=_walk_checks,
     prepare=_prepare,
-    every=(*REFUSALS, *GIVEN_CHECKS, OVERTAKING, *WALK_CHECKS),
+    every=(*REFUSALS, *GIVEN_CHECKS, REPORTING, OVERTAKING, *WALK_CHECKS),
 )

@@ -26,6 +26,13 @@ STEPS: tuple[str | tuple[str, str], ...] = (
 FINAL = ("COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED")
 
 
+ADDRESSES = "receiveAddresses"
+REPORTED = {"AssignResources": (ADDRESSES, "resources", "ebID"), "Configure": ("scanType",), "Scan": ("scanID",)}
+"""What a controller has to report of a command besides the state."""
+NOT_REPORTED = ("", "null", "{}", "[]", "0")
+"""What these attributes show before anything is reported."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedCall:
     """A call that had to fail."""
@@ -51,6 +58,8 @@ class Given:
     """Value of the attribute that shows the effect, before the call."""
     path: list[str] = field(default_factory=list)
     """Its values since."""
+    reported: dict[str, str] = field(default_factory=dict)
+    """Attributes that its controller has to report, as they were when the effect was there."""
     commanded: str = ""
     """commandedObsState when the effect was there."""
     known: dict[str, Any] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import tango
 
 from clients.conformance.samples import bad, good
-from clients.conformance.seen import FINAL, STEPS, Given, RefusedCall, Walk
+from clients.conformance.seen import FINAL, REPORTED, STEPS, Given, RefusedCall, Walk
 from clients.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Subarray
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch
@@ -151,6 +151,7 @@ class _Walker:
         )
         given.path = subarray.path(command.reports, self._mark)
         given.commanded = subarray.read(COMMANDED)
+        given.reported = {name: str(subarray.read(name)) for name in REPORTED.get(command.name, ())}
         resting = given.command.commanded or given.command.targets[0]
         if command.reports == STATE:
             subarray.wait(lambda: subarray.states() == (command.targets[0], resting), _SPARE, f"obsState {resting}")
@@ -167,6 +168,7 @@ class _Walker:
             f"{RESULT} and lrcFinished of {command.name}",
         )
         given.result, given.finished = tuple(subarray.read(RESULT)), subarray.finished(given.id)
+        given.commanded = subarray.read(COMMANDED)
         try:
             if self._outcome == "REJECTED":
                 subarray.wait(

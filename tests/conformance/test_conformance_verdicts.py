@@ -18,6 +18,7 @@ from clients.conformance.command_verdicts import (
     judge_overtaking,
     judge_record,
     judge_refusal,
+    judge_reporting,
     judge_taken,
 )
 from clients.conformance.observation import Observation, Shown, Stream
@@ -252,6 +253,12 @@ NOTHING = OnBus(records={}, acks={})
         (lambda: judge_effect(given()), "passed"),
         (lambda: judge_effect(given(path=["READY"])), "Mismatch: expected obsState CONFIGURING -> READY"),
         (lambda: judge_effect(given(commanded="IDLE")), "Mismatch: expected commandedObsState READY"),
+        (lambda: judge_reporting(given(reported={"scanType": "target:a"})), "passed"),
+        (lambda: judge_reporting(given(reported={"scanID": "0"})), "NotShown: the controller does not report scanID"),
+        (
+            lambda: judge_reporting(given(reported={"receiveAddresses": "null", "ebID": "eb"})),
+            "Mismatch: expected receiveAddresses in IDLE",
+        ),
         (lambda: judge_outcome(given()), "passed"),
         (lambda: judge_outcome(given(known={"status": "FAILED"})), "Mismatch: expected the outcome COMPLETED"),
         (lambda: judge_outcome(given(at_end={"status": "FAILED"})), "Mismatch: expected 'COMPLETED', got 'FAILED'"),
@@ -281,6 +288,7 @@ def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: fl
         "result": ("1", f'[{code}, "broken"]'),
         "finished": {"uid": "1", "status": task, "result": [code, "broken"]},
         "before": "EMPTY",
+        "commanded": "EMPTY",
         "path": [],
     }
     return Walk(device="d", began=NOW, given=[given("AssignResources", **{**usual, **more})], broken_off="")
@@ -311,6 +319,7 @@ FAILED = ended().given[0].known
         (ended(result=("1", '[3, "b"]')), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from longRunning"),
         (ended("REJECTED", "REJECTED", 5, path=["RESOURCING", "EMPTY"]), "REJECTED", "passed"),
         (ended("REJECTED", "REJECTED", 5, path=["IDLE"]), "REJECTED", "Mismatch: expected obsState EMPTY again after"),
+        (ended("REJECTED", "REJECTED", 5, commanded="IDLE"), "REJECTED", "Mismatch: expected 'EMPTY', got 'IDLE'"),
         (ended("TIMED_OUT", "FAILED", 4, took=59.9), "TIMED_OUT", "Mismatch: expected it after 60 to 600 s"),
         (ended("TIMED_OUT", "FAILED", 4, took=700.0), "TIMED_OUT", "Mismatch: expected it after 60 to 600 s"),
     ],
