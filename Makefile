@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults table-faults lint check-types check-style \
+.PHONY: help demo test clients conformance bench faults alert-faults table-faults fuzz lint check-types check-style \
 	check-interface docs clean
 
 help: ## List the targets
@@ -46,6 +46,9 @@ alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the c
 
 table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for each
 	$(BIN)/sdp-facade table-faults $(ARGS)
+
+fuzz: $(STAMP) ## Send 1,000,000 good and bad records on every topic that the facade reads, and account for each
+	$(BIN)/sdp-facade fuzz $(ARGS)
 
 lint: ## Check style, types, layers, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface

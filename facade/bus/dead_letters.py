@@ -8,6 +8,7 @@ import re
 
 from facade.bus.port import Record
 from facade.outcome import Rejected
+from facade.printable import printable
 
 TOPIC = "dead-letters"
 PREFIX = "dl."
@@ -33,7 +34,7 @@ def dead_letter(record: Record, why: Rejected, *, by: str) -> Record:
         "detail": why.detail[:500],
         "by": by,
     }
-    headers = tuple((PREFIX + name, text.encode()) for name, text in added.items())
+    headers = tuple((PREFIX + name, printable(text).encode()) for name, text in added.items())
     return Record(topic=TOPIC, key=record.key, value=record.value, headers=(*record.headers, *headers))
 
 

@@ -79,6 +79,9 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             "rebuild_from": {"0": 0}, "account": {**account, "behind": 0, "last_error_at": now_us},
             "ledger": {"text": "any"}, "readings": {device: {"obsState": ["EMPTY", now_us / 1e6, "VALID"]}},
         },
+        "worker-position": {
+            "group": "fuzz", "topic": "fuzz", "partition": 0, "log": "log", "next": number, "worker": "fuzz-0",
+        },
         "state": {
             "device": subarray, "attribute": "scanID", "value": str(number), "time": now_us, "origin": "fuzz",
             "command": "",
@@ -153,11 +156,11 @@ _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
     "heap": lambda one: str(one["node"]),
     "receive-buffer": lambda one: str(one["node"]),
     "flagging": lambda one: str(one["subarray"]),
-    "storage": lambda one: "",
     "ingest-summary": lambda one: str(one["node"]),
     "telemetry-summary": lambda one: f"{one['stream']}/{one['group']}",
     "stream-account": lambda one: f"{one['stream']}/{one['partition']}",
     "snapshot": lambda one: f"{one['instance']}/{one['topic']}",
+    "worker-position": lambda one: f"{one['group']}/{one['topic']}/{one['partition']}",
     "state": lambda one: f"{one['device']}/{one['attribute']}",
     "command": lambda one: str(one["device"]),
     "command-ack": lambda one: str(one["device"]),
@@ -169,13 +172,19 @@ _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
     "table-segment": lambda one: str(one["product"]),
     "metric": lambda one: f"subarray/{one['subarray']:02d}/{one['metric']}",
 }
+
+
+def _no_key(document: Document) -> str:
+    return ""
+
+
 _IN_HEADERS: Final = {"metric": ("metric", ARRAY), "table-segment": ("segment", CONTENT)}
 
 
 def record(topic: str, message: str, document: Document) -> Good:
     """Return the record of a document."""
     text = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
-    key = _KEYS[message](document).encode(errors="surrogatepass")
+    key = _KEYS.get(message, _no_key)(document).encode(errors="surrogatepass")
     if message in _IN_HEADERS:
         header, content = _IN_HEADERS[message]
         return Good(topic, key, content, ((header, text),))

@@ -20,12 +20,13 @@ SHARES: Final = {
     ("calibration", "table-segment"): 5, ("quality", "metric"): 5, ("commands", "command"): 3,
     ("command-acks", "command-ack"): 3, ("state", "state"): 3, ("heartbeats", "heartbeat"): 2, ("tables", "table"): 2,
     ("alert-state", "alert-state"): 2, ("snapshots", "snapshot"): 2, ("accounts", "stream-account"): 1,
+    ("positions", "worker-position"): 1,
     ("ingest.summary", "ingest-summary"): 1, ("telemetry.summary", "telemetry-summary"): 1,
 }  # fmt: skip
 """Of each topic and message [percent]."""
 INTERNAL: Final = (
     *("commands", "command-acks", "state", "heartbeats", "tables", "alert-state", "snapshots", "accounts"),
-    *("ingest.summary", "telemetry.summary"),
+    *("positions", "ingest.summary", "telemetry.summary"),
 )
 """Topics on which records that are good by their schema would be lies about the system: only bad ones are sent."""
 _GOOD_SHARE = 0.3

@@ -46,6 +46,7 @@ class Site:
                 ICD,
                 slot="0",
                 clock=self.clock,
+                group="tables-assemble",
                 summarise=summarise,
                 references=References([], clock=self.clock),
                 pool=BufferPool(1_000_000),

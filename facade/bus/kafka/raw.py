@@ -1,16 +1,25 @@
-"""The raw limit of this client: consuming and doing nothing, to set our own worker's speed beside it.
+"""Without anything of ours between: the raw limit of the client, and records that are written just as they are.
 
 The settings are those of a worker, all of them; what differs is only what happens to the records.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import _settings
 from facade.bus.kafka.transactions import _consumer_settings
-from facade.bus.port import BusHealth
+from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
 
@@ -65,3 +74,46 @@ def bare_values(connection: Connection, topic: str, partition: int, *, batch: in
             yield [message.value() or b"" for message in messages]
     finally:
         consumer.close()
+
+
+class RawSender:
+    """Writes records as they are: in any codec, to any partition; those that the brokers refuse are counted.
+
+    Parameters
+    ----------
+    codec
+        Of the batches: none, gzip, snappy, lz4 or zstd.
+    """
+
+    def __init__(self, connection: Connection, codec: str) -> None:
+        own = {"compression.type": codec, "message.max.bytes": 100_000_000, "enable.idempotence": True}
+        self._producer = Producer(connection.config(BusHealth(), {**own, "linger.ms": 20}))
+        self._connection = connection
+        self.delivered: Counter[str] = Counter()
+        """Records by topic."""
+        self.refused: Counter[str] = Counter()
+
+    def send(self, record: Record) -> None:
+        """Queue a record, as soon as there is room."""
+        name = self._connection.topic(record.topic)
+
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            (self.delivered if error is None else self.refused)[record.topic] += 1
+
+        while True:
+            try:
+                self._producer.produce(
+                    name, record.value, record.key, record.partition, on_delivery, headers=list(record.headers)
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException:  # larger than this client sends
+                self.refused[record.topic] += 1
+                return
+            else:
+                self._producer.poll(0)
+                return
+
+    def flush(self, timeout: float) -> int:
+        """Wait until the fate of each record is known, at most so long [s]; return how many are left."""
+        return int(self._producer.flush(timeout))
