@@ -44,8 +44,8 @@ class Listing:
     def counts(self) -> list[dict[str, str | int]]:
         """Return by topic and reason, the most frequent first: letters, records that they are about, and put back.
 
-        There are fewer records than letters where a device server was killed before it had noted how far it was, and
-        wrote some again.
+        There are fewer records than letters where several device servers read a topic, as each of them writes one, and
+        where one was killed before it had noted how far it was, and wrote some again.
         """
         records = Counter((origin.topic, reason) for origin, reason in self._reasons.items())
         back = Counter((origin.topic, reason) for origin, reason in self._reasons.items() if origin in self.redriven)
