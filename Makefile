@@ -15,8 +15,8 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults table-faults fuzz lint check-types check-style \
-	check-interface docs clean
+.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz lint check-types \
+	check-style check-interface docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -43,6 +43,9 @@ faults: $(STAMP) ## Give 10,000 commands while parts are killed, and account for
 
 alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the client is slow, and account for each
 	$(BIN)/sdp-facade alert-faults $(ARGS)
+
+storage-faults: $(STAMP) ## Let the broker lose its newest records 30 times, set groups and topics wrong, and account for each total
+	$(BIN)/sdp-facade storage-faults $(ARGS)
 
 table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for each
 	$(BIN)/sdp-facade table-faults $(ARGS)

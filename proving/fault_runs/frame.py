@@ -40,6 +40,8 @@ class Account:
 
     rows: list[tuple[str, int | str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    more: Table | None = None
+    """Shown before it, if there is more than a number to say."""
 
 
 class FaultRun:
@@ -175,6 +177,8 @@ def play(
         table.add_row(fault if fault == STANDSTILL else f"kill -9 of the {fault}", f"{count:,}")
     for what, number in account.rows:
         table.add_row(what, number if isinstance(number, str) else f"{number:,}")
+    if account.more is not None:
+        progress.console.print(account.more)
     progress.console.print(table)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")

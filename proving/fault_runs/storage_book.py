@@ -1,0 +1,90 @@
+"""The book of the storage fault run: what devices show, held against what the producer knows and the log has."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What became of a total when something was done to the storage."""
+
+    EXACT = "exact"
+    UNREAD = "lost unread"
+    NAMED = "named"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One total, after one act."""
+
+    total: str
+    wrong: int
+    """By how much it is too large, or, below 0, too small."""
+    lost: int
+    """Confirmed records that the log does not have."""
+    missing: int
+    """Those of them that are not counted."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """One total that devices show, and what is known of the records that it counts."""
+
+    topic: str
+    seen: set[bytes] = field(default_factory=set)
+    """Values that stood on the log at any time, or were given up as lost."""
+    shown: int = 0
+    """What devices showed at the last time."""
+
+    def judge(self, confirmed: set[bytes], on_log: Mapping[bytes, int], shown: int) -> tuple[int, int, int]:
+        """Return what is wrong with what is shown now; see `Finding`.
+
+        What the producer knows to be confirmed and the log does not have may have been read before it was lost, so
+        either is right: the producer's total, the log's, and what is between them.
+        """
+        new = sum(times for value, times in on_log.items() if value not in self.seen)
+        lost = confirmed - self.seen - on_log.keys()
+        grown = shown - self.shown
+        wrong = min(grown - new, 0) or max(grown - new - len(lost), 0)
+        return wrong, len(lost), 0 if wrong else new + len(lost) - grown
+
+    def close(self, confirmed: set[bytes], on_log: Mapping[bytes, int], shown: int) -> None:
+        """Begin the next comparison here."""
+        self.seen |= confirmed | on_log.keys()
+        self.shown = shown
+
+
+@dataclass(slots=True)
+class Book:
+    """Verdicts by act, and the deviations in words."""
+
+    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    unread: int = 0
+    """Records that the broker confirmed and lost before any reader had them: no reader can know."""
+
+    def enter(self, act: str, did: str, findings: Sequence[Finding], said: Sequence[str]) -> Verdict:
+        """Judge one act.
+
+        Parameters
+        ----------
+        said
+            What SdpBus and the alarms have said since the act, with partition and offsets.
+        """
+        verdict = Verdict.EXACT
+        for one in findings:
+            if one.wrong:
+                verdict = Verdict.NAMED if said else Verdict.SILENT
+                text = f"{act} ({did}): {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
+                self.lines.append(f"{text}; named: {' | '.join(said) or 'nothing'}")
+                if not said:
+                    self.silent.append(text)
+            elif one.missing:
+                self.unread += one.missing
+                if verdict is Verdict.EXACT:
+                    verdict = Verdict.NAMED if said else Verdict.UNREAD
+        self.verdicts.setdefault(act, Counter())[verdict] += 1
+        return verdict
