@@ -324,6 +324,9 @@ def _producer_settings(slot: str) -> dict[str, object]:
         "client.id": slot,
         # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
         "log.connection.close": True,
+        # Of a group coordinator that was away, send_offsets_to_transaction waits for the next change of any connection,
+        # whatever time-out it is given (librdkafka's issues 5456 and 5511): ten minutes, until the broker closes one.
+        "connections.max.idle.ms": round(_TRANSACTION * 1000),
         "transaction.timeout.ms": round(_TRANSACTION * 1000),
         "linger.ms": 0,
         "message.max.bytes": 16_777_216,

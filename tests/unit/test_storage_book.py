@@ -1,0 +1,55 @@
+"""What the fault run of the storage calls exact, named and silent."""
+
+import pytest
+
+from proving.fault_runs.storage_book import Book, Finding, Ledger, Verdict
+
+
+def values(first: int, after: int) -> set[bytes]:
+    return {b"%d" % number for number in range(first, after)}
+
+
+def log(first: int, after: int) -> dict[bytes, int]:
+    return dict.fromkeys(values(first, after), 1)
+
+
+@pytest.mark.parametrize(
+    ("on_log", "shown", "wrong", "lost", "missing"),
+    [
+        pytest.param(log(0, 20), 20, 0, 0, 0, id="exact"),
+        pytest.param(log(0, 20), 27, 7, 0, 0, id="counted twice"),
+        pytest.param(log(0, 20), 15, -5, 0, 0, id="not counted"),
+        pytest.param(log(0, 16), 20, 0, 4, 0, id="counted, then lost by the log"),
+        pytest.param(log(0, 16), 16, 0, 4, 4, id="lost before anyone had read them"),
+        pytest.param(log(0, 16), 21, 1, 4, 0, id="more than there ever were"),
+        pytest.param(log(0, 16), 15, -1, 4, 0, id="less than stand on the log"),
+    ],
+)
+def test_a_total_is_held_against_log_and_producer(
+    on_log: dict[bytes, int], shown: int, wrong: int, lost: int, missing: int
+) -> None:
+    """Ten records are counted before; ten more are confirmed, and something is done."""
+    ledger = Ledger("ingest.heaps")
+    ledger.close(values(0, 10), log(0, 10), 10)
+    assert ledger.judge(values(0, 20), on_log, shown) == (wrong, lost, missing)
+
+
+def test_what_was_wrong_once_is_not_wrong_again() -> None:
+    """Each act is judged by itself."""
+    ledger = Ledger("ingest.heaps")
+    ledger.close(values(0, 10), log(0, 8), 13)
+    assert ledger.judge(values(0, 15), log(0, 8) | log(10, 15), 18) == (0, 0, 0)
+
+
+def test_only_what_nobody_has_named_is_silent() -> None:
+    """The verdict of an act is that of its worst total."""
+    book, said = Book(), ["ingest.heaps, partition 0: offsets 3 to 9 were not taken"]
+    right, wrong, unread = Finding("a", 0, 0, 0), Finding("b", -7, 0, 0), Finding("c", 0, 4, 4)
+    assert book.enter("kill", "", [right], []) is Verdict.EXACT
+    assert book.enter("kill", "", [right, unread], []) is Verdict.UNREAD
+    assert book.enter("kill", "", [right, wrong], said) is Verdict.NAMED
+    assert not book.silent
+    assert book.enter("kill", "", [wrong, right], []) is Verdict.SILENT
+    assert len(book.silent) == 1
+    assert book.unread == 4
+    assert book.verdicts["kill"].total() == 4
