@@ -89,7 +89,7 @@ class StorageFaultRun(FaultRun):
 
     def step(self) -> bool:
         """Do one act, and judge it."""
-        act = self._due.pop()
+        act, known = self._due.pop(), len(self._book.lines)
         self._flow()
         self._witness.resume()
         began = self.clock.monotonic()
@@ -99,6 +99,8 @@ class StorageFaultRun(FaultRun):
         verdict = self._judge(act, did)
         took = self.clock.monotonic() - began
         self.progress.step(f"  {self._all - len(self._due)}/{self._all} {act} ({did}): {verdict}, {took:.0f} s")
+        for line in self._book.lines[known:]:
+            self.progress.step(f"    {line}")
         if not self._due:
             self._witness.close()
         return bool(self._due)
@@ -118,7 +120,6 @@ class StorageFaultRun(FaultRun):
             *((f"shown of {name}", ledger.shown) for name, ledger in self._ledgers.items()),
             ("confirmed and lost before anyone had read them", self._book.unread),
             ("longest absence of the broker", f"{self._storage.broker_away:.1f} s"),
-            *((line, "") for line in self._book.lines),
         ]
         return Account(rows, self._book.silent, table)
 

@@ -54,6 +54,7 @@ class Witness:
         self._idle = threading.Event()
         self._idle.set()
         self._ends = False
+        self._tick = 0
         self._producer = self._open()
         self._thread = threading.Thread(target=self._send, name="witness", daemon=True)
         self._thread.start()
@@ -98,19 +99,25 @@ class Witness:
         )
 
     def _send(self) -> None:
-        tick = 0
-        while True:
+        while not self._ends:
+            try:
+                self._send_all()
+            except KafkaException as error:
+                if not error.args[0].fatal():
+                    raise
+                # The broker has lost records that it had confirmed, so that the numbers of this producer do not fit.
+                self._producer = self._open()
+
+    def _send_all(self) -> None:
+        while not self._ends:
             if not self._runs.is_set():
                 self._producer.flush()
                 self._idle.set()
                 self._runs.wait()
-            if self._ends:
-                return
-            tick += 1
+            self._tick += 1
             for stream in self.streams.values():
-                if tick % stream.each == 0:
-                    for _ in range(stream.batch):
-                        self._produce(stream)
+                for _ in range(stream.batch if self._tick % stream.each == 0 else 0):
+                    self._produce(stream)
             self._producer.poll(_TICK)
 
     def _produce(self, stream: Stream) -> None:
@@ -122,16 +129,9 @@ class Witness:
                 stream.confirmed[record.value] = (message.partition(), message.offset())
 
         with suppress(BufferError):
-            try:
-                self._producer.produce(
-                    stream.topic, record.value, record.key, headers=list(record.headers), on_delivery=on_delivery
-                )
-            except KafkaException as error:
-                if not error.args[0].fatal():
-                    raise
-                # The broker has lost records that it had confirmed, so that the numbers of this producer do not fit.
-                self._producer.flush(0.0)
-                self._producer = self._open()
+            self._producer.produce(
+                stream.topic, record.value, record.key, headers=list(record.headers), on_delivery=on_delivery
+            )
 
 
 def read_log(bootstrap: str, topic: str, clock: Clock) -> list[tuple[bytes, bytes]]:

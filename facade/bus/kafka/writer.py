@@ -12,6 +12,8 @@ from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
+_LAST_REPORTS = 1.0  # longest wait for what a producer that is given up has to say of its records [s]
+
 
 class KafkaWriter:
     """An idempotent producer; may be used from several threads."""
@@ -19,19 +21,15 @@ class KafkaWriter:
     def __init__(self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.0) -> None:
         self._connection = connection
         self._health = health
-        self._producer = Producer(
-            connection.config(
-                health,
-                {
-                    **producer_settings(connection.prefix + client, linger),
-                    "queue.buffering.max.messages": 1_000_000,
-                    "queue.buffering.max.kbytes": 262_144,
-                },
-            )
-        )
+        self._settings = {
+            **producer_settings(connection.prefix + client, linger),
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 262_144,
+        }
+        self._producer = self._open()
         self.delivered = 0
         """Records that all in-sync replicas have."""
-        self._lock = threading.Lock()
+        self._lock, self._replacing = threading.Lock(), threading.Lock()
         self._mark = 0
         self._under_way: Counter[int] = Counter()
         """Records whose fate is not known, by the mark before them; only of `send`."""
@@ -55,7 +53,7 @@ class KafkaWriter:
         except BaseException:
             self._count(mark, -1, record.topic)  # or its fate would be open for ever
             raise
-        self._producer.poll(0)
+        self.poll()
 
     def mark(self) -> int:
         """Return a mark that stands behind everything queued so far."""
@@ -64,7 +62,7 @@ class KafkaWriter:
 
     def settled(self, mark: int) -> bool:
         """Return whether the fate of everything before a mark is known."""
-        self._producer.poll(0)
+        self.poll()
         with self._lock:
             return all(before >= mark for before in self._under_way)
 
@@ -90,7 +88,7 @@ class KafkaWriter:
 
     def post(self, records: Sequence[Record]) -> "KafkaReceipt":
         """Queue records whose receipt will be asked for; see `facade.bus.port.Writer`."""
-        receipt = KafkaReceipt(self._producer, self._connection, records[0].topic if records else "", len(records))
+        receipt = KafkaReceipt(self.poll, self._connection, records[0].topic if records else "", len(records))
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._on_delivery(error, message)
@@ -103,22 +101,35 @@ class KafkaWriter:
                 raise BusError(f"record for {record.topic} was not sent: {error}") from error
         return receipt
 
-    def poll(self) -> None:
-        """Serve delivery reports."""
-        self._producer.poll(0)
+    def poll(self, timeout: float = 0.0) -> None:
+        """Serve delivery reports, waiting at most `timeout` [s] for one."""
+        self._producer.poll(timeout)
 
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
         self._producer.flush(timeout)
 
     def _produce(self, record: Record, on_delivery: object) -> None:
-        self._producer.produce(
-            self._connection.topic(record.topic),
-            record.value,
-            record.key,
-            headers=list(record.headers),
-            on_delivery=on_delivery,
-        )
+        topic, headers = self._connection.topic(record.topic), list(record.headers)
+        producer = self._producer
+        try:
+            producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            self._replace(producer)
+            self._producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
+
+    def _open(self) -> Producer:
+        return Producer(self._connection.config(self._health, self._settings))
+
+    def _replace(self, dead: Producer) -> None:
+        """Go on with another producer: to a broker that lost confirmed records this one's numbers do not follow."""
+        with self._replacing:
+            if self._producer is dead:
+                self._producer = self._open()
+                dead.purge()
+                dead.flush(_LAST_REPORTS)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -131,8 +142,8 @@ class KafkaWriter:
 class KafkaReceipt:
     """See `facade.bus.port.Receipt`."""
 
-    def __init__(self, producer: Producer, connection: Connection, topic: str, records: int) -> None:
-        self._producer = producer
+    def __init__(self, serve: Callable[[float], None], connection: Connection, topic: str, records: int) -> None:
+        self._serve = serve
         self._connection = connection
         self._topic = topic
         self._records = records
@@ -144,7 +155,7 @@ class KafkaReceipt:
         clock = self._connection.clock
         deadline = clock.monotonic() + timeout
         while len(self.outcomes) < self._records and (left := deadline - clock.monotonic()) > 0:
-            self._producer.poll(min(left, 0.005))  # another thread may serve the report in the meantime
+            self._serve(min(left, 0.005))  # another thread may serve the report in the meantime
         if len(self.outcomes) < self._records:
             raise BusError(
                 f"no broker of {self._connection.bootstrap} confirmed the record for {self._topic} within {timeout} s;"
@@ -156,7 +167,7 @@ class KafkaReceipt:
     @property
     def confirmed(self) -> bool:
         """Return whether all in-sync replicas are known to have the records."""
-        self._producer.poll(0)
+        self._serve(0)
         return len(self.outcomes) == self._records and not any(self.outcomes)
 
 
@@ -233,12 +244,11 @@ class KafkaStreamWriter:
                     produce(name, value, key)
                 except BufferError:
                     self._producer.poll(0.05)
+                    continue
                 except KafkaException as error:
                     self.failed += 1
                     self._note(f"record was refused by the client: {error.args[0].str()}")
-                    break
-                else:
-                    break
+                break
         self.queued += len(values)
 
     def poll(self, timeout: float = 0.0) -> None:

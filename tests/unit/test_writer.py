@@ -1,0 +1,73 @@
+"""How the writer goes on when its client has given up, with a client that says what the test wants."""
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from facade.bus.kafka import writer as writer_module
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.errors import BusError
+
+RECORD = Record(topic="alerts", key=b"k", value=b"v")
+LOST = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence desynchronization", fatal=True)
+FULL = KafkaError(KafkaError._QUEUE_FULL)
+
+
+class Client:
+    """Plays a producer that takes no record any more once it has an error."""
+
+    made: ClassVar[list["Client"]] = []
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.error: KafkaError | None = None
+        self.taken: list[Any] = []
+        self.made.append(self)
+
+    def produce(self, topic: str, *_: object, on_delivery: Any, **__: object) -> None:
+        if self.error is not None:
+            raise KafkaException(self.error)
+        self.taken.append(on_delivery)
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def purge(self) -> None:
+        for report in self.taken:
+            report(KafkaError(KafkaError._PURGE_QUEUE), SimpleNamespace(topic=lambda: "t.alerts"))
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> KafkaWriter:
+    monkeypatch.setattr(writer_module, "Producer", Client)
+    monkeypatch.setattr(Client, "made", [])
+    return KafkaWriter(Connection(Settings(prefix="t."), clock=ManualClock()), health=BusHealth(), client="test")
+
+
+def test_a_client_that_died_is_replaced(writer: KafkaWriter) -> None:
+    """The broker has lost records that it had confirmed, and refuses the next one of the same producer for ever: the
+    fate of what was under way is told, and the next records go through another client."""
+    mark = writer.mark()
+    writer.send(RECORD)
+    assert not writer.settled(mark + 1)
+    Client.made[0].error = LOST
+    writer.send(RECORD)
+    writer.post([RECORD])
+    assert [len(client.taken) for client in Client.made] == [1, 2]
+    assert writer.failures("alerts") == 1
+
+
+def test_a_client_that_is_well_is_kept(writer: KafkaWriter) -> None:
+    """What is wrong with one record is no reason to replace the client."""
+    Client.made[0].error = FULL
+    with pytest.raises(BusError, match="was not sent"):
+        writer.post([RECORD])
+    assert len(Client.made) == 1
