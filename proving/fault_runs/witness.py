@@ -103,7 +103,7 @@ class Witness:
             try:
                 self._send_all()
             except KafkaException as error:
-                if not error.args[0].fatal():
+                if not error.args[0].fatal() and error.args[0].name() != "_FATAL":
                     raise
                 # The broker has lost records that it had confirmed, so that the numbers of this producer do not fit.
                 self._producer = self._open()

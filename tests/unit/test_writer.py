@@ -15,7 +15,7 @@ from facade.config import Settings
 from facade.errors import BusError
 
 RECORD = Record(topic="alerts", key=b"k", value=b"v")
-LOST = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence desynchronization", fatal=True)
+LOST = KafkaError(KafkaError._FATAL)
 FULL = KafkaError(KafkaError._QUEUE_FULL)
 
 

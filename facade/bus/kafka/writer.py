@@ -115,7 +115,7 @@ class KafkaWriter:
         try:
             producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
         except KafkaException as error:
-            if not error.args[0].fatal():
+            if error.args[0].code() != KafkaError._FATAL:
                 raise
             self._replace(producer)
             self._producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
