@@ -699,4 +699,5 @@ def test_the_installed_interface_has_the_parts_of_all_flows(tmp_path: Path, monk
     assert [one.name for one in icd.classes["SdpBus"].attributes if one.name.startswith("weather")] == [
         "weatherUsed",
         "weatherLag",
+        "weatherLagTime",
     ]
