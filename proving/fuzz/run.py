@@ -153,7 +153,9 @@ class Fuzz:
                     self.wrong.append(f"{topic} {at}: {what}: {reason}: {headers['dl.detail'].decode()}")
         reader.close()
         for topic in SENT_BY_US:
-            if (counted := max(self._figure(topic, "DeadLettered"), 0)) != letters[topic]:
+            counted = max(self._figure(topic, "DeadLettered"), 0)
+            # Of a table that is given up, one letter stands for all segments.
+            if counted != letters[topic] and not (topic == "calibration" and 0 < letters[topic] < counted):
                 self.wrong.append(f"{topic}: {counted:,} dead letters in the account, {letters[topic]:,} on the topic")
 
 

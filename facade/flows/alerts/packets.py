@@ -8,7 +8,7 @@ The alert that is made of it is small: of each attachment it has size and digest
 import hashlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
@@ -34,6 +34,7 @@ except ImportError:  # an extra: pip install 'sdp-tango-facade[alerts]'
 MARKER = b"\xc3\x01"
 """How a datum in single-object encoding begins."""
 _HEAD = len(MARKER) + 8
+_MOST_ATTACHMENTS = 16
 _FIELDS = tuple(name for name in Alert.__struct_fields__ if name != "attachments")
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
@@ -49,6 +50,10 @@ class PacketReason(StrEnum):
     """A datum of some other schema, or of a version that is not known here."""
     ATTACHMENT = "attachment"
     """Two attachments have one name, so that neither can be asked for."""
+
+
+class _TooManyError(Exception):
+    """There are more attachments than an alert has."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -79,7 +84,10 @@ class PacketCodec:
         if fastavro is None:
             raise ConfigError("alert packets need fastavro: pip install 'sdp-tango-facade[alerts]'")
         schema = msgspec.json.decode(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
+        *fields, attachments = schema["fields"]
         self._schema = fastavro.parse_schema(schema)
+        self._beginning = fastavro.parse_schema({**schema, "name": "Beginning", "fields": fields})
+        self._attachment = fastavro.parse_schema(attachments["type"]["items"])
         crc = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
         self.head = MARKER + bytes.fromhex(crc)
         """How every packet of this schema begins."""
@@ -119,14 +127,32 @@ class PacketCodec:
         source = io.BytesIO(value)  # shares the bytes: an attachment is copied once, when it is read
         source.seek(_HEAD)
         try:
-            datum = cast("dict[str, Any]", fastavro.schemaless_reader(source, self._schema, None))
+            datum = cast("dict[str, Any]", fastavro.schemaless_reader(source, self._beginning, None))
+            contents = [Content(**attachment) for attachment in self._attachments(source)]
+        except _TooManyError as error:
+            return Rejected(Reason.SCHEMA, "$.attachments", str(error))
         except Exception as error:  # the bytes may be anything, and so is what the library raises
             what = f"broken off or broken at byte {source.tell()}: {type(error).__name__}: {error!s:.100}"
             return _refuse(PacketReason.NOT_AVRO, what)
         if left := len(value) - source.tell():
             return _refuse(PacketReason.NOT_AVRO, f"expected nothing after the packet, got {left} bytes")
-        contents = [Content(**attachment) for attachment in datum.pop("attachments")]
         return Packet(Alert(**datum), contents)
+
+    def _attachments(self, source: io.BytesIO) -> Iterator[dict[str, Any]]:
+        """Read the attachments one by one: an empty one has three bytes, and takes a hundred times as much memory."""
+
+        def number() -> int:
+            return cast(int, fastavro.schemaless_reader(source, "long", None))
+
+        so_far = 0
+        while block := number():
+            if block < 0:
+                number()  # bytes of the block, for those who pass over it
+            so_far += abs(block)
+            if so_far > _MOST_ATTACHMENTS:
+                raise _TooManyError(f"expected at most {_MOST_ATTACHMENTS} attachments, got {so_far} or more")
+            for _ in range(abs(block)):
+                yield cast("dict[str, Any]", fastavro.schemaless_reader(source, self._attachment, None))
 
     def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Unused:
         """Make the alert of a packet, and its wire form; checked against the JSON Schema, and small.
