@@ -87,13 +87,13 @@ def test_the_command_says_what_is_stale_and_mends_it(tmp_path: Path) -> None:
 def test_what_else_is_installed_is_in_other_folders_and_never_in_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sdp_weather/icd").mkdir(parents=True)
-    (tmp_path / "sdp_weather/__init__.py").touch()
+    (tmp_path / "sdp_storm/icd").mkdir(parents=True)  # a name that no other test has: an import is kept
+    (tmp_path / "sdp_storm/__init__.py").touch()
     words = {"label": "Storm", "description": "A storm comes.", "response": "Stow.", "priority": "HIGH"}
     text = "".join(f'{key} = "{value}"\n' for key, value in words.items())
-    (tmp_path / "sdp_weather/icd/conditions.toml").write_text(f"[conditions.storm]\n{text}")
+    (tmp_path / "sdp_storm/icd/conditions.toml").write_text(f"[conditions.storm]\n{text}")
     monkeypatch.syspath_prepend(tmp_path)
-    flow = Manifest(name="weather", summary="", interface="sdp_weather:")
+    flow = Manifest(name="weather", summary="", interface="sdp_storm:")
     monkeypatch.setattr("facade.icd.load.manifests", lambda: (flow,))
     _installed.cache_clear()
     monkeypatch.chdir(ROOT)

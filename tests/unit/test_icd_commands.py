@@ -13,6 +13,7 @@ from facade.exports.tango_db import registration
 from facade.flows.commands.messages import AckMessage, CommandMessage, HeartbeatMessage, ReportedState
 from facade.icd.load import load
 from facade.icd.model import Command
+from facade.messages import DeviceComplaint
 from facade.runtime.device_state import StateMessage
 
 ICD = load()
@@ -100,7 +101,7 @@ def test_both_devices_show_commands_in_the_same_way() -> None:
     """The same queries, and the same attributes of long-running commands, as events without delay."""
     assert SUBARRAY.queries == MASTER.queries
     names = {one.name for one in SUBARRAY.attributes if one.name.startswith(("longRunning", "lrc"))}
-    assert len(names) == 9
+    assert len(names) == 10
     for owner in (SUBARRAY, MASTER):
         shown = [one for one in owner.attributes if one.name in names]
         assert len(shown) == len(names)
@@ -141,9 +142,11 @@ MESSAGES = {
         devices=("mid-sdp/subarray/01",),
         time=1,
         interval=1.0,
+        group="controllers",
         role="server",
         stopping=True,
         version="1.0",
+        complaints=[DeviceComplaint(device="mid-sdp/subarray/01", text="health is FAILED")],
     ),
     "state": StateMessage(
         device="mid-sdp/subarray/01",

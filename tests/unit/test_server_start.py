@@ -18,7 +18,6 @@ from facade.icd.load import load
 SELDOM = (
     "opentelemetry",  # where traces are wanted
     "jsonschema",  # arguments of commands
-    "confluent_kafka.admin",  # making and looking at topics
     "pyarrow",  # tables and metrics
     "prometheus_client",  # where a port is given
     "facade.flows.alerts.operator_api",
