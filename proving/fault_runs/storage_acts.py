@@ -5,7 +5,7 @@ import resource
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from facade.errors import InfraError
@@ -46,6 +46,13 @@ class StorageActs:
             "snapshot of the future": self.future_snapshot,
             "records deleted": self.records_deleted,
         }
+
+    def do(self, act: str) -> str:
+        """Do an act by its name."""
+        try:
+            return self.acts[act]()
+        except KafkaException as error:
+            return f"not all of it: {error.args[0].str()}"
 
     def power_cut(self) -> str:
         """Kill the broker, and let it lose the end of what it had written, as if it had been in the page cache only."""

@@ -11,6 +11,7 @@ class Verdict(StrEnum):
 
     EXACT = "exact"
     UNREAD = "lost unread"
+    BEHIND = "behind, and said so"
     NAMED = "named"
     SILENT = "silent"
 
@@ -26,6 +27,8 @@ class Finding:
     """Confirmed records that the log does not have."""
     missing: int
     """Those of them that are not counted."""
+    is_behind: bool = False
+    """Whether SdpBus says that records are not taken yet."""
 
 
 @dataclass(slots=True)
@@ -76,8 +79,10 @@ class Book:
         """
         verdict = Verdict.EXACT
         for one in findings:
-            if one.wrong:
-                verdict = Verdict.NAMED if said else Verdict.SILENT
+            if one.wrong < 0 and one.is_behind:
+                verdict = Verdict.BEHIND if verdict is Verdict.EXACT else verdict
+            elif one.wrong:
+                verdict = Verdict.NAMED if said and verdict is not Verdict.SILENT else Verdict.SILENT
                 text = f"{act} ({did}): {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
                 self.lines.append(f"{text}; named: {' | '.join(said) or 'nothing'}")
                 if not said:

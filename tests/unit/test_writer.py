@@ -26,6 +26,7 @@ class Client:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.error: KafkaError | None = None
+        self.told: KafkaError | None = None
         self.taken: list[Any] = []
         self.made.append(self)
 
@@ -35,6 +36,9 @@ class Client:
         self.taken.append(on_delivery)
 
     def poll(self, timeout: float) -> int:
+        if self.told is not None:
+            told, self.told = self.told, None
+            raise KafkaException(told)
         return 0
 
     def purge(self) -> None:
@@ -63,6 +67,13 @@ def test_a_client_that_died_is_replaced(writer: KafkaWriter) -> None:
     writer.post([RECORD])
     assert [len(client.taken) for client in Client.made] == [1, 2]
     assert writer.failures("alerts") == 1
+
+
+def test_a_client_that_says_that_it_dies_is_replaced(writer: KafkaWriter) -> None:
+    """It may say so before it is given another record, in the middle of a cycle of a device server."""
+    Client.made[0].told = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence desynchronization", fatal=True)
+    writer.poll()
+    assert len(Client.made) == 2
 
 
 def test_a_client_that_is_well_is_kept(writer: KafkaWriter) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -11,8 +12,6 @@ from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
-
-_LAST_REPORTS = 1.0  # longest wait for what a producer that is given up has to say of its records [s]
 
 
 class KafkaWriter:
@@ -103,7 +102,11 @@ class KafkaWriter:
 
     def poll(self, timeout: float = 0.0) -> None:
         """Serve delivery reports, waiting at most `timeout` [s] for one."""
-        self._producer.poll(timeout)
+        producer = self._producer
+        try:
+            producer.poll(timeout)
+        except KafkaException as error:
+            self._replace(producer, error)
 
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
@@ -115,21 +118,21 @@ class KafkaWriter:
         try:
             producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._FATAL:
-                raise
-            self._replace(producer)
+            self._replace(producer, error)
             self._producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
 
     def _open(self) -> Producer:
         return Producer(self._connection.config(self._health, self._settings))
 
-    def _replace(self, dead: Producer) -> None:
+    def _replace(self, dead: Producer, error: KafkaException) -> None:
         """Go on with another producer: to a broker that lost confirmed records this one's numbers do not follow."""
-        with self._replacing:
+        if error.args[0].code() != KafkaError._FATAL and not error.args[0].fatal():
+            raise error
+        with self._replacing, suppress(KafkaException):
             if self._producer is dead:
                 self._producer = self._open()
                 dead.purge()
-                dead.flush(_LAST_REPORTS)
+                dead.flush(1.0)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
