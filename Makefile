@@ -15,8 +15,8 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz lint check-types \
-	check-style check-interface docs clean
+.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz overload lint \
+	check-types check-style check-interface docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -52,6 +52,9 @@ table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for
 
 fuzz: $(STAMP) ## Send 1,000,000 good and bad records on every topic that the facade reads, and account for each
 	$(BIN)/sdp-facade fuzz $(ARGS)
+
+overload: $(STAMP) ## Send ten times what is promised for 60 s, to 200 clients of which one is frozen, and account for it
+	$(BIN)/sdp-facade overload $(ARGS)
 
 lint: ## Check style, types, layers, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface

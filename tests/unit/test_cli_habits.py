@@ -21,7 +21,8 @@ from facade.manifest import Subcommand
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
-OF_TANGO = ("conformance", "bench", "demo", "faults", "alert-faults", "table-faults", "storage-faults", "fuzz")
+FAULT_RUNS = ("faults", "alert-faults", "table-faults", "storage-faults")
+OF_TANGO = ("conformance", "bench", "demo", *FAULT_RUNS, "fuzz", "overload")
 COMMANDS = {" ".join(words): command for words, command in walk()}
 
 
