@@ -1,5 +1,10 @@
-"""The messages of the AsyncAPI document, and their schemas."""
+"""The messages of the AsyncAPI document, and their schemas.
 
+Generators of code name what they make by `title`, so that each object and each enumeration has one, written as a name
+of code is. What is nested has that of what holds it, and its field's name.
+"""
+
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,7 +59,8 @@ def _message(icd: Icd, name: str, topic: Topic, one: str) -> Node:
 
 def _json_message(icd: Icd, name: str) -> Node:
     schema, said = icd.messages[name], words_of(icd)
-    found: Node = {"name": name, "title": schema["title"], "description": schema["description"], "contentType": JSON}
+    found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
+    found["contentType"] = JSON
     if any(name == words.commands for words in said):
         found["description"] += f"\n\n{_commands(icd)}"
     found["x-file"] = _source(name)
@@ -81,9 +87,15 @@ def _commands(icd: Icd) -> str:
 
 def _described_by_header(icd: Icd, words: Words, header: str, name: str) -> Node:
     schema = icd.messages[name]
-    found: Node = {"name": name, "title": schema["title"], "description": schema["description"], "contentType": _BYTES}
-    found["x-file"] = _source(name)
-    found["headers"] = {"type": "object", "required": [header], "properties": {header: _reference(name)}}
+    found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
+    found["contentType"], found["x-file"] = _BYTES, _source(name)
+    title = f"{code_name(name)}Headers"
+    found["headers"] = {
+        "title": title,
+        "type": "object",
+        "required": [header],
+        "properties": {header: _reference(name)},
+    }
     found["payload"] = {"type": "string", "format": "binary", "description": f"Bytes, as the header `{header}` says."}
     if name in words.examples:
         found["examples"] = [{"headers": {header: words.examples[name]}}]
@@ -95,19 +107,39 @@ def traced() -> Node:
     texts = {name: f"Trace context in the form of W3C: {name}." for name in TRACED}
     properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
     what = "Copied from a command to all that it brings about, where a trace is running."
-    return {"headers": {"type": "object", "description": what, "properties": properties}}
+    return {"headers": {"title": "TraceHeaders", "type": "object", "description": what, "properties": properties}}
+
+
+def code_name(name: str) -> str:
+    """Return a name as classes have it: ``IngestSummary`` for ``ingest-summary``."""
+    return "".join(word[0].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name) if word)
 
 
 def schema_of(name: str, schema: Node) -> Node:
-    """Return a message's schema in AsyncAPI's form: the same, without what only names its dialect and itself."""
-    found = {key: part for key, part in schema.items() if key not in ("$schema", "$id")}
+    """Return a message's schema in AsyncAPI's form: the same with titles, without what names its dialect and itself."""
+    found = {key: part for key, part in schema.items() if key not in ("$schema", "$id", "title")}
     for path, part in _parts(found, ""):
         if foreign := sorted(set(part) - _KEYWORDS):
             raise IcdError(
                 f"{_source(name)}: {path or 'top'}: expected keywords that AsyncAPI's schemas have too, got {foreign}; "
                 "write it otherwise, or add them to _KEYWORDS if they mean the same there"
             )
-    return found
+    return _titled(found, code_name(name), code_name(name))
+
+
+def _titled(schema: Node, message: str, name: str) -> Node:
+    """Return a copy in which each object and each enumeration has a title, which no other message has."""
+    title = message + code_name(schema["title"]) if "title" in schema else name
+    found = dict(schema)
+    if "properties" in found:
+        fields = found["properties"].items()
+        found["properties"] = {field: _titled(part, message, title + code_name(field)) for field, part in fields}
+    for keyword, suffix in (("items", "Item"), ("additionalProperties", "Value")):
+        if isinstance(part := found.get(keyword), dict):
+            found[keyword] = _titled(part, message, title + suffix)
+    if "enum" in found:
+        return {**found, "title": f"{title}Enum"}  # `state` of an alert is not the message alert-state
+    return {**found, "title": title} if "object" in found.get("type", ()) else found
 
 
 def _parts(schema: Node, path: str) -> Iterator[tuple[str, Node]]:

@@ -10,7 +10,7 @@ from facade.resources import resource
 def _packet() -> dict[str, Any]:
     schema = json.loads(resource("schemas", "messages", "alert-packet.avsc").read_text(encoding="utf-8"))
     return {
-        "name": "alert-packet",
+        "name": "AlertPacket",
         "title": "Alert packet",
         "summary": "In Avro's single-object encoding: C3 01, the CRC-64-AVRO fingerprint of the schema, one datum.",
         "description": schema["doc"],

@@ -19,11 +19,16 @@ _HEADERS = {
 def _dead_letter() -> dict[str, Any]:
     properties = {name: {"type": "string", "description": text} for name, text in _HEADERS.items()}
     return {
-        "name": "dead-letter",
+        "name": "DeadLetter",
         "title": "Dead letter",
         "description": "A record that could not be used: its key, its bytes and its own headers as they were, and why.",
         "contentType": "application/octet-stream",
-        "headers": {"type": "object", "required": list(properties), "properties": properties},
+        "headers": {
+            "title": "DeadLetterHeaders",
+            "type": "object",
+            "required": list(properties),
+            "properties": properties,
+        },
         "payload": {"type": "string", "format": "binary", "description": "The bytes of the original record."},
     }
 
