@@ -128,7 +128,8 @@ class Fuzz:
                 self.wrong.append(f"{topic}: {self.good[topic]:,} good records, {parts['Used']:,} used")
         self.progress.wait_until(self._good_heaps_are_shown, _LETTERS_WITHIN, "the good heaps are shown")
         if not self._good_heaps_are_shown():
-            self.wrong.append(f"{self.good['ingest.heaps']:,} good heaps of node {GOOD_GROUP}, another number is shown")
+            found = self.deployment.proxy(f"mid-sdp/ingest/{GOOD_GROUP:04d}").read_attribute("heapsTotal").value
+            self.wrong.append(f"{self.good['ingest.heaps']:,} good heaps of node {GOOD_GROUP}, {found:,} shown")
         self._judge_letters()
         for name, before in self.memory[len(CODECS) - 1].items():
             if (after := self.memory[-1].get(name, 0.0)) > before * _GROWTH + _SLACK:

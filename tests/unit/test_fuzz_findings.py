@@ -2,9 +2,14 @@
 
 import math
 
+import pytest
+
+from facade.bus.port import Record
 from facade.messages import AccountTotals
 from facade.reading import Quality, Reading
 from facade.runtime.snapshots import Snapshot, decode_snapshot, load_readings, store_readings, to_record
+from proving.fuzz import good
+from tests.support.whole import Site
 
 
 def test_a_snapshot_of_values_that_are_no_numbers_can_be_read_again():
@@ -35,3 +40,25 @@ def test_a_snapshot_of_values_that_are_no_numbers_can_be_read_again():
     assert repr(readings["gains"].value) == "(1.0, nan)"
     assert repr(readings["image"].value) == "((1.0, nan), (2.0, 3.0))"
     assert readings["names"] == shown["names"]
+
+
+@pytest.mark.parametrize("field", ["latency", "unknown"])
+@pytest.mark.parametrize("key", ["sum", "min", "max", "m2", "last"])
+@pytest.mark.parametrize("number", [2**53, 10**30, 10**400, 1e308, -1e308, -(10**400)])
+def test_a_summary_with_numbers_beyond_all_sums_is_refused_and_harms_no_other(field, key, number):
+    """One with a sum of 400 digits stopped all events of its server, and the node's summaries for good."""
+    if key == "m2" and number != 1e308:
+        return  # the schema says the rest
+    site = Site()
+    site.cycle()
+    for sequence, wrong in enumerate((True, False)):
+        document = good.documents(round(site.clock.now() * 1e6), sequence)["ingest-summary"]
+        statistics = document["partials"][0]["fields"]["latency"]
+        if wrong:
+            document["partials"][0]["fields"] = {"latency": statistics, field: {**statistics, key: number}}
+        made = good.record("ingest.summary", "ingest-summary", document)
+        site.send(Record(topic=made.topic, key=made.key, value=made.value))
+        site.cycle(4)
+    (letter,) = site.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"] in (b"inconsistent", b"not-json", b"schema")
+    assert site.shows("mid-sdp/ingest/0000", "heapsTotal") == 2

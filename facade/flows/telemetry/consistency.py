@@ -14,6 +14,7 @@ from facade.messages import FieldStatistics, Partial
 from facade.numbers import LARGEST
 from facade.outcome import Rejected
 
+_MOST = 1e150
 _CLOCK_SLACK = 60.0
 """Most by which the clocks of a worker and of the broker may differ [s]."""
 
@@ -46,6 +47,9 @@ def _troubles(partial: Partial, plan: Plan, latest: int) -> Iterator[tuple[str, 
         yield ".time_max", f"{partial.time_max} is further ahead of the writing than any worker accepts"
     if not _ascending(partial.runs):
         yield ".runs", "expected ascending runs without overlap, of whole numbers from 0 to 2^53 - 1"
+    for name, found in partial.fields.items():
+        if not _are_bounded(found):
+            yield f".fields.{name}", f"expected numbers up to {_MOST:g}, and whole ones up to 2^53 - 1"
     for field in plan.fields:
         statistics = partial.fields.get(field.name)
         if statistics is not None and (trouble := _field_trouble(statistics, field, plan)):
@@ -59,6 +63,14 @@ def _ascending(runs: Sequence[Run]) -> bool:
             return False
         before = last
     return True
+
+
+def _are_bounded(statistics: FieldStatistics) -> bool:
+    """Return whether sums of such numbers, and of their squares, stay numbers that JSON and a snapshot can carry."""
+    numbers = (statistics.sum, statistics.min, statistics.max, statistics.last)
+    return (statistics.m2 or 0.0) <= _MOST * _MOST and all(
+        abs(one) <= (LARGEST if isinstance(one, int) else _MOST) for one in numbers if one is not None
+    )
 
 
 def _field_trouble(statistics: FieldStatistics, field: FieldPlan, plan: Plan) -> str | None:
