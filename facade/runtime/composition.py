@@ -136,6 +136,12 @@ class Server:
         """Return what each flow says about the health of SDP."""
         return [load(one.health)(self) for one in manifests() if one.health is not None]
 
+    def sender(self) -> Any:
+        """Open what puts commands on the bus; the event loop serves it, as it may be used once a day."""
+        sender = self.bus.sender()
+        self.periodic_tasks.append(sender)
+        return sender
+
     def send_durably(self, record: Record, timeout: float) -> None:
         """Write a record; see `facade.bus.port.Writer`."""
         self.bus.writer().send_durably(record, timeout)

@@ -416,5 +416,11 @@ class MemorySender:
         """Write a record; a failure is counted."""
         self._bus.send(record)
 
+    def perform(self) -> None:
+        """Have nothing to say."""
+
+    def end(self) -> None:
+        """Have nothing under way."""
+
     def close(self, timeout: float) -> None:
         """Have nothing queued."""

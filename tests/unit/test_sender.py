@@ -7,9 +7,12 @@ from facade.bus.kafka import sender as module
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.port import BusHealth, Record
-from facade.clock import ManualClock
+from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
 from facade.errors import NotSent, OutcomeUnknown
+from tests.support.alerting import Bench
+from tests.support.memory_bus import MemorySender
+from tests.support.waiting import until
 
 RECORD = Record(topic="commands", key=b"d", value=b"{}")
 
@@ -92,3 +95,23 @@ def test_what_is_not_confirmed_is_surely_not_there_or_unknown(monkeypatch, codes
     with pytest.raises(error):
         made.send(RECORD, 0.4)
     assert clock.monotonic() - begin <= 0.401
+
+
+def test_a_sender_that_sends_nothing_is_asked_what_its_client_has_to_say(monkeypatch):
+    """D20: nobody polled the one for operators' actions; it kept 2 kB of statistics and more each second for ever."""
+    asked = []
+    monkeypatch.setattr(MemorySender, "perform", lambda self: asked.append(self))
+    Bench().server(cycles=3)
+    assert len(asked) >= 3
+    assert len(set(asked)) == 1
+
+
+def test_what_the_client_has_to_say_is_taken_without_a_record():
+    health = BusHealth()
+    nobody = KafkaSender(Connection(Settings(bootstrap="127.0.0.1:1"), clock=SystemClock()), health=health, client="t")
+
+    def heard() -> str:
+        nobody.perform()
+        return health.last_error
+
+    assert until(heard, "the client says that nobody answers")

@@ -107,6 +107,13 @@ class KafkaSender:
         except (KafkaException, BufferError) as error:
             self._failed(record.topic, str(error))
 
+    def perform(self) -> None:
+        """Take what the client has to say: statistics of each second, which it keeps in memory until somebody asks."""
+        self._producer.poll(0)
+
+    def end(self) -> None:
+        """Leave what was sent to its callers, who wait for it."""
+
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
         self._producer.flush(timeout)

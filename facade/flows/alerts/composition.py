@@ -35,7 +35,7 @@ def compose(server: Server) -> None:
     server.views.append(AlertsView(server.icd, flow, server.bus.health, known, server.version))
     server.share(
         OperatorApi,
-        lambda: OperatorApi(flow, server.bus.sender(), ready=known, origin=server.instance, clock=server.clock),
+        lambda: OperatorApi(flow, server.sender(), ready=known, origin=server.instance, clock=server.clock),
     )
 
 

@@ -21,7 +21,7 @@ def compose(server: Server) -> None:
     """Add the command path to a device server."""
     icd, states, clock, instance = server.icd, server.states, server.clock, server.instance
     classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
-    components, sign, sender = server.share(Components), server.sign_of_life, server.bus.sender()
+    components, sign, sender = server.share(Components), server.sign_of_life, server.sender()
     tracker, lease = Tracker(list(classes)), Lease(instance, sign.incarnation)
     # By them it is judged who may command: they go the way of commands, and more often.
     sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
