@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -158,10 +159,12 @@ class EventLoop:
         self._delivery.note_position(reader, self.has_read)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
-        self.tick()
+        failed = self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._timing.snapshot:
             self.write_snapshots(reader)
         self._delivery.proceed()
+        if failed is not None:
+            raise failed
 
     def _settle(self) -> None:
         """Wait for what the last snapshots build on, and let them go."""
@@ -182,29 +185,37 @@ class EventLoop:
             return [*reader.take(self._timing.batch, wait)]
         return [*reader.take(1, wait), *reader.take(self._timing.batch, 0.0)]
 
-    def tick(self) -> None:
-        """Publish what has changed, be it only that time has passed."""
+    def tick(self) -> Exception | None:
+        """Publish what has changed, be it only that time has passed; return what a flow or a view has failed with."""
+        failed = None
         try:
             self._delivery.act(self._clock.now())
             # Right after a start half of what is on the bus makes half values: of some nodes, of no
             # worker, of the initial mode. What was restored stands until the rest has been read.
             if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
-                self._look(self._clock.now())
+                failed = self._look(self._clock.now())
         finally:
             # Whatever a flow's view does: events leave, and the lease by which this server may command is kept.
             self._publisher.tick()
             for one in self._periodic_tasks:
                 one.perform()
+        return failed
 
-    def _look(self, now: float) -> None:
-        for topic, flow in self._flows.items():
-            if not flow.durable and not self.has_read(topic):
-                continue  # the newest of the settings may be the last one
-            for device, attribute, reading in flow.readings(now, self._publisher.last):
-                self._publisher.offer(device, attribute, reading)
-        for view in self._views:
-            for device, attribute, reading in view.readings(now):
-                self._publisher.offer(device, attribute, reading)
+    def _look(self, now: float) -> Exception | None:
+        """Offer what there is to show; one that fails does not take the others with it."""
+        looks = [
+            partial(flow.readings, now, self._publisher.last)
+            for topic, flow in self._flows.items()
+            if flow.durable or self.has_read(topic)  # else the newest of the settings may be the last one
+        ]
+        failed = None
+        for look in (*looks, *(partial(view.readings, now) for view in self._views)):
+            try:
+                for device, attribute, reading in look():
+                    self._publisher.offer(device, attribute, reading)
+            except Exception as error:
+                failed = failed or error
+        return failed
 
     def write_snapshots(self, reader: Reader) -> None:
         """Write what has been merged, for the next start."""

@@ -365,14 +365,19 @@ def test_a_mistake_in_a_flow_does_not_end_the_thread(deployment, caplog):
             stop.set()
         raise RuntimeError("ours")
 
-    performed = []
+    performed, looked = [], []
     task = SimpleNamespace(perform=lambda: performed.append(1), end=lambda: None)
-    service.event_loop._periodic_tasks = [task]
-    service.event_loop._views[0].readings = broken
-    service.event_loop.run(stop)
+    loop = service.event_loop
+    loop._periodic_tasks = [task]
+    loop._views[0].readings = broken
+    loop._views = [*loop._views, SimpleNamespace(readings=lambda now: looked.append(now) or ())]
+    written = len(deployment.broker.read("snapshots"))
+    loop.run(stop)
     assert "internal error" in bus.health.last_error
     assert "RuntimeError: ours" in caplog.text
     assert len(performed) >= next(calls), "periodic tasks, such as the lease of commands, go on"
+    assert looked, "the views behind it go on"
+    assert len(deployment.broker.read("snapshots")) > written
 
 
 def test_events_are_paced_and_only_the_newest_waits():
