@@ -17,6 +17,9 @@ def demo(
     seconds: Annotated[float, typer.Option(min=5, help="How long the simulator sends.")] = 30.0,
     garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records.")] = 0.0002,
     kills: Annotated[bool, typer.Option(help="kill -9 a worker, device servers and the controller on the way.")] = True,
+    controller: Annotated[
+        bool, typer.Option(help="Start a controller, and observe as TM does. Without: run your own beside it (--stay).")
+    ] = True,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
@@ -43,6 +46,7 @@ def demo(
         seconds=seconds,
         garbage=garbage,
         kills=kills,
+        controller=controller,
         stay=stay,
         live=live,
         state_dir=state_dir,

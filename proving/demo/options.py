@@ -48,6 +48,8 @@ class DemoOptions:
     garbage: float = 0.0002
     """Fraction of malformed records."""
     kills: bool = True
+    controller: bool = True
+    """Without one nothing executes commands: TM does not observe, and what is killed while it does is left alone."""
     stay: bool = False
     """Go on after that, until Ctrl-C."""
     live: bool = True

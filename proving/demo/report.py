@@ -240,10 +240,12 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
 def _in_one_line(report: DemoReport) -> str:
     count = len(report.failures)
     if not count:
-        return "Everything balances to the last record, every command has one outcome, and every limit is kept."
+        commands = ", every command has one outcome," if report.commands else ""
+        return f"Everything balances to the last record{commands} and every limit is kept."
     found = f"{count} failure{'s' if count > 1 else ''}, named above"
     if report.balanced:
-        return f"Everything balances to the last record and every command has one outcome, but there is more: {found}."
+        commands = " and every command has one outcome" if report.commands else ""
+        return f"Everything balances to the last record{commands}, but there is more: {found}."
     return f"The demo has failed: {found}."
 
 

@@ -37,7 +37,7 @@ from proving.supervisor import Supervisor
 
 _INTRODUCTION = (
     "Kafka, a Tango database, the device servers and a simulated SDP run on this machine{killed}. In the end every"
-    " record, command, alert and table that was sent is compared with what Tango clients were shown."
+    " record,{commands} alert and table that was sent is compared with what Tango clients were shown."
 )
 _NEARLY = 0.95
 """Part of the rate asked for from which on it counts as reached."""
@@ -49,8 +49,9 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     """Play the whole demo and give the exit code."""
     progress = Progress(console, clock, live=options.live)
     progress.patience = options.patience
-    killed = ", and six of its processes are killed" if options.kills else ""
-    console.print(_INTRODUCTION.format(killed=killed), highlight=False)
+    killed = f", and {'six' if options.controller else 'four'} of its processes are killed" if options.kills else ""
+    commands = " command," if options.controller else ""
+    console.print(_INTRODUCTION.format(killed=killed, commands=commands), highlight=False)
     report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
     stack, processes = ExitStack(), Supervisor(options.folder, clock)
     interrupted = False
@@ -99,7 +100,8 @@ def _start_servers(demo: Demo) -> None:
     demo.start_servers()
     progress.check = demo.processes.check
     instances = ", ".join(demo.deployment.instances)
-    progress.step(f"started: 2 aggregate workers, a controller, the device servers {instances}")
+    controller = " a controller," if demo.options.controller else ""
+    progress.step(f"started: 2 aggregate workers,{controller} the device servers {instances}")
     devices = [device for names in side.devices.values() for device in names]
     took = progress.demand(
         lambda: all(side.read(device, ["State"]) for device in devices), FLOWS_WITHIN, "all devices answer"
@@ -124,13 +126,14 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     alerts, calibration = AlertScenario(demo), CalibrationScenario(demo)
     stack.callback(alerts.close)
     baseline.measure(demo)
-    demo.start_observation()
-    progress.step(f"TM begins to observe with {', '.join(demo.tango_side.subarrays)}")
+    if options.controller:
+        demo.start_observation()
+        progress.step(f"TM begins to observe with {', '.join(demo.tango_side.subarrays)}")
 
     def wait_for(part: float) -> None:
         progress.wait(max(begin + part * options.seconds - clock.now(), 0.0))
 
-    if options.kills:
+    if options.kills and options.controller:  # both while a command is executed
         faults.kill_subarray_server(demo)
         faults.kill_controller(demo)
         baseline.measure(demo)
@@ -144,7 +147,8 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         baseline.measure(demo)
         faults.kill_server(demo)
     wait_for(1.0)
-    account_for_commands(demo)
+    if options.controller:
+        account_for_commands(demo)
     progress.wait_until(alerts.settled, FLOWS_WITHIN)
     alerts.account()
     calibration.account()
@@ -203,7 +207,8 @@ def _judge(demo: Demo) -> None:
     report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
     report.write(demo.options.report_file)  # all that was found, whatever comes while it is cleared away
     print_account(console, sent, report.account)
-    print_commands(console, report)
+    if demo.options.controller:
+        print_commands(console, report)
     print_alerts(console, report)
     print_accounts(console, report.table_account, "every table")
     print_figures(console, report)

@@ -86,13 +86,15 @@ class Demo:
         return self.options.folder / "sent-tables"
 
     def start_servers(self) -> None:
-        """Start workers, device servers and the controller of the subarrays."""
+        """Start workers, device servers and, unless left out, the controller of the subarrays."""
         for slot in range(WORKERS):
             self.deployment.worker(slot)
         self.deployment.launch(ASSEMBLER, "tables", "assemble")
         for instance in self.deployment.instances:
             self.deployment.server(instance)
         self.executions_file.unlink(missing_ok=True)
+        if not self.options.controller:
+            return
         options = [f"--subarrays={self.options.subarrays}", f"--report={self.executions_file}"]
         self.deployment.launch(CONTROLLER, "simulate", "controller", *options)
 

@@ -49,6 +49,16 @@ def report(*baselines: float, recovery: float = 2.0, **changed: Any) -> DemoRepo
     return DemoReport(**{**values, **changed})
 
 
+def test_without_a_controller_nothing_is_asked_of_commands() -> None:
+    found = report(subarray_recovery=None, controller_recovery=None)
+    assert passed(found, controller=False) == []
+    assert [one.partition(":")[0] for one in passed(found)] == [
+        "the killed subarray server's state is back",
+        "the killed controller's command has an outcome",
+    ]
+    assert "command" not in printed(found)[-1]
+
+
 def test_a_machine_that_is_fast_enough_has_the_limits_as_they_are() -> None:
     for baselines in ((), (0.1,), (BASELINE,)):
         assert slowness(baselines) == 1.0

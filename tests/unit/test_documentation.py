@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import tango
@@ -65,6 +66,25 @@ def test_python_compiles_and_its_imports_are_there(page: Path) -> None:
         tree = ast.parse(dedent(block), filename=name(page))
         imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         exec(compile(ast.Module(imports, []), name(page), "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_uses_no_name_that_the_page_does_not_define(page: Path) -> None:
+    """Blocks of a page go on from one to the next. Those with a title are excerpts of files that are tested."""
+    code = "\n".join(dedent(block) for info, block in blocks(page, "python") if not info.startswith("title="))
+    argv = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--stdin-filename", "page.py", "-"]
+    done = subprocess.run(argv, input=code, capture_output=True, text=True, timeout=HANG, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_of_a_solution_is_a_table_that_tango_can_show() -> None:
+    block = next(text for _, text in blocks(DOCS / "how-to" / "send-calibration.md", "python") if "Solution(" in text)
+    kept = [line for line in block.splitlines() if not line.startswith(("bus =", "tables ", "tables."))]
+    names: dict[str, Any] = {}
+    exec("\n".join(kept), names)
+    solution = names["solution"]
+    assert solution.valid_until > solution.valid_from > 1_700_000_000_000_000
+    assert names["encode"](solution)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
