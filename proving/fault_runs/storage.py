@@ -39,6 +39,8 @@ _SETTLED = 1.0
 """Totals that are right for so long stay so [s]."""
 _STANDS_STILL = 30.0
 """Totals that are not right, and have not changed for so long, are wrong [s]."""
+_WITHIN = 120.0
+"""Totals that change for longer are judged as they are [s]."""
 _LAGS = {
     "heaps, SdpBus": ("ingestHeapsLag",),
     "heaps, nodes": ("ingestHeapsLag", "ingestSummaryLag"),
@@ -148,7 +150,7 @@ class StorageFaultRun(FaultRun):
         logs = {topic: self._log(topic) for topic in self._streams}
         confirmed = {topic: set(stream.confirmed) for topic, stream in self._streams.items()}
         shown: dict[str, int] = {}
-        moved = self.clock.monotonic()
+        began = moved = self.clock.monotonic()
         while True:
             logs[ALERTS] = self._log(ALERTS)  # what the facade notices, it puts there
             if (now := self._shown()) != shown:
@@ -161,7 +163,8 @@ class StorageFaultRun(FaultRun):
                 if name in shown
             ]
             is_right = bool(shown) and not any(one.wrong or one.missing for one in findings)
-            if self.clock.monotonic() - moved > (_SETTLED if is_right else _STANDS_STILL):
+            quiet = self.clock.monotonic() - moved
+            if quiet > (_SETTLED if is_right else _STANDS_STILL) or self.clock.monotonic() - began > _WITHIN:
                 break
             self.revive()
             self.clock.sleep(0.3)

@@ -3,6 +3,7 @@
 import random
 import resource
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
@@ -19,6 +20,7 @@ _CUT_OF = 0.3
 """Share of the partitions whose end a power cut loses."""
 _WITHIN = 60.0
 """Longest wait for what an act needs [s]."""
+_STARTS = 5
 _MOST_PARTITIONS = 6
 _FUTURE = 1_000_000
 """A snapshot of the future is so many records ahead."""
@@ -192,10 +194,14 @@ class StorageActs:
         return found
 
     def _start_broker(self, began: float) -> None:
-        try:
-            self._deployment.broker.start()
-        except InfraError:  # on a busy machine what was cut may take long to recover; it goes on where it was
-            self._deployment.broker.start()
+        for _ in range(_STARTS):
+            with suppress(
+                InfraError
+            ):  # on a busy machine what was cut may take long to recover; it goes on where it was
+                self._deployment.broker.start()
+                break
+        else:
+            raise InfraError(f"the broker did not start in {_STARTS} attempts; see its log")
         self.broker_away = max(self.broker_away, self._deployment.clock.monotonic() - began)
 
     def _ends(self, topic: str) -> dict[int, tuple[int, int]]:

@@ -28,6 +28,7 @@ class KafkaProxy:
         self._hold: int | None = None
         self._held = b""
         self._sockets: list[socket.socket] = [self._listener]
+        self._is_away = False
 
     def __enter__(self) -> "KafkaProxy":
         threading.Thread(target=self._accept, daemon=True).start()
@@ -46,6 +47,16 @@ class KafkaProxy:
         """Return whether a request is on its way."""
         return bool(self._held)
 
+    def leave(self) -> None:
+        """Cut all connections, and take no new ones."""
+        self._is_away = True
+        for each in self._sockets[1:]:
+            _cut(each)
+
+    def come_back(self) -> None:
+        """Take connections again."""
+        self._is_away = False
+
     def deliver(self) -> int:
         """Let the broker have the request that is on its way; return the error code of its answer to an EndTxn."""
         with socket.create_connection(self._broker) as broker:
@@ -58,6 +69,9 @@ class KafkaProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self._is_away:
+                    _cut(client)
+                    continue
                 broker = socket.create_connection(self._broker)
                 self._sockets += [client, broker]
                 for target in (self._requests, self._answers):

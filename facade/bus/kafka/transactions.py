@@ -12,6 +12,7 @@ apart but by the producer's epoch, as long as the client speaks no newer protoco
 
 import ctypes
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
@@ -22,7 +23,7 @@ from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
-from facade.bus.worker_positions import Place, Standings, newest
+from facade.bus.worker_positions import POSITIONS, Place, Standings, newest
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ _BROKER_WAIT = 4.0
 """Longest wait for one step of a transaction [s]; a worker that is told to stop waits no longer."""
 _TRANSACTION = 5.0
 """The transaction's own time-out [s]."""
+_LOST_MARKS = 15.0
+"""An answer that waits for the end of a transaction for so long waits for one that has ended: none lasts longer [s]."""
 _OUTAGE = 30.0
 """For so long after the broker was last away its answers may still be about what was before [s]."""
 _HEARTBEAT = 1.5
@@ -59,6 +62,8 @@ class KafkaTransactionalLog:
         self._group_name = group
         self._standings = Standings(group, slot)
         self._watch = KafkaTopicWatch(connection)
+        self._stuck_since = math.inf
+        """Monotonic time since which it cannot be learned where to go on [s]."""
         self._no_producer_before = 0.0
         """Monotonic time before which no producer may be opened [s]."""
 
@@ -168,8 +173,34 @@ class KafkaTransactionalLog:
                 self._begin()
         except (KafkaException, BusError) as error:
             self._serve_consumer()
+            self._renew_marks()
             raise Aborted(f"it is not known yet where {self._slot} goes on: {error}") from error
         self._must_rewind = False
+        self._stuck_since = math.inf
+
+    def _renew_marks(self) -> None:
+        """End once more what this slot's transactions ended long ago, when nothing else helps.
+
+        A broker that loses the end of a log may lose the mark that ends a transaction there, while its coordinator
+        knows that all marks are written. Then `positions`, or the group's answer, wait for that mark for ever; the
+        next mark of the same producer ends what is open before it as well.
+        """
+        now = self._connection.clock.monotonic()
+        self._stuck_since = min(self._stuck_since, now)
+        if now - self._stuck_since < _LOST_MARKS or self._producer is None:
+            return
+        self._stuck_since = now
+        _log.warning("no answer about the places of %s for %g s; writing marks again", self._slot, _LOST_MARKS)
+        try:
+            self._producer.begin_transaction()
+            self._produce(self._producer, Record(topic=POSITIONS, key=b"mark", value=None, partition=0))
+            place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
+            group = self._consumer.consumer_group_metadata()
+            self._producer.send_offsets_to_transaction([place], group, _BROKER_WAIT)
+            self._producer.commit_transaction(_BROKER_WAIT)
+        except KafkaException as error:
+            self._producer = None
+            self._connection.note(self._health, f"marks of {self._slot} cannot be written: {error.args[0]}")
 
     def _begin(self) -> None:
         """Go on from this worker's own positions; see ``docs/decisions/0020``.

@@ -1,0 +1,65 @@
+"""A broker that loses the mark at the end of a transaction holds no worker up for good."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import Aborted, BusHealth
+from facade.config import Settings
+from facade.infra import local
+from tests.support.deployment import Deployment
+from tests.support.topics import last_offset, send
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+SOURCE = "ingest.heaps"
+sizes: list[int] = []
+
+
+def cut_last_batch(folder: Path) -> None:
+    """Take one byte off the end of a partition: the broker then drops its last batch, which is a mark."""
+    log = max(one for one in folder.glob("*.log") if one.stat().st_size)
+    os.truncate(log, log.stat().st_size - 1)
+
+
+def has_ended(data: Path) -> bool:
+    """Return whether the state of transactions is as it was at the last look."""
+    before, sizes[:] = sizes[:], [one.stat().st_size for one in sorted(data.glob("__transaction_state-*/*.log"))]
+    return before == sizes
+
+
+def copied(log: KafkaTransactionalLog) -> list[bytes | None]:
+    """Take what there is and commit it."""
+    try:
+        values = [value for run in log.take(10, 0.5) for value in run.values()]
+        if values:
+            log.commit([])
+    except Aborted as reason:
+        print(reason)  # shown by pytest when the test has failed
+        return []
+    return values
+
+
+def test_a_worker_goes_on_when_marks_are_lost(deploy: Callable[..., Deployment], infra: local.Endpoints) -> None:
+    """The broker ends as in a power cut, and loses the mark of the last transaction on the worker's positions, which
+    are then not to be read any more; the worker goes on with the next record all the same."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
+    log = KafkaTransactionalLog(Connection(settings), SOURCE, group="marks", slot="0", health=BusHealth())
+    send(deployment.bootstrap, deployment.topic(SOURCE), [(b"0", b"first")], partition=0)
+    assert until(lambda: copied(log), "the first record") == [b"first"]
+    positions, data = deployment.topic("positions"), infra.state_dir / "kafka" / "data"
+    sizes.clear()
+    until(lambda: last_offset(deployment.bootstrap, positions, 0) >= 2, "the position, and the mark behind it")
+    until(lambda: has_ended(data), "the transaction's coordinator knows that it has ended", every=0.5)
+    deployment.broker.kill()
+    cut_last_batch(data / f"{positions}-0")
+    deployment.broker.start()
+    send(deployment.bootstrap, deployment.topic(SOURCE), [(b"0", b"second")], partition=0)
+    assert until(lambda: copied(log), "the second record") == [b"second"]
+    log.close()
