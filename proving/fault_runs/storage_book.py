@@ -29,6 +29,8 @@ class Finding:
     """Those of them that are not counted."""
     is_behind: bool = False
     """Whether SdpBus says that records are not taken yet."""
+    topics: tuple[str, ...] = ("",)
+    """Only what is said of one of them names a deviation of this total."""
 
 
 @dataclass(slots=True)
@@ -79,17 +81,18 @@ class Book:
         """
         verdict = Verdict.EXACT
         for one in findings:
+            news = [line for line in said if any(topic in line for topic in one.topics)]
             if one.wrong < 0 and one.is_behind:
                 verdict = Verdict.BEHIND if verdict is Verdict.EXACT else verdict
             elif one.wrong:
-                verdict = Verdict.NAMED if said and verdict is not Verdict.SILENT else Verdict.SILENT
+                verdict = Verdict.NAMED if news and verdict is not Verdict.SILENT else Verdict.SILENT
                 text = f"{act} ({did}): {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
-                self.lines.append(f"{text}; named: {' | '.join(said) or 'nothing'}")
-                if not said:
+                self.lines.append(f"{text}; named: {' | '.join(news) or 'nothing'}")
+                if not news:
                     self.silent.append(text)
             elif one.missing:
                 self.unread += one.missing
                 if verdict is Verdict.EXACT:
-                    verdict = Verdict.NAMED if said else Verdict.UNREAD
+                    verdict = Verdict.NAMED if news else Verdict.UNREAD
         self.verdicts.setdefault(act, Counter())[verdict] += 1
         return verdict

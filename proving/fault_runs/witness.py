@@ -103,10 +103,10 @@ class Witness:
             try:
                 self._send_all()
             except KafkaException as error:
-                if not error.args[0].fatal() and error.args[0].name() != "_FATAL":
-                    raise
-                # The broker has lost records that it had confirmed, so that the numbers of this producer do not fit.
-                self._producer = self._open()
+                if error.args[0].fatal() or error.args[0].name() == "_FATAL":
+                    # The broker has lost records that it had confirmed: the numbers of this producer do not fit.
+                    self._producer = self._open()
+                self._clock.sleep(_TICK)  # a record that was refused, as its topic is not there, is not sent
 
     def _send_all(self) -> None:
         while not self._ends:
