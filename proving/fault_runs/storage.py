@@ -47,6 +47,13 @@ _LAGS = {
     "segments": ("calibrationLag",),
 }
 """Attributes of SdpBus that say that a total is not all of it yet."""
+_TOPICS = {
+    "heaps, SdpBus": (HEAPS, "accounts"),
+    "heaps, nodes": (HEAPS, "ingest.summary"),
+    "alerts": ("alerts, ", "alerts was", "snapshots"),
+    "segments": (CALIBRATION, "accounts"),
+}
+"""What is said of these topics names a deviation of a total."""
 _NAMES = re.compile(r"offsets? \d|made again|was noted|ends before")
 _QUICK = (3, 3)
 
@@ -157,7 +164,10 @@ class StorageFaultRun(FaultRun):
                 shown, moved = now, self.clock.monotonic()
             findings = [
                 Finding(
-                    name, *ledger.judge(confirmed[ledger.topic], logs[ledger.topic], shown[name]), self._is_behind(name)
+                    name,
+                    *ledger.judge(confirmed[ledger.topic], logs[ledger.topic], shown[name]),
+                    is_behind=self._is_behind(name),
+                    topics=_TOPICS[name],
                 )
                 for name, ledger in self._ledgers.items()
                 if name in shown

@@ -117,7 +117,7 @@ class StorageActs:
         name = self._name("snapshots")
         newest = self._newest(name)
         key = self._chance.choice(sorted(newest))
-        self._deployment.processes.kill(msgspec.json.decode(newest[key])["instance"])
+        self._deployment.processes.kill(msgspec.json.decode(newest[key])["instance"].removeprefix("SdpFacade-"))
         snapshot = msgspec.json.decode(self._newest(name)[key])
         for field in ("offsets", "rebuild_from"):
             snapshot[field] = {one: at + _FUTURE for one, at in snapshot[field].items()}
