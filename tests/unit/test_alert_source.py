@@ -166,11 +166,14 @@ def test_each_source_has_a_count_of_its_own():
     assert two.raise_alert("receiveOverrun", "INFO", "x").sequence == 1
 
 
-def test_the_guide_runs_as_it_stands(bench, monkeypatch):
+def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):
     """Its Python on a bus in memory, and its JSON against the schema."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()
     monkeypatch.setattr("facade.bus.kafka.bus.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
-    names = {"difference": b"d", "template": b"t"}
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for name in ("difference", "template"):
+        Path(f"{name}.fits").write_bytes(name[:1].encode())
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, names)
     assert [one.state for one in on_bus(bench.broker)] == ["ACTIVE", "ACTIVE", "CLEARED"]
