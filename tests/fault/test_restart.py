@@ -137,12 +137,9 @@ def test_health_does_not_flap_at_a_restart(deploy: Deploy) -> None:
 
         def well(seen: set[tuple[object, str, str]] = seen) -> bool:
             health = deployment.read_one(MASTER, "healthState")
-            info = str(deployment.read_one(MASTER, "healthInfo")) if health else ""
-            if "lags by" in info or "too late" in info:
-                return False  # a busy machine, and true; what is asked for here is what a restart alone makes of it
             seen.add((health, str(deployment.proxy(BUS).state()), str(deployment.proxy(MASTER).state())))
             if health:
-                print(f"{time.monotonic():.3f} s: {info}")
+                print(f"{time.monotonic():.3f} s: {deployment.read_one(MASTER, 'healthInfo')}")
             return (0, "ON", "ON") in seen
 
         until(well, "all is well again", every=0.005)
