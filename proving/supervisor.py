@@ -1,20 +1,12 @@
-"""The processes of a deployment: each is written down as soon as it runs, so that none is ever forgotten."""
+"""The processes of a deployment: what was started in its folder is found again, so that none is ever forgotten."""
 
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from facade.clock import Clock
 from facade.errors import InfraError
-from facade.infra.processes import Process, ProcessRecord
-
-_FILE = "processes.json"
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+from facade.infra.processes import Process, started_in
 
 Kind = TypeVar("Kind", bound=Process)
 
@@ -31,7 +23,7 @@ class Supervisor:
     Parameters
     ----------
     folder
-        For the logs and the list of what runs.
+        For the logs.
     append
         Whether a process that is started again goes on in the log of its previous life.
     """
@@ -54,16 +46,10 @@ class Supervisor:
 
     def stop_left_over(self) -> list[str]:
         """Stop what an earlier run, which could not tidy up, left running; return the names."""
-        try:
-            records = msgspec.json.decode((self.folder / _FILE).read_bytes(), type=list[ProcessRecord])
-        except FileNotFoundError:
-            return []
-        except msgspec.MsgspecError as error:
-            raise InfraError(f"{self.folder / _FILE} cannot be read: {error}; it lists processes to stop") from error
-        alive = [process for record in records if (process := Process(record, self._clock)).is_alive]
-        for process in alive:
+        left = started_in(self.folder, self._clock)
+        for process in left:
             process.stop()
-        return [process.name for process in alive]
+        return [process.name for process in left]
 
     def start(
         self,
@@ -84,11 +70,9 @@ class Supervisor:
             Whether it ends by itself when its work is done.
         """
         log = self.folder / f"{name}.log"
-        with _signals_wait():
-            process = kind.start(name, argv, log=log, env=environment, append=self._append, clock=self._clock)
-            self._newest[name], self._running[name] = _Start(process, environment, ends), process
-            self.started.append(process)
-            self._save()
+        process = kind.start(name, argv, log=log, env=environment, append=self._append, clock=self._clock)
+        self._newest[name], self._running[name] = _Start(process, environment, ends), process
+        self.started.append(process)
         return process
 
     def start_again(self, name: str) -> Process:
@@ -99,7 +83,6 @@ class Supervisor:
     def forget(self, name: str) -> None:
         """Take note that a process has done its work."""
         self._running.pop(name, None)
-        self._save()
 
     def kill(self, name: str) -> None:
         """End a process as a power cut would."""
@@ -113,14 +96,13 @@ class Supervisor:
         return ended
 
     def stop_all(self, *, kill: bool = False) -> None:
-        """Stop everything that was ever started here, the newest first."""
-        for process in reversed(self.started):
+        """Stop everything that was ever started here, the newest first; also what a signal cut off while it started."""
+        for process in [*reversed(self.started), *started_in(self.folder, self._clock)]:
             if kill:
                 process.kill()
             else:
                 process.stop()
         self._running.clear()
-        self._save()
 
     def check(self) -> None:
         """Make sure that everything runs that should.
@@ -142,28 +124,5 @@ class Supervisor:
         return "\n".join(f"    {name}: {line or '(nothing)'}" for name, line in lines)
 
     def alive(self) -> list[str]:
-        """Return the names of all processes ever started here that still run."""
-        return [f"{process.name} (process {process.pid})" for process in self.started if process.is_alive]
-
-    def _save(self) -> None:
-        beside = self.folder / f".{_FILE}"
-        beside.write_bytes(msgspec.json.encode([process.record for process in self._running.values()]))
-        beside.replace(self.folder / _FILE)
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Take signals later: one between the start of a process and its being written down would leave it behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no signal is handled here
-        return
-    came: list[int] = []
-    # A handler of our own, as a signal that is blocked or ignored would stay so in the process that is started.
-    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        """Return the names of all processes started here that still run."""
+        return [f"{process.name} (process {process.pid})" for process in started_in(self.folder)]

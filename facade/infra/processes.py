@@ -1,8 +1,9 @@
 """Detached processes that are found again later, by another run, without ever hitting a stranger.
 
 A process id alone is no identity: the kernel reuses it. A record therefore also holds the time at which the
-process was created, and both must match before a signal is sent. A zombie is dead: it holds no port and no file
-any more, except while its other threads still end.
+process was created, and both must match before a signal is sent. Each process also has its log in its environment:
+one whose starter was killed before it could write a record is found by that. A zombie is dead: it holds no port and
+no file any more, except while its other threads still end.
 """
 
 import os
@@ -20,6 +21,8 @@ from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
 from facade.infra.tools import tail_of
 
+LOG_VARIABLE: Final = "FACADE_PROCESS_LOG"
+"""Environment variable of each process that is started here: the path of its log."""
 _LOOK_AGAIN: Final = 0.01
 _KILL_TAKES: Final = 10.0
 _GRACE: Final = 20.0
@@ -100,7 +103,7 @@ class Process:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=None if env is None else dict(env),
+                    env={**(os.environ if env is None else env), LOG_VARIABLE: str(log.resolve())},
                     start_new_session=True,
                 )
         except OSError as error:
@@ -197,8 +200,8 @@ class Process:
         if not self.is_alive:
             return
         try:
-            # Its group is its own and holds nothing but itself and what it started.
-            os.killpg(self.pid, number)
+            # Its group is its own and holds nothing but itself and what it started; its leader may have ended before.
+            os.killpg(os.getpgid(self.pid), number)
         except ProcessLookupError:
             return
         except PermissionError as error:
@@ -211,3 +214,17 @@ class Process:
         with suppress(ChildProcessError):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
+
+
+def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
+    """Return what runs with its log in a folder, whoever has started it: one of each group, mostly its leader."""
+    found: dict[int, Process] = {}
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            log, group = Path(one.environ().get(LOG_VARIABLE, "")), os.getpgid(one.pid)
+            if log.parent != folder.resolve() or os.getsid(one.pid) == os.getsid(0):
+                continue
+            argv, created = tuple(one.cmdline()), one.create_time()
+            record = ProcessRecord(name=log.stem, pid=one.pid, created=created, argv=argv, log=str(log))
+            found.setdefault(group, Process(record, clock))
+    return [*found.values()]

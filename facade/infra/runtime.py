@@ -13,7 +13,7 @@ from facade.infra import tools
 from facade.infra.kafka import Kafka
 from facade.infra.mariadb import MariaDbTangoDatabase
 from facade.infra.ports import HOST, choose_port, is_free
-from facade.infra.processes import Process
+from facade.infra.processes import Process, started_in
 from facade.infra.service import PortTakenError, Service
 from facade.infra.state import LOCK_FILE, STATE_FILE, InfraState, ServiceName, ServiceState, TangoDb, save
 from facade.infra.tango_database import EmbeddedTangoDatabase
@@ -91,10 +91,16 @@ class Runtime:
     def stop(self, name: ServiceName, *, kill: bool) -> None:
         """Stop the processes of one service, the last one first; no matter if none is alive."""
         service = self.state.services.get(name)
-        if service is None or not service.processes:
+        if service is None:
+            return
+        known, folder = self._processes(service), self._folder(name)
+        pids = {process.pid for process in known}
+        # A caller that was killed between a start and its note has left one that no note names.
+        known += [process for process in started_in(folder, self._clock) if process.pid not in pids]
+        if not known:
             return
         self._report(f"{name}: stopping")
-        for process in reversed(self._processes(service)):
+        for process in reversed(known):
             if kill:
                 process.kill()
             elif not process.stop():
@@ -143,13 +149,16 @@ class Runtime:
         return choose_port()
 
     def _service(self, name: ServiceName) -> Service:
-        folder = self.state_dir / name
+        folder = self._folder(name)
         if name is ServiceName.KAFKA:
             return Kafka(folder=folder, heap=self.state.kafka_heap, report=self._report, clock=self._clock)
-        folder /= self.state.tango_db
         if self.state.tango_db is TangoDb.EMBEDDED:
             return EmbeddedTangoDatabase(folder=folder, report=self._report)
         return MariaDbTangoDatabase(folder=folder, report=self._report, clock=self._clock)
+
+    def _folder(self, name: ServiceName) -> Path:
+        folder = self.state_dir / name
+        return folder if name is ServiceName.KAFKA else folder / self.state.tango_db
 
     def _add_process(self, name: ServiceName, process: Process) -> None:
         service = self.state.services[name]

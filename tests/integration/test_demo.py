@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from facade.infra import local
-from facade.infra.processes import Process, ProcessRecord
+from facade.infra.processes import started_in
 from proving.demo.calibrating import TABLES
 from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION
@@ -48,8 +48,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-    for record in records_of(tmp_path):
-        Process(record).kill()
+    for left in started_in(tmp_path / "demo"):
+        left.kill()
     local.down(tmp_path, wipe=True)
 
 
@@ -67,15 +67,9 @@ def kill_both(guard: subprocess.Popen[str]) -> None:
     guard.kill()
 
 
-def records_of(state_dir: Path) -> list[ProcessRecord]:
-    """Return what the demo says it has started."""
-    file = state_dir / "demo" / "processes.json"
-    return msgspec.json.decode(file.read_bytes(), type=list[ProcessRecord]) if file.exists() else []
-
-
 def running(state_dir: Path) -> list[str]:
-    """Return what the records of the demo and of its services say is alive, and any process that names the folder."""
-    alive = [record.name for record in records_of(state_dir) if Process(record).is_alive]
+    """Return what the demo and its services find alive, and any process that names the folder."""
+    alive = [process.name for process in started_in(state_dir / "demo")]
     alive += [line.process for line in local.status(state_dir) if line.alive]
     return alive + processes_of(state_dir)
 
@@ -215,7 +209,7 @@ def test_a_process_that_dies_is_noticed_and_its_log_shown(start: Start, tmp_path
     """The exit code is 1; the message has the name, the log's last lines and its folder."""
     process = start("--seconds", "60", "--no-kills")
     wait_for(tmp_path, "all nodes show values", process)
-    (victim,) = (record for record in records_of(tmp_path) if record.name == "control")
+    (victim,) = (process for process in started_in(tmp_path / "demo") if process.name == "control")
     os.kill(victim.pid, signal.SIGKILL)
     code, output = finish(process)
     assert code == 1, output
@@ -245,7 +239,7 @@ def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start:
 def test_what_a_killed_demo_left_is_found_by_the_next_one(start: Start, tmp_path: Path) -> None:
     """It finds the data of the killed one as well, has another size, and starts from zero all the same."""
     process = start("--seconds", "60", "--no-kills")
-    wait_for(tmp_path, "TM begins to observe", process)  # by then everything that was started is written down
+    wait_for(tmp_path, "TM begins to observe", process)  # by then everything has been started
     kill_both(process)
     process.communicate()
     left = running(tmp_path)

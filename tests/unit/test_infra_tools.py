@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 
 from facade.bus.kafka.inspection import find_cluster
 from facade.errors import InfraError
-from facade.infra import debian, kafka, tools
+from facade.infra import debian, kafka, local, tools
 from facade.infra.ports import HOST, choose_port, is_free
+from facade.infra.processes import Process
 from facade.infra.state import InfraState, ServiceName, ServiceState, load, save
 
 
@@ -130,6 +131,14 @@ def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert load(tmp_path) == state
     assert json.loads((tmp_path / "infra.json").read_text())["services"]["kafka"]["port"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["infra.json"]
+
+
+def test_a_service_that_nobody_could_write_down_is_stopped_with_the_others(tmp_path: Path) -> None:
+    """Its `up` was killed right after the start."""
+    save(tmp_path, InfraState().with_service(ServiceName.KAFKA, ServiceState(port=9)))
+    left = Process.start("kafka", ["sleep", "60"], log=tmp_path / "kafka" / "kafka.log")
+    local.down(tmp_path)
+    assert not left.is_alive
 
 
 def test_packages_are_chosen_by_what_apt_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

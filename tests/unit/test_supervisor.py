@@ -1,8 +1,8 @@
 """The processes of a deployment: none is forgotten, and one that ends by itself is noticed unless it should."""
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
@@ -21,28 +21,40 @@ def running(tmp_path: Path) -> Iterator[Supervisor]:
     supervisor.stop_all(kill=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_a_start_comes_once_the_process_is_written_down(
-    number: signal.Signals, running: Supervisor
-) -> None:
-    class Interrupted(Process):
-        @classmethod
-        def start(cls, *arguments: object, **more: object) -> Process:
-            signal.raise_signal(number)
-            return super().start(*arguments, **more)
+class CutOff(Process):
+    """Its starter gets no further than the start: a Ctrl-C, or a crash."""
 
-    def on_signal(*_: object) -> None:
+    @classmethod
+    def start(cls, *arguments: Any, **more: Any) -> Self:
+        super().start(*arguments, **more)
         raise KeyboardInterrupt
 
-    before = signal.signal(number, on_signal)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            running.start(Interrupted, "worker", SLEEP)
-        assert signal.getsignal(number) is on_signal
-    finally:
-        signal.signal(number, before)
-    assert '"worker"' in (running.folder / "processes.json").read_text()
-    assert running["worker"].is_alive
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_process_whose_starter_was_cut_off_is_found_and_stopped(running: Supervisor, earlier: bool) -> None:
+    """Nobody wrote down that it runs; neither this run nor the next one leaves it behind."""
+    with pytest.raises(KeyboardInterrupt):
+        running.start(CutOff, "worker", SLEEP)
+    (left,) = running.alive()
+    assert left.startswith("worker (process ")
+    if earlier:
+        assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["worker"]
+    else:
+        running.stop_all()
+    assert running.alive() == []
+
+
+def test_processes_of_another_folder_are_left_alone(running: Supervisor, tmp_path: Path) -> None:
+    stranger = running.start(Process, "stranger", SLEEP)
+    assert Supervisor(tmp_path / "other", SystemClock()).stop_left_over() == []
+    assert Supervisor(tmp_path.parent, SystemClock()).stop_left_over() == []
+    assert stranger.is_alive
+
+
+def test_what_a_process_has_started_is_found_when_it_has_ended_itself(running: Supervisor) -> None:
+    running.start(Process, "parent", ["sh", "-c", "sleep 60 &"]).wait(10.0)
+    assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["parent"]
+    assert running.alive() == []
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -75,10 +87,3 @@ def test_what_an_earlier_run_left_is_found_and_stopped(running: Supervisor) -> N
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["server"]
     assert not left.is_alive
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == []
-
-
-def test_a_list_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    assert Supervisor(tmp_path, SystemClock()).stop_left_over() == []
-    (tmp_path / "processes.json").write_text('{"a": 1}')
-    with pytest.raises(InfraError, match=r"processes\.json cannot be read"):
-        Supervisor(tmp_path, SystemClock()).stop_left_over()
