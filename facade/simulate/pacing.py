@@ -1,4 +1,6 @@
-"""Says when the next heaps are due, so that a stream keeps its rate without bursts."""
+"""Says when the next records of a stream are due: at a steady rate, or in bursts."""
+
+from typing import Protocol
 
 from facade.clock import Clock
 
@@ -7,6 +9,16 @@ _TICK = 0.01
 _LONGEST_SLEEP = 0.2
 """So that a stop is noticed soon [s]."""
 _LARGEST_BATCH = 10_000
+
+
+class Schedule(Protocol):
+    """Says when records are due: `Pacer` or `Bursts`."""
+
+    slipped: float
+    """By how much the stream was moved on [s]."""
+
+    def take(self) -> int:
+        """Wait a little, and say how many are due; 0 now and then while waiting long."""
 
 
 class Pacer:
@@ -54,4 +66,38 @@ class Pacer:
         count = max(0, min(due, self._largest))
         self._given += count
         self._next = max(now + _TICK, self._began + (self._given + 1) / self._rate)
+        return count
+
+
+class Bursts:
+    """Many records at once, and then silence; a burst that takes longer than that is followed by the next at once.
+
+    Parameters
+    ----------
+    size
+        Records of one burst.
+    every
+        Time from the beginning of one burst to that of the next [s].
+    chunk
+        Most that are due at once.
+    """
+
+    slipped = 0.0
+
+    def __init__(self, size: int, every: float, clock: Clock, *, chunk: int = 500) -> None:
+        self._size, self._every, self._clock, self._chunk = size, every, clock, chunk
+        self._next = clock.monotonic()
+        self._left = 0
+
+    def take(self) -> int:
+        """Wait for the next part of a burst and say how many records it has."""
+        now = self._clock.monotonic()
+        if not self._left and now >= self._next:
+            self._left = self._size
+            self._next = max(self._next + self._every, now)
+        if not self._left:
+            self._clock.sleep(min(self._next - now, _LONGEST_SLEEP))
+            return 0
+        count = min(self._left, self._chunk)
+        self._left -= count
         return count

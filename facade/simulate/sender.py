@@ -10,18 +10,45 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from facade.clock import Clock
+from facade.simulate.pacing import Schedule
 
 PATIENCE = 600.0
 """How long a record is tried to be delivered [s]."""
 _GRACE = 8.0
 """Longest flush after a signal [s]; process supervisors commonly kill after ten."""
 
-ReportT = TypeVar("ReportT", bound=msgspec.Struct)
+
+class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An exact account of what one run sent; it holds for the other end once `sent` equals `queued`."""
+
+    schema: str
+    finished: bool
+    """False: the run goes on, or was killed after this."""
+    stopped_by: str
+    """``count``, ``seconds``, ``signal``, or empty while running."""
+    topic: str
+    """With the deployment's prefix."""
+    began: float
+    """[Unix s]."""
+    elapsed: float
+    """Time since then, without the last flush [s]."""
+    queued: int
+    """Records given to the Kafka client."""
+    sent: int
+    """Records that all in-sync replicas have confirmed."""
+    backlog: int
+    """Records whose fate is not known yet."""
+    undelivered: int
+    """Once finished: records not confirmed; while running: those that have failed for good."""
+    last_error: str
+
+
+ReportT = TypeVar("ReportT", bound=StreamReport)
 
 
 class Outlet(Protocol):
@@ -60,15 +87,32 @@ class Stop:
     seconds: float | None = None
 
 
+class Stream(Protocol):
+    """What is sent."""
+
+    topic: str
+
+    @property
+    def given(self) -> int:
+        """How many were given out of what the stream consists of."""
+
+    def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
+        """Return keys and values of the next ones, of the time given [Unix us], and count them."""
+
+
 class StreamSender(ABC, Generic[ReportT]):
     """Sends one stream.
 
     Parameters
     ----------
+    pace
+        Makes what says when how many are due.
     topic_name
         The topic's name on the brokers, for the report.
     most_waiting
         With so many records unconfirmed the stream waits.
+    chunk
+        Most that is made at once, between two looks at the clock.
     each_second
         Called with the state of affairs while running, and with the final report.
     last_error
@@ -77,16 +121,19 @@ class StreamSender(ABC, Generic[ReportT]):
 
     def __init__(
         self,
+        stream: Stream,
         outlet: Outlet,
         *,
+        pace: Callable[[Clock], Schedule],
         clock: Clock,
         topic_name: str,
         most_waiting: int,
+        chunk: int = 10_000,
         each_second: Callable[[ReportT], None],
-        last_error: Callable[[], str],
+        last_error: Callable[[], str] = str,
     ) -> None:
-        self._outlet, self._clock = outlet, clock
-        self._topic_name, self._most_waiting = topic_name, most_waiting
+        self._records, self._outlet, self._clock, self._pace = stream, outlet, clock, pace
+        self._topic_name, self._most_waiting, self._chunk = topic_name, most_waiting, chunk
         self._each_second, self._last_error = each_second, last_error
         self._signals = 0
         self._ended: float | None = None
@@ -103,7 +150,7 @@ class StreamSender(ABC, Generic[ReportT]):
             if self._outlet.backlog >= self._most_waiting:
                 self._outlet.poll(0.01)
             else:
-                self._send(stop)
+                self._send(self._due(stop))
             self._look_after()
         self._ended = self._clock.monotonic()
         self._flush()
@@ -115,22 +162,43 @@ class StreamSender(ABC, Generic[ReportT]):
     def report(self, *, stopped_by: str = "", finished: bool = False) -> ReportT:
         """Say how things are."""
 
-    @abstractmethod
+    def _common(self, *, stopped_by: str, finished: bool) -> dict[str, Any]:
+        """Return what every report says, but for the version of its schema."""
+        queued, sent, failed = self._outlet.queued, self._outlet.delivered, self._outlet.failed
+        return {
+            "finished": finished,
+            "stopped_by": stopped_by,
+            "topic": self._topic_name,
+            "began": self._began_wall,
+            "elapsed": (self._ended or self._clock.monotonic()) - self._began,
+            "queued": queued,
+            "sent": sent,
+            "backlog": 0 if finished else queued - sent - failed,
+            "undelivered": queued - sent if finished else failed,
+            "last_error": self._last_error(),
+        }
+
     def _stopped_by(self, stop: Stop) -> str:
         """Tell why it is time to stop: ``count`` or ``seconds``; empty: it is not."""
+        if stop.count is not None and self._records.given >= stop.count:
+            return "count"
+        return "seconds" if stop.seconds is not None and self._clock.monotonic() - self._began >= stop.seconds else ""
 
-    @abstractmethod
-    def _send(self, stop: Stop) -> None:
-        """Wait a little for what is due, and send it."""
+    def _due(self, stop: Stop) -> int:
+        """Wait a little, and return how many are due."""
+        count = self._schedule.take()
+        return count if stop.count is None else min(count, stop.count - self._records.given)
 
-    @property
-    def _elapsed(self) -> float:
-        """Time since the beginning, without the last flush [s]."""
-        return (self._ended or self._clock.monotonic()) - self._began
+    def _send(self, count: int) -> None:
+        while count > 0:
+            now = min(count, self._chunk)
+            self._outlet.send_many(self._records.topic, *self._records.take(now, round(self._clock.now() * 1e6)))
+            count -= now
 
     def _restart(self) -> None:
         self._began, self._began_wall = self._clock.monotonic(), self._clock.now()
         self._next_report = self._began + 1
+        self._schedule = self._pace(self._clock)
 
     def _look_after(self) -> None:
         self._outlet.poll(0)

@@ -1,24 +1,47 @@
-"""What the simulators that send a stream have in common on the command line."""
+"""What the simulators that send a stream have in common on the command line.
+
+Progress goes to standard error: a live line on a terminal, else a plain line each five seconds.
+"""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
+import typer
+from rich.live import Live
 from rich.markup import escape
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
-from facade.clock import Clock
+from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.console import Console
-from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamSender, write_report
+from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamReport, StreamSender, write_report
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
-"""Progress goes to standard error."""
 
 _BROKER_WAIT = 5.0
+_PLAIN_INTERVAL = 5.0
+
+sending: Callable[..., Any] = partial(typer.Option, rich_help_panel="What to send")
+"""Option that says what is sent."""
+share: Callable[..., Any] = partial(typer.Option, min=0, max=1, rich_help_panel="Faults (probabilities)")
+"""Option that says how often something goes wrong."""
+fault: Callable[..., Any] = partial(typer.Option, rich_help_panel="Faults (probabilities)")
+"""Option that says what goes wrong, and how."""
+_where: Callable[..., Any] = partial(typer.Option, rich_help_panel="Where")
+
+Seed = Annotated[int, sending(min=0, help="Same seed, same stream.")]
+Count = Annotated[int | None, sending(min=0, help="Stop after so many, without bad ones.")]
+Seconds = Annotated[float | None, sending(min=0, help="Stop after so long. Default: at Ctrl-C.")]
+ReportFile = Annotated[Path | None, sending(help="JSON file for the exact account; refreshed each second.")]
+Bootstrap = Annotated[str | None, _where(help="Kafka brokers. Default: the deployment's.")]
+Prefix = Annotated[str | None, _where(help="Before all topics. Default: the deployment's.")]
 
 
 def deployment(bootstrap: str | None, prefix: str | None, **more: int | None) -> Settings:
@@ -35,10 +58,9 @@ def send(
     *,
     client: str,
     file: Path | None,
-    show: Callable[[ReportT], None],
-    clock: Clock,
-) -> ReportT:
-    """Send a stream until it is time to stop or a signal comes, and give the final report.
+    summary: Callable[[ReportT], str],
+) -> None:
+    """Send a stream until it is time to stop or a signal comes; the exit code is 1 if a record was not delivered.
 
     Parameters
     ----------
@@ -46,26 +68,59 @@ def send(
         Makes the simulator, of an outlet and the keywords of `StreamSender`.
     file
         Is to have the report; refreshed each second.
-    show
-        Is given the report each second.
+    summary
+        Says what the final report comes to.
     """
-    connection, health = Connection(settings, clock=clock), BusHealth()
+    clock, health = SystemClock(), BusHealth()
+    connection = Connection(settings, clock=clock)
     writer = KafkaStreamWriter(connection, health=health, client=client, patience=PATIENCE)
     if not writer.require_topic(topic, _BROKER_WAIT):
         console.print(f"[yellow]no broker answers at {escape(settings.bootstrap)} yet; trying on")
+    with _progress(clock) as show:
 
-    def each_second(state: ReportT) -> None:
-        if file is not None:
-            write_report(state, file)
-        show(state)
+        def each_second(state: ReportT) -> None:
+            if file is not None:
+                write_report(state, file)
+            show(state)
 
-    simulator = make(
-        writer,
-        clock=clock,
-        topic_name=connection.topic(topic),
-        each_second=each_second,
-        last_error=lambda: health.last_error,
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: simulator.stop())
-    return simulator.run(stop)
+        simulator = make(
+            writer,
+            clock=clock,
+            topic_name=connection.topic(topic),
+            each_second=each_second,
+            last_error=lambda: health.last_error,
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: simulator.stop())
+        final = simulator.run(stop)
+    console.print(summary(final))
+    if final.undelivered:
+        console.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(final.last_error)}")
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(clock: Clock) -> Iterator[Callable[[StreamReport], None]]:
+    """Show how things are: a live line on a terminal, else a plain one now and then."""
+    last_time, last_sent, last_plain = clock.monotonic(), 0, clock.monotonic()
+
+    def line(report: StreamReport) -> str:
+        nonlocal last_time, last_sent
+        now = clock.monotonic()
+        rate = (report.sent - last_sent) / max(now - last_time, 1e-3)
+        last_time, last_sent = now, report.sent
+        trouble = f"  {escape(report.last_error)}" if report.backlog and report.last_error else ""
+        return f"{report.elapsed:7.1f} s  sent {report.sent:,}, {rate:,.0f}/s  backlog {report.backlog:,}{trouble}"
+
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield lambda report: live.update(line(report), refresh=True)
+        return
+
+    def plain(report: StreamReport) -> None:
+        nonlocal last_plain
+        if clock.monotonic() - last_plain >= _PLAIN_INTERVAL:
+            last_plain = clock.monotonic()
+            console.print(line(report))
+
+    yield plain

@@ -49,10 +49,10 @@ def fill(context: RoleContext, *, records: int, scan_id: int) -> Filled:
     writer.require_topic(TOPIC, 10.0)
     stream = HeapStream(Scenario(nodes=NODES, rate=RATE, seed=1, scan_id=scan_id))
     begin, value_bytes = clock.monotonic(), 0
-    while stream.heaps < records:
+    while stream.given < records:
         while writer.backlog > _MOST_WAITING:
             writer.poll(0.005)
-        batch = stream.take(min(_BATCH, records - stream.heaps), round(clock.now() * MICRO))
+        batch = stream.take(min(_BATCH, records - stream.given), round(clock.now() * MICRO))
         value_bytes += sum(len(value) for value in batch.values if value is not None)
         writer.send_many(TOPIC, batch.keys, batch.values)
     writer.flush(120.0)

@@ -17,7 +17,7 @@ from facade.flows.quality.messages import QUALITY
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
 from facade.flows.telemetry.plan import plans
-from facade.flows.telemetry.simulator.ingest import TOPIC as HEAPS
+from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.check_roles import instance_role
 from facade.icd.load import load
 from facade.resources import resource
@@ -100,7 +100,7 @@ PROCESSES = {
     "alerts-intake": ({PACKETS, POSITIONS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
-    "ingest-node": (set(), {HEAPS, "ingest.buffers"}),
+    "ingest-node": (set(), {HeapStream.topic, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
     "quality-pipeline": (set(), {QUALITY, "flagging"}),

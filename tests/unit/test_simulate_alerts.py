@@ -15,12 +15,12 @@ from facade.flows.alerts.packets import Packet, PacketCodec
 from facade.flows.alerts.simulator.sending import (
     AlertReport,
     AlertSimulator,
-    Bursts,
     read_alert_report,
 )
 from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
 from facade.icd.load import load
 from facade.outcome import Rejected
+from facade.simulate.pacing import Bursts
 from facade.simulate.sender import Stop, write_report
 from tests.support.alerting import Bench
 

@@ -16,7 +16,7 @@ from facade.flows.telemetry.groups import NumberedGroups
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.flows.telemetry.sequences import SeenNumbers
-from facade.flows.telemetry.simulator.faults import Faults, Limits, Scenario, Silence, Skew
+from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.garbage import GARBAGE, Garbage
 from facade.flows.telemetry.simulator.heaps import Batch, HeapStream
 from facade.icd.load import load
@@ -240,6 +240,6 @@ def test_faults_are_read_from_text() -> None:
 
 def test_limits_judge_by_the_time_of_arrival() -> None:
     """A wait makes a record older."""
-    limits = Limits(lateness=10.0, ahead=5.0)
+    limits = TimeLimits(lateness=10.0, ahead=5.0)
     assert [limits.outcome(shift).name for shift in (-11.0, 0.0, 6.0)] == ["LATE", "USED", "AHEAD"]
     assert [limits.outcome(shift, 11.0).name for shift in (0.0, 6.0, 17.0)] == ["LATE", "USED", "AHEAD"]

@@ -206,7 +206,7 @@ def test_one_worker_aggregates_all_topics_exactly_once_through_faults(icd: Icd) 
     site.restart_worker()
     site.run(3.0, *servers)
     assert failed, "the fault never fired"
-    assert {name: site.used()[name] for name in streams} == {name: one.records for name, one in streams.items()}
+    assert {name: site.used()[name] for name in streams} == {name: one.given for name, one in streams.items()}
     shown = {key: one.value for server in servers for key, one in server[2].shown.items()}
     for node, account in streams["ingest.buffers"].accounts.items():
         assert shown[nodes(node)[0], "bufferDroppedTotal"] == account.sums["dropped"]

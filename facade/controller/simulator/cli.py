@@ -2,8 +2,10 @@
 
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +14,10 @@ from facade.config import MOST_SUBARRAYS
 from facade.controller import run
 from facade.controller.simulator.controller import KINDS, Fault, SimulatedController
 from facade.icd.load import load
-from facade.simulate.sending import deployment
+from facade.simulate.sending import Bootstrap, Prefix, deployment
 
-_EXECUTING, _FAULTS, _WHERE = "How to execute", "Faults", "Where"
+_executing: Callable[..., Any] = partial(typer.Option, rich_help_panel="How to execute")
+_faults: Callable[..., Any] = partial(typer.Option, rich_help_panel="Faults")
 
 EPILOG = (
     """
@@ -35,36 +38,21 @@ every tenth Scan fails; everything takes as long as it would
 
 
 def controller(
-    subarrays: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_SUBARRAYS, rich_help_panel=_EXECUTING, help="Default: the deployment's."),
-    ] = None,
-    speed: Annotated[
-        float, typer.Option(min=0.001, rich_help_panel=_EXECUTING, help="By how much it is faster than a real SDP.")
-    ] = 1.0,
+    subarrays: Annotated[int | None, _executing(min=1, max=MOST_SUBARRAYS, help="Default: the deployment's.")] = None,
+    speed: Annotated[float, _executing(min=0.001, help="By how much it is faster than a real SDP.")] = 1.0,
     name: Annotated[
-        str,
-        typer.Option(rich_help_panel=_EXECUTING, help="In acks and heartbeats; each running one needs its own."),
+        str, _executing(help="In acks and heartbeats; each running one needs its own.")
     ] = "simulated-controller",
     report: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=_EXECUTING, help="File for a JSON line on each execution, before its effect."),
+        Path | None, _executing(help="File for a JSON line on each execution, before its effect.")
     ] = None,
     fault: Annotated[
-        list[str] | None,
-        typer.Option(rich_help_panel=_FAULTS, metavar="KIND[:COMMAND[:PROBABILITY]]", help="See below. Repeatable."),
+        list[str] | None, _faults(metavar="KIND[:COMMAND[:PROBABILITY]]", help="See below. Repeatable.")
     ] = None,
-    take_over: Annotated[
-        bool,
-        typer.Option("--take-over", rich_help_panel=_EXECUTING, help="Start although another controller is alive."),
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, rich_help_panel=_FAULTS, help="Same seed and id, same fault.")] = 1,
-    bootstrap: Annotated[
-        str | None, typer.Option(rich_help_panel=_WHERE, help="Kafka brokers. Default: the deployment's.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(rich_help_panel=_WHERE, help="Before all topics. Default: the deployment's.")
-    ] = None,
+    take_over: Annotated[bool, _executing("--take-over", help="Start although another controller is alive.")] = False,
+    seed: Annotated[int, _faults(min=0, help="Same seed and id, same fault.")] = 1,
+    bootstrap: Bootstrap = None,
+    prefix: Prefix = None,
 ) -> None:
     """Execute the commands for SDP and its subarrays, as SDP's own controllers do.
 

@@ -2,26 +2,33 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from facade.clock import Clock, SystemClock
-from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.alerts.simulator.sending import AlertReport, AlertSimulator
 from facade.flows.alerts.simulator.stream import DETECTED, AlertScenario, AlertStream
 from facade.icd.load import load
 from facade.simulate.sender import Stop
-from facade.simulate.sending import console, deployment, send
+from facade.simulate.sending import (
+    Bootstrap,
+    Count,
+    Prefix,
+    ReportFile,
+    Seconds,
+    Seed,
+    deployment,
+    fault,
+    send,
+    sending,
+    share,
+)
 
-_PLAIN_INTERVAL = 5.0
 _VISIT, _VISIT_EVERY, _DETECTORS, _PACKET = 10_000, 39.0, 189, 136_000
 """LSST, by DMTN-028: alerts of a visit, time between visits [s], detectors, size of a packet [bytes]."""
-_SENDING, _FAULTS, _NIGHT, _WHERE = "What to send", "Faults", "A night of LSST's", "Where to"
+_night: Callable[..., Any] = partial(typer.Option, rich_help_panel="A night of LSST's")
 
 EPILOG = """
 Examples:
@@ -41,55 +48,24 @@ a bad day: new alarms all the time, one that comes and goes, conditions that nob
 
 
 def alerts(
-    rate: Annotated[float, typer.Option(min=0.001, rich_help_panel=_SENDING, help="Alerts/s.")] = 1.0,
-    burst: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=_SENDING, help="So many at once instead of a steady rate.")
-    ] = None,
-    every: Annotated[
-        float | None, typer.Option(min=0, rich_help_panel=_SENDING, help="Time between bursts. Default: 10 s.")
-    ] = None,
-    sources: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=_SENDING, help="How many speak. Default: 10.")
-    ] = None,
-    condition: Annotated[
-        list[str] | None, typer.Option(rich_help_panel=_SENDING, help="Repeatable. Default: all of the ICD.")
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option(min=0, rich_help_panel=_SENDING, help="Stop after so many alerts.")
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, rich_help_panel=_SENDING, help="Stop after so long. Default: at Ctrl-C.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, rich_help_panel=_SENDING, help="Same seed, same alerts.")] = 1,
-    report: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=_SENDING, help="JSON file for the exact account; refreshed each second."),
-    ] = None,
-    chatter: Annotated[
-        bool, typer.Option("--chatter", rich_help_panel=_FAULTS, help="Half of it is one alarm that comes and goes.")
-    ] = False,
-    flood: Annotated[
-        bool, typer.Option("--flood", rich_help_panel=_FAULTS, help="Nothing clears; alarm after alarm is new.")
-    ] = False,
-    unknown: Annotated[
-        float, typer.Option(min=0, max=1, rich_help_panel=_FAULTS, help="Share of conditions that the ICD lacks.")
-    ] = 0.0,
-    garbage: Annotated[
-        float, typer.Option(min=0, max=1, rich_help_panel=_FAULTS, help="Share followed by a record that is none.")
-    ] = 0.0,
-    night: Annotated[
-        bool, typer.Option("--night", rich_help_panel=_NIGHT, help="Packets: 10,000 of 136 KB each 39 s.")
-    ] = False,
-    visits: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=_NIGHT, help="Stop after so many visits, or bursts.")
-    ] = None,
-    size: Annotated[int, typer.Option(min=1, rich_help_panel=_NIGHT, help="Bytes of one packet.")] = _PACKET,
-    bootstrap: Annotated[
-        str | None, typer.Option(rich_help_panel=_WHERE, help="Kafka brokers. Default: the deployment's.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(rich_help_panel=_WHERE, help="Before all topics. Default: the deployment's.")
-    ] = None,
+    rate: Annotated[float, sending(min=0.001, help="Alerts/s.")] = 1.0,
+    burst: Annotated[int | None, sending(min=1, help="So many at once instead of a steady rate.")] = None,
+    every: Annotated[float | None, sending(min=0, help="Time between bursts. Default: 10 s.")] = None,
+    sources: Annotated[int | None, sending(min=1, help="How many speak. Default: 10.")] = None,
+    condition: Annotated[list[str] | None, sending(help="Repeatable. Default: all of the ICD.")] = None,
+    count: Count = None,
+    seconds: Seconds = None,
+    seed: Seed = 1,
+    report: ReportFile = None,
+    chatter: Annotated[bool, fault("--chatter", help="Half of it is one alarm that comes and goes.")] = False,
+    flood: Annotated[bool, fault("--flood", help="Nothing clears; alarm after alarm is new.")] = False,
+    unknown: Annotated[float, share(help="Of conditions that the ICD lacks.")] = 0.0,
+    garbage: Annotated[float, share(help="Followed by a record that is none.")] = 0.0,
+    night: Annotated[bool, _night("--night", help="Packets: 10,000 of 136 KB each 39 s.")] = False,
+    visits: Annotated[int | None, _night(min=1, help="Stop after so many visits, or bursts.")] = None,
+    size: Annotated[int, _night(min=1, help="Bytes of one packet.")] = _PACKET,
+    bootstrap: Bootstrap = None,
+    prefix: Prefix = None,
 ) -> None:
     """Send alerts as SDP's components do, or packets as LSST does.
 
@@ -115,7 +91,8 @@ def alerts(
             raise ConfigError("--visits: expected --night or --burst with it, got neither")
         count = min(visits * bursts[0], visits * bursts[0] if count is None else count)
     stream = AlertStream(scenario, PacketCodec(icd) if night else None)
-    _run(settings, stream, rate, bursts, Stop(count=count, seconds=seconds), report, SystemClock())
+    make, stop = partial(AlertSimulator, stream, rate=rate, bursts=bursts), Stop(count=count, seconds=seconds)
+    send(make, settings, stream.topic, stop, client="simulate-alerts", file=report, summary=_summary)
 
 
 def _bursts(burst: int | None, every: float | None, night: bool) -> tuple[int, float] | None:
@@ -128,49 +105,10 @@ def _bursts(burst: int | None, every: float | None, night: bool) -> tuple[int, f
     return burst, 10.0 if every is None else every
 
 
-def _run(
-    settings: Settings,
-    stream: AlertStream,
-    rate: float,
-    bursts: tuple[int, float] | None,
-    stop: Stop,
-    file: Path | None,
-    clock: Clock,
-) -> None:
-    make = partial(AlertSimulator, stream, rate=rate, bursts=bursts)
-    show = _progress(clock)
-    final = send(make, settings, stream.topic, stop, client="simulate-alerts", file=file, show=show, clock=clock)
-    console.print(_summary(final))
-    if final.undelivered:
-        raise typer.Exit(1)
-
-
-def _progress(clock: Clock) -> Callable[[AlertReport], None]:
-    """Print how things are, now and then."""
-    last = clock.monotonic()
-
-    def show(report: AlertReport) -> None:
-        nonlocal last
-        if report.finished or clock.monotonic() - last < _PLAIN_INTERVAL:
-            return
-        last = clock.monotonic()
-        waiting = report.queued - report.sent
-        trouble = f"  {report.last_error}" if waiting and report.last_error else ""
-        console.print(
-            f"{report.elapsed:7.1f} s  {report.alerts:,} alerts  sent {report.sent:,}  waiting {waiting:,}{trouble}",
-            markup=False,
-        )
-
-    return show
-
-
 def _summary(report: AlertReport) -> str:
     active = sum(state == "ACTIVE" for state in report.alarms.values())
-    text = (
+    return (
         f"sent {report.sent:,} records in {report.elapsed:.1f} s: {report.alerts:,} alerts of {len(report.sources):,}"
         f" sources, {sum(report.garbage.values()):,} that are none;"
         f" of {len(report.alarms):,} alarms {active:,} are active"
     )
-    if report.undelivered:
-        text += f"\n[bold red]undelivered: {report.undelivered:,}[/bold red]  {escape(report.last_error)}"
-    return text

@@ -124,6 +124,11 @@ class AlertStream:
         self._pool = self._dice.randbytes(_POOL) if scenario.packet_size else b""
         self._turns: Counter[str] = Counter()
 
+    @property
+    def given(self) -> int:
+        """Return how many alerts were given out, without the garbage."""
+        return self.account.alerts
+
     def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
         """Return keys and values of the next alerts, with the bad records that follow some of them."""
         keys: list[bytes] = []

@@ -31,7 +31,7 @@ class Outcome(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TimeLimits:
     """How far the data time may be from the broker's clock; see the topic's window in the ICD."""
 
     lateness: float = 10.0
@@ -119,7 +119,7 @@ class Faults:
     silences: tuple[Silence, ...] = ()
     skews: tuple[Skew, ...] = ()
 
-    def check(self, limits: Limits, nodes: range) -> None:
+    def check(self, limits: TimeLimits, nodes: range) -> None:
         """Refuse what makes no sense.
 
         Raises
@@ -168,7 +168,7 @@ class Scenario:
     first_node: int = 0
     """Number of the first node, so that several simulators can share the nodes of one deployment."""
     faults: Faults = Faults()
-    limits: Limits = Limits()
+    limits: TimeLimits = TimeLimits()
 
     def check(self) -> None:
         """Refuse what makes no sense.

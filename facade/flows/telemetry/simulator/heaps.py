@@ -6,7 +6,7 @@ is cut into batches; only the time stamps come from the caller.
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ _FRACTIONS = np.array([b"%.4f" % (n / FRACTION_STEPS) for n in range(FRACTION_ST
 _LATENCIES = np.array([b',"latency":%.6f}' % (n / MICRO) for n in range(LATENCY_LIMIT)], dtype=np.object_)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Records to send, in order."""
 
     keys: list[bytes]
@@ -40,12 +39,14 @@ class HeapStream:
         The scenario makes no sense.
     """
 
+    topic = "ingest.heaps"
+
     def __init__(self, scenario: Scenario) -> None:
         scenario.check()
         self.scenario = scenario
         self.account = Account(scenario)
         """Of all records given out so far."""
-        self.heaps = 0
+        self.given = 0
         """Heaps given out so far, those of silent nodes included."""
         self._draws = Draws(scenario)
         self._latest_us = 0
@@ -62,7 +63,7 @@ class HeapStream:
         ]
         self._load(self._draws.block())
 
-    def take(self, heaps: int, now_us: int) -> Batch:
+    def take(self, count: int, now_us: int) -> Batch:
         """Return the records of the next heaps and count them.
 
         Parameters
@@ -73,16 +74,16 @@ class HeapStream:
         """
         batch = Batch([], [])
         step = MICRO / self.scenario.rate
-        while heaps:
+        while count:
             if self._at == len(self._block):
                 self._load(self._draws.block())
-            count = min(heaps, len(self._block) - self._at)
-            heaps -= count
-            newest = now_us - heaps * step
-            times = (newest - np.arange(count - 1, -1, -1) * step).astype(np.int64)
+            now = min(count, len(self._block) - self._at)
+            count -= now
+            newest = now_us - count * step
+            times = (newest - np.arange(now - 1, -1, -1) * step).astype(np.int64)
             np.maximum(times, self._latest_us, out=times)
             self._latest_us = int(times[-1])
-            self._give(batch, count, times)
+            self._give(batch, now, times)
         return batch
 
     def _load(self, block: Block) -> None:
@@ -105,7 +106,7 @@ class HeapStream:
 
     def _give(self, batch: Batch, count: int, times: Column) -> None:
         begin, end = self._at, self._at + count
-        self._at, self.heaps = end, self.heaps + count
+        self._at, self.given = end, self.given + count
         part = self._block.part(begin, end)
         self.account.add(part)
         values = map(

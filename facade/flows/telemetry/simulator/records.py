@@ -48,9 +48,9 @@ class RecordStream:
         epoch: int = 1,
         ranges: Mapping[str, Range] | None = None,
     ) -> None:
-        self.plan, self.groups = plan, groups
+        self.topic, self.plan, self.groups = plan.topic, plan, groups
         self.accounts = {group: GroupAccount() for group in groups}
-        self.records = 0
+        self.given = 0
         self._epoch = epoch
         self._dice = np.random.default_rng(seed)
         rule = plan.window
@@ -66,10 +66,10 @@ class RecordStream:
         keys: list[bytes] = []
         values: list[bytes | None] = []
         for _ in range(count):
-            group = self.groups[self.records % len(self.groups)]
+            group = self.groups[self.given % len(self.groups)]
             keys.append(str(group).encode())
             values.append(msgspec.json.encode(self._record(group, now_us)))
-            self.records += 1
+            self.given += 1
         return keys, values
 
     def _record(self, group: Group, now_us: int) -> dict[str, Any]:

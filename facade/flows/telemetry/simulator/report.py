@@ -6,11 +6,12 @@ import msgspec
 
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
+from facade.simulate.sender import StreamReport
 
 VERSION = "simulate-ingest/1"
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(StreamReport, frozen=True, kw_only=True):
     """An exact account of what one run sent.
 
     `fired`, `garbage`, `expected` and `nodes` are about the `queued` records; they hold for the
@@ -18,12 +19,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: str = VERSION
-    finished: bool
-    """False: the run goes on, or was killed after this."""
-    stopped_by: str
-    """``count``, ``seconds``, ``signal``, or empty while running."""
-    topic: str
-    """With the deployment's prefix."""
     seed: int
     first_node: int
     node_count: int
@@ -32,27 +27,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Asked for, of all nodes together [heaps/s]."""
     faults: Faults
     """The settings."""
-    began: float
-    """[Unix s]."""
-    elapsed: float
-    """Time since then, without the last flush [s]."""
     slipped: float
     """Time by which the stream was held up, by a broker that was away or a slow machine [s]."""
     heaps: int
     """Heaps that were due; those of silent nodes are among them, duplicates and garbage are not."""
-    queued: int
-    """Records given to the Kafka client."""
-    sent: int
-    """Records that all in-sync replicas have confirmed."""
-    backlog: int
-    """Records whose fate is not known yet."""
-    undelivered: int
-    """Once finished: records not confirmed; while running: those that have failed for good."""
     longest_wait: float
     """Longest time between queueing and confirmation [s]."""
     certain: bool
     """Whether all records arrived so soon that used, late and ahead can be told apart beforehand."""
-    last_error: str
     fired: dict[str, int]
     """How often each fault happened."""
     garbage: dict[str, int]

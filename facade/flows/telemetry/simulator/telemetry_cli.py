@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from facade.clock import SystemClock
 from facade.flows.telemetry.partial import Group
@@ -16,7 +14,17 @@ from facade.flows.telemetry.simulator.sending import TelemetryReport, TelemetryS
 from facade.icd.fields import properties
 from facade.icd.load import load
 from facade.simulate.sender import Stop
-from facade.simulate.sending import console, deployment, send
+from facade.simulate.sending import (
+    Bootstrap,
+    Count,
+    Prefix,
+    ReportFile,
+    Seconds,
+    Seed,
+    deployment,
+    send,
+    sending,
+)
 
 EPILOG = """
 Examples:
@@ -35,25 +43,25 @@ the report of one day, with plausible figures
 def telemetry(
     topic: Annotated[str, typer.Argument(help="A topic of the interface that has a window.")],
     group: Annotated[
-        list[str] | None, typer.Option(help="Name or number of a group. Repeatable. Default: all of the deployment.")
+        list[str] | None, sending(help="Name or number of a group. Repeatable. Default: all of the deployment.")
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.001, help="Records/s of all groups together.")] = 10.0,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after so long. Default: at Ctrl-C.")] = None,
-    count: Annotated[int | None, typer.Option(min=0, help="Stop after so many records.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same values.")] = 1,
-    epoch: Annotated[int | None, typer.Option(min=0, help="Default: the Unix time at the start.")] = None,
+    rate: Annotated[float, sending(min=0.001, help="Records/s of all groups together.")] = 10.0,
+    seconds: Seconds = None,
+    count: Count = None,
+    seed: Seed = 1,
+    epoch: Annotated[int | None, sending(min=0, help="Default: the Unix time at the start.")] = None,
     range_: Annotated[
-        list[str] | None, typer.Option("--range", metavar="FIELD=LOW:HIGH", help="Values of a field. Repeatable.")
+        list[str] | None, sending("--range", metavar="FIELD=LOW:HIGH", help="Values of a field. Repeatable.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="JSON file for the exact account; refreshed each second.")] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="Kafka brokers. Default: the deployment's.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Before all topics. Default: the deployment's.")] = None,
+    report: ReportFile = None,
+    bootstrap: Bootstrap = None,
+    prefix: Prefix = None,
 ) -> None:
     """Send records of a windowed topic; the groups send in turn.
 
     The exit code is 1 if a record was not delivered.
     """
-    icd, clock, settings = load(), SystemClock(), deployment(bootstrap, prefix)
+    icd, settings = load(), deployment(bootstrap, prefix)
     if topic not in windowed(icd):
         raise typer.BadParameter(f"expected one of {', '.join(windowed(icd))}, got {topic}")
     found = plan(icd, topic)
@@ -63,19 +71,14 @@ def telemetry(
         raise typer.BadParameter("expected --group, because the interface does not list the names of the groups")
     schema = icd.messages[found.message]
     ranges = dict(_range(text, properties(schema)) for text in range_ or ())
-    began = int(clock.now()) if epoch is None else epoch
+    began = int(SystemClock().now()) if epoch is None else epoch
     stream = RecordStream(found, schema, groups, seed=seed, epoch=began, ranges=ranges)
-    make = partial(TelemetrySimulator, stream, rate)
-    stop = Stop(count=count, seconds=seconds)
-    final = send(make, settings, topic, stop, client="simulate-telemetry", file=report, show=_show, clock=clock)
-    console.print(f"sent {final.sent:,} records of {len(groups)} groups in {final.elapsed:.1f} s")
-    if final.undelivered:
-        console.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(final.last_error)}")
-        raise typer.Exit(1)
+    make, stop = partial(TelemetrySimulator, stream, rate), Stop(count=count, seconds=seconds)
+    send(make, settings, topic, stop, client="simulate-telemetry", file=report, summary=_summary)
 
 
-def _show(report: TelemetryReport) -> None:
-    """Show nothing while running: what there is to know is in the report."""
+def _summary(report: TelemetryReport) -> str:
+    return f"sent {report.sent:,} records of {len(report.groups)} groups in {report.elapsed:.1f} s"
 
 
 def _range(text: str, known: dict[str, dict[str, object]]) -> tuple[str, Range]:
