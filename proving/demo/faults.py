@@ -86,6 +86,7 @@ def kill_controller(demo: Demo) -> None:
         The command is not executed, or has no outcome after that.
     """
     command = "Configure"
+    demo.configure_file.touch()
     first = _await_execution(demo, command)
     demo.report.controller_recovery = demo.restart(
         CONTROLLER,

@@ -76,6 +76,11 @@ class Demo:
         return self.options.folder / "observation.json"
 
     @property
+    def configure_file(self) -> Path:
+        """What TM waits for before its first Configure, which would be over while something else is restarted."""
+        return self.options.folder / "configure-now"
+
+    @property
     def executions_file(self) -> Path:
         """Where the controller writes down what it executes."""
         return self.options.folder / "executions.jsonl"
@@ -115,9 +120,12 @@ class Demo:
         self.deployment.launch(CALIBRATOR, "simulate", "calibration", *options, ends=True)
 
     def start_observation(self) -> None:
-        """Let TM observe with all subarrays."""
-        self.journal_file.unlink(missing_ok=True)
-        task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": self.tango_side.subarrays}
+        """Let TM observe with all subarrays, and hold back what is to be disturbed until the demo looks."""
+        for file in (self.journal_file, self.configure_file):
+            file.unlink(missing_ok=True)
+        held_back = {"Configure": str(self.configure_file)} if self.options.kills else {}
+        devices = self.tango_side.subarrays
+        task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": devices, "held_back": held_back}
         self.deployment.play("tm", name=TM, ends=True, **task)
 
     def restart(

@@ -7,7 +7,7 @@ transaction_id.
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -38,6 +38,8 @@ _LONGEST = 60.0
 """Longest wait for anything [s]; the facade itself gives up on a command before that."""
 _TRIES = 5
 """Of one step."""
+_HELD_BACK = 300.0
+"""Longest wait until a command that is held back may be given [s]: as long as a restart may take, and more."""
 _APART = 1.0
 """Time between the starts of two subarrays [s]."""
 
@@ -61,13 +63,15 @@ class Subarray:
         self._proxy: Any = None
         self._subscriptions: list[int] = []
 
-    def observe(self, steps: Sequence[Step], seconds: float) -> None:
+    def observe(self, steps: Sequence[Step], seconds: float, held_back: Mapping[str, str]) -> None:
         """Go through all steps, and where one fails, back to where the subarray is then.
 
         Parameters
         ----------
         seconds
             How long a scan lasts [s].
+        held_back
+            Commands that are not given before a file exists, with its path.
 
         Raises
         ------
@@ -77,6 +81,8 @@ class Subarray:
         self._connect()
         at, tries = 0, 0
         while at < len(steps):
+            if file := held_back.get(steps[at].command):
+                self._follow(Path(file).exists, _HELD_BACK)
             if self._take(steps[at]):
                 self._follow(lambda: False, seconds if steps[at].stays else 0.0)
                 at, tries = at + 1, 0
@@ -227,14 +233,17 @@ class Subarray:
             self._events.put((attribute, tuple(value.value or ()) if value.dim_x > 1 else value.value))
 
 
-def observe(context: RoleContext, *, journal: str, seconds: float, devices: list[str]) -> None:
-    """Observe with all subarrays at the same time."""
+def observe(
+    context: RoleContext, *, journal: str, seconds: float, devices: list[str], held_back: dict[str, str]
+) -> None:
+    """Observe with all subarrays at the same time; commands are held back with the first one only."""
     clock, written = context.clock, JournalWriter(Path(journal))
 
     def observe_with(device: str) -> None:
         with tango.EnsureOmniThread():
             try:
-                Subarray(context.tango_host, device, written, clock).observe(OBSERVATION, seconds)
+                subarray = Subarray(context.tango_host, device, written, clock)
+                subarray.observe(OBSERVATION, seconds, held_back if device == devices[0] else {})
             except FacadeError as error:
                 written.note(error=str(error))
             except tango.DevFailed as failed:

@@ -137,10 +137,12 @@ class Proxy:
         return json.dumps([{"id": f"{number}_{name}", "name": name} for number, name in newest[:most]])
 
 
-def observe(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def observe(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_back: dict[str, str] | None = None
+) -> list[str]:
     monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: Proxy(server))
     journal = JournalWriter(tmp_path / "journal.json")
-    Subarray("host:1", "mid-sdp/subarray/01", journal, ManualClock()).observe(OBSERVATION, 0.0)
+    Subarray("host:1", "mid-sdp/subarray/01", journal, ManualClock()).observe(OBSERVATION, 0.0, held_back or {})
     given = read_journal(tmp_path / "journal.json").given
     assert [one.id for one in given if one.id] == [f"{n}_{name}" for n, name in enumerate(server.taken, 1)]
     assert server.state == "OFF"
@@ -200,6 +202,21 @@ def test_events_that_never_come_are_made_up_for(tmp_path: Path, monkeypatch: pyt
     """D29: Tango loses events without a word, of a connection that is being made for example."""
     monkeypatch.setattr(tm, "_LOOK", 0.01)
     assert observe(Server(Configure=["silent"], Off=["silent"]), tmp_path, monkeypatch) == PLAN
+
+
+def test_a_command_that_is_held_back_waits_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo had not yet looked when Configure was over already, and waited for it in vain."""
+    monkeypatch.setattr(tm, "_LOOK", 0.01)
+    server, file, before = Server(), tmp_path / "now", list[str]()
+
+    def ping(_: Proxy) -> int:  # TM looks while it waits
+        before.extend(server.taken)
+        file.touch()
+        return 1
+
+    monkeypatch.setattr(Proxy, "ping", ping)
+    assert observe(server, tmp_path, monkeypatch, {"Configure": str(file)}) == PLAN
+    assert before == PLAN[: PLAN.index("Configure")]
 
 
 def test_what_fails_each_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
