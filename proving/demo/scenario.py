@@ -16,7 +16,7 @@ from facade.errors import FacadeError
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import baseline, faults, verdict
-from proving.demo.account import compare, disagreements
+from proving.demo.account import compare, disagreements, waited
 from proving.demo.alerting import AlertScenario
 from proving.demo.calibrating import CalibrationScenario
 from proving.demo.observing import account_for_commands
@@ -170,7 +170,7 @@ def _stop(demo: Demo) -> None:
     ended = sent.began + sent.elapsed
     progress.step(
         f"simulator stopped: {sent.sent:,} records sent in {sent.elapsed:.1f} s,"
-        f" {sent.heaps / sent.elapsed:,.0f} heaps/s of {sent.rate:,.0f}/s asked for{_short_of(sent)}"
+        f" {sent.heaps / sent.elapsed:,.0f} heaps/s of {sent.rate:,.0f}/s asked for{_short_of(sent)}{waited(sent)}"
     )
     stale_after = max(demo.icd.classes[name].stale_after for name in (NODE, MASTER))
 
