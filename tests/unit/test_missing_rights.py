@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from facade.bus.kafka import reader as reader_module
-from facade.bus.kafka import writer as writer_module
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.kafka.writer import KafkaStreamWriter, KafkaWriter
 from facade.bus.port import BusHealth, Record
@@ -17,7 +15,6 @@ from facade.config import Settings
 from facade.errors import BusError
 
 NO_RIGHT = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-CONNECTION = Connection(Settings(prefix="t."), clock=ManualClock())
 
 
 class Client:
@@ -49,10 +46,11 @@ class Client:
         pass
 
 
+CONNECTION = Connection(Settings(prefix="t."), clock=ManualClock(), clients=Clients(consumer=Client, producer=Client))
+
+
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
-    monkeypatch.setattr(reader_module, "Consumer", Client)
-    monkeypatch.setattr(writer_module, "Producer", Client)
     monkeypatch.setattr(Client, "answer", None)
     return Client
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
-from facade.bus.kafka import reader
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka import connection, reader
+from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.port import BusHealth
 from facade.clock import ManualClock
 from facade.config import Settings
@@ -44,13 +44,13 @@ class Broker:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(reader, "Consumer", lambda _: made)
+    monkeypatch.setattr(connection, "KAFKA", Clients(consumer=lambda _: made))
     return made
 
 
 def opened(topics: dict[str, list[int] | None], **start: dict[int, int]) -> reader.KafkaReader:
-    connection = Connection(Settings(prefix="test."), clock=ManualClock())
-    return reader.KafkaReader(connection, topics, start=start, health=BusHealth())
+    shared = Connection(Settings(prefix="test."), clock=ManualClock())
+    return reader.KafkaReader(shared, topics, start=start, health=BusHealth())
 
 
 def test_many_topics_are_one_question(broker: Broker) -> None:

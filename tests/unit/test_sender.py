@@ -3,8 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from facade.bus.kafka import sender as module
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock, SystemClock
@@ -52,8 +51,8 @@ def sender(monkeypatch, *codes) -> tuple[KafkaSender, ManualClock, dict]:
         settings.update(given)
         return Producer(clock, [*codes])
 
-    monkeypatch.setattr(module, "Producer", make)
-    return KafkaSender(Connection(Settings(), clock=clock), health=BusHealth(), client="test"), clock, settings
+    connection = Connection(Settings(), clock=clock, clients=Clients(producer=make))
+    return KafkaSender(connection, health=BusHealth(), client="test"), clock, settings
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from clients.conformance.case import TopicOf
 from clients.conformance.topics import topic_checks
 from clients.conformance.verdicts import Mismatch
-from facade.bus.kafka import inspection, topic_watch, topics
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka import connection, inspection, topics
+from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.inspection import FoundTopic
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.positions import Extent, TopicShape
@@ -36,12 +36,12 @@ def test_each_difference_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, topic in ICD.topics.items()
     }
     monkeypatch.setattr(topics, "inspect_topics", lambda connection, names: found)
-    connection = Connection(Settings(prefix="t.", bootstrap="127.0.0.1:1"))
-    assert topics.create_topics(connection, ICD.topics, replicas=3) == []
+    shared = Connection(Settings(prefix="t.", bootstrap="127.0.0.1:1"))
+    assert topics.create_topics(shared, ICD.topics, replicas=3) == []
     wanted = topics.broker_settings(ICD.topics["state"])
     changed = {**wanted, "cleanup.policy": "delete", "min.insync.replicas": "1"}
     found["state"] = FoundTopic(partitions=99, replicas=1, settings=changed)
-    assert topics.create_topics(connection, ICD.topics, replicas=3) == [
+    assert topics.create_topics(shared, ICD.topics, replicas=3) == [
         f"t.state: partitions: ICD says {ICD.topics['state'].partitions}, broker has 99",
         "t.state: replicas: deployment says 3, broker has 1",
         "t.state: min.insync.replicas: deployment says 2, broker has 1",
@@ -97,9 +97,7 @@ def done(outcome: Any) -> Future[Any]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Admin]:
-    monkeypatch.setattr(topics, "AdminClient", Admin)
-    monkeypatch.setattr(inspection, "AdminClient", Admin)
-    monkeypatch.setattr(topic_watch, "AdminClient", Admin)
+    monkeypatch.setattr(connection, "KAFKA", Clients(admin=Admin))
     monkeypatch.setattr(Admin, "made", [])
     monkeypatch.setenv("SDP_TOPIC_PREFIX", "t.")
     monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)

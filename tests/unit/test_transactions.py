@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from facade.bus.kafka import transactions
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka import connection
+from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.runs import by_partition
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Fenced
@@ -68,15 +68,14 @@ class Transactions:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    monkeypatch.setattr(transactions, "Consumer", Client)
-    monkeypatch.setattr(transactions, "Producer", Transactions)
+    monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
     Client.made, Client.closed, Client.script, Transactions.made = 0, 0, [], 0
     return ManualClock()
 
 
 def slot(clock: ManualClock, health: BusHealth) -> KafkaTransactionalLog:
-    connection = Connection(Settings(prefix="t."), clock=clock)
-    return KafkaTransactionalLog(connection, "ingest.heaps", group="aggregate", slot="0", health=health)
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    return KafkaTransactionalLog(shared, "ingest.heaps", group="aggregate", slot="0", health=health)
 
 
 def test_a_fatal_event_is_heard_though_partitions_are_taken_away(clock: ManualClock) -> None:

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from facade.bus.kafka import writer as writer_module
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
@@ -51,9 +50,9 @@ class Client:
 
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> KafkaWriter:
-    monkeypatch.setattr(writer_module, "Producer", Client)
     monkeypatch.setattr(Client, "made", [])
-    return KafkaWriter(Connection(Settings(prefix="t."), clock=ManualClock()), health=BusHealth(), client="test")
+    connection = Connection(Settings(prefix="t."), clock=ManualClock(), clients=Clients(producer=Client))
+    return KafkaWriter(connection, health=BusHealth(), client="test")
 
 
 def test_a_client_that_died_is_replaced(writer: KafkaWriter) -> None:

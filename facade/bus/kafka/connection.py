@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
 from facade.bus.kafka.properties import require_usable
 from facade.bus.port import BusHealth
@@ -24,8 +25,19 @@ ANSWER_MS = 8000
 _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
+class Clients(NamedTuple):
+    """How clients are made from their configurations: by Kafka's library, or by what a simulation has in its place."""
+
+    consumer: Callable[[dict[str, Any]], Consumer] = Consumer
+    producer: Callable[[dict[str, Any]], Producer] = Producer
+    admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
+
+
+KAFKA = Clients()
+
+
 class Connection:
-    """Settings that all clients of one deployment share.
+    """Settings that all clients of one deployment share, and where these are made.
 
     Raises
     ------
@@ -33,8 +45,9 @@ class Connection:
         librdkafka does not take a property of the settings.
     """
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, clients: Clients | None = None) -> None:
         require_usable(settings.kafka)
+        self._clients = clients or KAFKA
         self.prefix = settings.prefix
         self.bootstrap = settings.bootstrap
         self.clock = clock or SystemClock()
@@ -60,6 +73,18 @@ class Connection:
             **self._shared,
             **own,
         }
+
+    def consumer(self, health: BusHealth, own: Mapping[str, Any]) -> Consumer:
+        """Open a consumer; see `config`."""
+        return self._clients.consumer(self.config(health, own))
+
+    def producer(self, health: BusHealth, own: Mapping[str, Any]) -> Producer:
+        """Open a producer; see `config`."""
+        return self._clients.producer(self.config(health, own))
+
+    def admin(self, own: Mapping[str, Any] | None = None) -> AdminClient:
+        """Open a client that looks at topics and groups, or changes them; nobody asks for its health."""
+        return self._clients.admin(self.config(BusHealth(), own or {}))
 
     def topic(self, name: str) -> str:
         """Return the topic's name on the brokers."""

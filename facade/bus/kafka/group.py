@@ -147,7 +147,7 @@ class KafkaGroupMember:
 
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
-        consumer = Consumer(self._connection.config(self._health, self._settings))
+        consumer = self._connection.consumer(self._health, self._settings)
         consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         return consumer
 

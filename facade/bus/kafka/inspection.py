@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import describe
 from facade.bus.kafka.spans import find_span, read_span
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import Record
 from facade.errors import BusError
 
 _BROKER_WAIT = 10.0
@@ -38,7 +38,7 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
     BusError
         The broker does not answer or refuses.
     """
-    admin = AdminClient(connection.config(BusHealth(), {}))
+    admin = connection.admin()
     try:
         existing = admin.list_topics(timeout=_BROKER_WAIT).topics
         there = [name for name in topics if connection.topic(name) in existing]

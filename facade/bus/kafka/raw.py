@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
@@ -42,7 +40,7 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
     """
     name = connection.prefix + group
     settings = {**_consumer_settings(name, f"{name}-bare"), "auto.offset.reset": "earliest"}
-    consumer = Consumer(connection.config(BusHealth(), settings))
+    consumer = connection.consumer(BusHealth(), settings)
     try:
         # A subscription and not an assignment: the worker's own start has the same steps.
         consumer.subscribe([connection.topic(topic)])
@@ -64,7 +62,7 @@ def bare_values(connection: Connection, topic: str, partition: int, *, batch: in
         The client reports an error instead of records.
     """
     name = f"{connection.prefix}bare"
-    consumer = Consumer(connection.config(BusHealth(), _settings(name, name)))
+    consumer = connection.consumer(BusHealth(), _settings(name, name))
     try:
         consumer.assign([TopicPartition(connection.topic(topic), partition, OFFSET_BEGINNING)])
         while True:
@@ -87,7 +85,7 @@ class RawSender:
 
     def __init__(self, connection: Connection, codec: str) -> None:
         own = {"compression.type": codec, "message.max.bytes": 100_000_000, "enable.idempotence": True}
-        self._producer = Producer(connection.config(BusHealth(), {**own, "linger.ms": 20}))
+        self._producer = connection.producer(BusHealth(), {**own, "linger.ms": 20})
         self._connection = connection
         self.delivered: Counter[str] = Counter()
         """Records by topic."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.records import to_record
@@ -68,7 +68,7 @@ class KafkaReader:
         self._ended: set[tuple[str, int]] = set()
         reset = {"auto.offset.reset": "earliest" if resets else "error"}
         settings = {**_settings(connection.prefix, committed=committed), **fetch, **reset}
-        self._consumer = Consumer(connection.config(health, settings))
+        self._consumer = connection.consumer(health, settings)
         try:
             self._places = self._find(topics, start)
             self._consumer.assign(self._places)

@@ -2,7 +2,7 @@
 
 import threading
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import producer_settings
@@ -51,7 +51,7 @@ class KafkaSender:
         self._connection = connection
         self._health = health
         settings = {**producer_settings(connection.prefix + client, 0.0), "enable.idempotence": False, "retries": 0}
-        self._producer = Producer(connection.config(health, settings))
+        self._producer = connection.producer(health, settings)
 
     def send(self, record: Record, timeout: float) -> None:
         """Return once all in-sync replicas have a record."""

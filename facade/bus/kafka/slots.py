@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.port import BusHealth, Fenced
+from facade.bus.port import Fenced
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class SlotClaim:
         return None
 
     def _admin(self) -> AdminClient:
-        return AdminClient(self._connection.config(BusHealth(), {}))
+        return self._connection.admin()
 
     def _refusal(self, where: str) -> str:
         return (

@@ -94,7 +94,7 @@ def read_span(connection: Connection, topic: str, span: Span, *, whole: bool = F
 @contextmanager
 def _consumer(connection: Connection, topic: str, *, isolation: str = "read_committed") -> Iterator[Consumer]:
     settings = {**_settings(connection.prefix), "isolation.level": isolation}
-    consumer = Consumer(connection.config(BusHealth(), settings))
+    consumer = connection.consumer(BusHealth(), settings)
     try:
         yield consumer
     except KafkaException as error:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import describe
 from facade.bus.kafka.spans import read_span
-from facade.bus.port import BusHealth
 from facade.errors import BusError
 
 _BROKER_WAIT = 10.0
@@ -71,14 +70,13 @@ class Survey:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._admin = AdminClient(connection.config(BusHealth(), {}))
+        self._admin = connection.admin()
 
     def cluster(self) -> Cluster:
         """Return who the brokers are, and what they can."""
         apis = _Apis()
         try:
-            config = self._connection.config(BusHealth(), {"debug": "feature", "logger": apis.logger})
-            client = AdminClient(config)
+            client = self._connection.admin({"debug": "feature", "logger": apis.logger})
             client.list_topics(timeout=_BROKER_WAIT)
             client.poll(0.0)  # hands the lines of its log out
             found = self._admin.describe_cluster(request_timeout=_BROKER_WAIT).result()

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import id_of
-from facade.bus.port import BusHealth
 from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
 
@@ -70,7 +69,7 @@ class KafkaTopicWatch:
 
     @cached_property
     def _client(self) -> AdminClient:
-        return AdminClient(self._connection.config(BusHealth(), {"statistics.interval.ms": 0}))
+        return self._connection.admin({"statistics.interval.ms": 0})
 
     def _describe(self, topics: Iterable[str]) -> dict[str, Future[Any]]:
         names = [self._connection.topic(topic) for topic in topics]

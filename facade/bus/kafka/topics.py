@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic, inspect_topics
 from facade.bus.kafka.refusals import describe
-from facade.bus.port import BusHealth
 from facade.errors import BusError
 from facade.icd.model import Topic
 
@@ -42,7 +41,7 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         for name, topic in topics.items()
         if name not in found
     ]
-    admin = AdminClient(connection.config(BusHealth(), {}))
+    admin = connection.admin()
     try:
         futures = admin.create_topics(missing, operation_timeout=_BROKER_WAIT) if missing else {}
         for future in futures.values():
@@ -66,7 +65,7 @@ def delete_topics(connection: Connection) -> int:
     """
     if not connection.prefix:
         raise BusError(f"topics at {connection.bootstrap} are not deleted: the prefix is empty, expected one")
-    admin = AdminClient(connection.config(BusHealth(), {}))
+    admin = connection.admin()
     try:
         mine = [name for name in admin.list_topics(timeout=_BROKER_WAIT).topics if name.startswith(connection.prefix)]
         futures = admin.delete_topics(mine, operation_timeout=_BROKER_WAIT) if mine else {}

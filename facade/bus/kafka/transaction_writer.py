@@ -1,6 +1,6 @@
 """Writes records in transactions, without reading any: for tools that must not do a thing twice."""
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.refusals import WRITE, describe, explain
@@ -28,18 +28,16 @@ class KafkaTransactionWriter:
         self._connection, self._name = connection, connection.prefix + name
         self._health = BusHealth()
         self._failed: list[KafkaError] = []
-        self._producer = Producer(
-            connection.config(
-                self._health,
-                {
-                    "transactional.id": self._name,
-                    "client.id": self._name,
-                    "transaction.timeout.ms": round(_TRANSACTION * 1000),
-                    "socket.timeout.ms": ANSWER_MS,
-                    "message.max.bytes": 16_777_216,
-                    "partitioner": "murmur2_random",  # as all writers: one key is on one partition
-                },
-            )
+        self._producer = connection.producer(
+            self._health,
+            {
+                "transactional.id": self._name,
+                "client.id": self._name,
+                "transaction.timeout.ms": round(_TRANSACTION * 1000),
+                "socket.timeout.ms": ANSWER_MS,
+                "message.max.bytes": 16_777_216,
+                "partitioner": "murmur2_random",  # as all writers: one key is on one partition
+            },
         )
         try:
             self._producer.init_transactions(_BROKER_WAIT)

@@ -138,7 +138,7 @@ class KafkaTransactionalLog:
         if self._producer is None:
             self._link = _Link()
             settings = {**_producer_settings(self._slot), "logger": self._link}
-            producer = Producer(self._connection.config(self._health, settings))
+            producer = self._connection.producer(self._health, settings)
             producer.init_transactions(_BROKER_WAIT)
             self._producer = producer
         return self._producer
@@ -293,7 +293,7 @@ class KafkaTransactionalLog:
 
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
-        consumer = Consumer(self._connection.config(self._health, _consumer_settings(self._group, self._slot)))
+        consumer = self._connection.consumer(self._health, _consumer_settings(self._group, self._slot))
         consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         return consumer
 

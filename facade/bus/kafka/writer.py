@@ -122,7 +122,7 @@ class KafkaWriter:
             self._producer.produce(topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
 
     def _open(self) -> Producer:
-        return Producer(self._connection.config(self._health, self._settings))
+        return self._connection.producer(self._health, self._settings)
 
     def _replace(self, dead: Producer, error: KafkaException) -> None:
         """Go on with another producer: to a broker that lost confirmed records this one's numbers do not follow."""
@@ -195,18 +195,16 @@ class KafkaStreamWriter:
         """Records accepted for sending."""
         self.failed = 0
         """Records that are known not to be delivered."""
-        self._producer = Producer(
-            connection.config(
-                health,
-                {
-                    **producer_settings(connection.prefix + client, linger),
-                    "queue.buffering.max.messages": 1_000_000,
-                    "queue.buffering.max.kbytes": 1_048_576,
-                    "message.timeout.ms": round(patience * 1000),
-                    "delivery.report.only.error": True,
-                    "on_delivery": self._on_failure,
-                },
-            )
+        self._producer = connection.producer(
+            health,
+            {
+                **producer_settings(connection.prefix + client, linger),
+                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.kbytes": 1_048_576,
+                "message.timeout.ms": round(patience * 1000),
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_failure,
+            },
         )
 
     @property
