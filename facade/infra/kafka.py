@@ -31,6 +31,7 @@ _JAVA_OPTIONS: Final = (
     "-XX:MaxGCPauseMillis=20",
     "-XX:+ExitOnOutOfMemoryError",  # a broker without memory must die and be seen dead, not limp
     "-Djava.awt.headless=true",
+    "-XX:-UsePerfData",  # a file in the machine's own temporary folder that a killed broker would leave
 )
 _STARTS_WITHIN_S: Final = 90.0
 _ARCHIVES_WITHIN_S: Final = 60.0
@@ -63,6 +64,11 @@ class Kafka:
             argv += ["-t", _new_cluster_id(), "-c", str(properties)]
             tools.run(argv, what="formatting Kafka's storage")
         argv = [*java, *options, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_JAVA_OPTIONS]
+        # Libraries of codecs are unpacked there; a killed broker leaves them, and the machine's folder would fill.
+        temporary = self.folder / "tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        argv.append(f"-Djava.io.tmpdir={temporary}")
         argv += [f"-Dlog4j2.configurationFile={resource('docker', 'kafka', 'log4j2.yaml')}"]
         argv += ["-cp", classpath, "kafka.Kafka", str(properties)]
         started(Process.start("kafka", argv, log=self.folder / "kafka.log"))

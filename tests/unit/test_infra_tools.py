@@ -191,3 +191,20 @@ def test_a_java_that_archives_no_classes_starts_the_broker_without(
     assert "starts without an archive" in said[-1]
     assert "unknown option" in said[-1]
     assert not list(cache.glob("kafka-classes-*/"))
+
+
+def test_a_broker_unpacks_libraries_in_its_own_folder_which_each_start_empties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed broker left its library of lz4 in the machine's temporary folder each time."""
+    monkeypatch.setattr(kafka, "libraries", lambda report: tmp_path / "libs")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").touch()
+    started: list[Process] = []
+    for _ in range(2):
+        broker = kafka.Kafka(folder=tmp_path, heap="64m", report=lambda _: None)
+        broker.run(["true"], [], choose_port(), started.append)
+        assert started[-1].wait(10.0)
+        assert f"-Djava.io.tmpdir={tmp_path / 'tmp'}" in started[-1].record.argv
+        assert [*(tmp_path / "tmp").iterdir()] == []
+        (tmp_path / "tmp" / "liblz4-java-1.so").touch()
