@@ -411,3 +411,4 @@ class WorkerPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag
     log: Annotated[str, Meta(max_length=100, pattern="^[^#]+(#[1-9][0-9]{0,8})?(?![\\s\\S])")]
     next: Natural
     worker: Annotated[str, Meta(max_length=200)]
+    leader_epoch: Annotated[int, Meta(ge=-1, le=2147483647)] = -1

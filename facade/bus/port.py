@@ -83,6 +83,8 @@ class Span:
     end of the log was lost."""
     begin: int
     end: int
+    leader_epoch: int = -1
+    """Of the record before the end; -1: not known."""
     high_watermark: int = -1
     """Offset after the newest record, as last heard; -1: not known."""
     note: str = ""

@@ -17,7 +17,8 @@ class Extent:
     id: str
     """Empty text: the brokers give no ids."""
     ranges: Mapping[int, tuple[int, int]]
-    """First offset on the log, and the offset after the newest, by partition."""
+    """First offset on the log, and the offset after the newest, by partition; of a log that was cut and has grown
+    again, the offset where it was cut."""
 
 
 class TopicShape(NamedTuple):
@@ -59,7 +60,7 @@ class Verdict(Enum):
 
     MADE_AGAIN = "the topic was deleted and made again"
     HOLE = "records went before they were read"
-    CUT = "the log ends before the position"
+    CUT = "the log, or what it still has of the records before the position, ends before the position"
     NO_PARTITION = "the partition does not exist"
     DOUBT = "records were counted shortly before the topic was found to be another one"
 
@@ -93,9 +94,7 @@ class Finding:
                     f"{where}: {offsets} were removed before they were read: up to {self.count} records are lost here"
                 )
             case Verdict.CUT:
-                return (
-                    f"{where}: {offsets} were counted and are not on the log: expected its end at {self.after} or later"
-                )
+                return f"{where}: {offsets} were counted and are not on the log any more; others get these offsets"
             case Verdict.DOUBT:
                 return f"{where}: {offsets} may be counted twice, as they were read while the topic was made again"
             case Verdict.NO_PARTITION:

@@ -35,7 +35,7 @@ class Ground:
     first: int
     """First offset on the log."""
     end: int
-    """Offset after the newest record."""
+    """Offset after the newest record; of a log that was cut and has grown again, where it was cut."""
     group: int = -1
     """Offset that the group has committed; -1: none."""
 
@@ -51,6 +51,8 @@ class Beginning:
     """Empty text: position, group and log agree."""
     skipped: int = 0
     """Records, at most, that were removed from the log before they were taken."""
+    leader_epoch: int = -1
+    """Of the record before the offset; -1: not known."""
 
 
 def begin(place: Place, own: WorkerPosition | None, ground: Ground) -> Beginning:
@@ -68,7 +70,8 @@ def begin(place: Place, own: WorkerPosition | None, ground: Ground) -> Beginning
         says = "has no position" if ground.group < 0 else f"says {ground.group}"
         note = f"{topic}, partition {partition}: the group {says}; the worker goes on from its own position {own.next}"
     skipped = sum(finding.count for finding in findings if finding.verdict is Verdict.HOLE)
-    return Beginning(_log(ground.topic_id or known, times), start[partition], note, skipped)
+    epoch = -1 if findings else own.leader_epoch
+    return Beginning(_log(ground.topic_id or known, times), start[partition], note, skipped, epoch)
 
 
 def _without_own(place: Place, ground: Ground) -> Beginning:
@@ -159,7 +162,9 @@ class Standings:
             start = begin(place, own.get(place), ground)
             written = _written(own.get(place))
             note = start.note + self._doubt(place, written, start.log, ground.end)
-            self._at[place] = _Standing(Span(start.log, start.offset, start.offset, note=note), ground.group, written)
+            epoch = start.leader_epoch
+            span = Span(start.log, start.offset, start.offset, epoch, note=note)
+            self._at[place] = _Standing(span, ground.group, written)
         return [standing.span.note for standing in self._at.values() if standing.span.note]
 
     def _doubt(self, place: Place, written: tuple[str, int] | None, log: str, end: int) -> str:
@@ -185,9 +190,10 @@ class Standings:
         """Stand nowhere: partitions were taken away, or the transaction was given up."""
         self._at = {}
 
-    def take(self, place: Place, after: int) -> None:
-        """Note that the records before an offset were taken."""
-        self._at[place].span.end = after
+    def take(self, place: Place, after: int, epoch: int = -1) -> None:
+        """Note that the records before an offset were taken, and the leader epoch of the last one."""
+        span = self._at[place].span
+        span.end, span.leader_epoch = after, epoch
 
     def records(self) -> list[Record]:
         """Return the positions to be written in the transaction."""
@@ -200,6 +206,7 @@ class Standings:
                 log=at.span.log,
                 next=at.span.end,
                 worker=self._worker,
+                leader_epoch=at.span.leader_epoch,
             )
             for (topic, partition), at in moved
         ]
@@ -213,7 +220,7 @@ class Standings:
         """Begin the next transaction where this one ended."""
         for at in self._at.values():
             at.group, at.own = at.span.end, (at.span.log, at.span.end)
-            at.span = Span(at.span.log, at.span.end, at.span.end)
+            at.span = Span(at.span.log, at.span.end, at.span.end, at.span.leader_epoch)
 
 
 def _written(position: WorkerPosition | None) -> tuple[str, int] | None:

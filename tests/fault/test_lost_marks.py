@@ -44,6 +44,50 @@ def copied(log: KafkaTransactionalLog) -> list[bytes | None]:
     return values
 
 
+def test_records_that_replace_what_a_worker_has_counted_are_taken(
+    deploy: Callable[..., Deployment], infra: local.Endpoints
+) -> None:
+    """The broker loses the last record, and the log grows beyond the worker's place before the worker looks: once while
+    the worker does not run, and once while it does."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
+    place, folder = (SOURCE, 0), infra.state_dir / "kafka" / "data" / f"{deployment.topic(SOURCE)}-0"
+
+    def send_each(*values: bytes) -> None:
+        for value in values:  # each in a batch of its own
+            send(deployment.bootstrap, deployment.topic(SOURCE), [(b"0", value)], partition=0)
+
+    def lose_the_last_one() -> None:
+        deployment.broker.kill()
+        cut_last_batch(folder)
+        deployment.broker.start()
+
+    def join() -> KafkaTransactionalLog:
+        return KafkaTransactionalLog(Connection(settings), SOURCE, group="cut", slot="0", health=BusHealth())
+
+    log, taken = join(), list[bytes | None]()
+
+    def has_taken(number: int) -> bool:
+        taken.extend(copied(log))
+        return len(taken) >= number
+
+    send_each(b"1", b"2", b"3")
+    until(lambda: has_taken(3), "the first records")
+    log.close()
+    lose_the_last_one()
+    send_each(b"4", b"5")
+    log = join()
+    until(lambda: has_taken(5), "what replaces the third one, while no worker ran")
+    assert log.spans()[place].log.endswith("#1")
+    lose_the_last_one()
+    send_each(b"6", b"7")
+    until(lambda: has_taken(7), "what replaces the fifth one, while the worker runs")
+    assert log.spans()[place].log.endswith("#2")
+    assert taken == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
+    log.close()
+
+
 def test_a_worker_goes_on_when_marks_are_lost(deploy: Callable[..., Deployment], infra: local.Endpoints) -> None:
     """The broker ends as in a power cut, and loses the mark of the last transaction on the worker's positions, which
     are then not to be read any more; the worker goes on with the next record all the same."""

@@ -110,6 +110,19 @@ def test_what_was_read_while_a_topic_was_made_again_is_named():
     assert "offsets 10 to 34 may be counted twice" in note
 
 
+def test_a_position_has_the_leader_epoch_of_the_record_before_it():
+    """It stays until another record is taken, and is not known where the log was cut."""
+    standings, place = Standings("g", "0"), (HEAPS, 1)
+    standings.begin({}, {place: Ground("a", 0, 100)})
+    standings.take(place, 10, 3)
+    (record,) = standings.records()
+    own, _ = newest([record], "g")
+    assert (own[place].next, own[place].leader_epoch) == (10, 3)
+    for end, epoch in ((100, 3), (8, -1)):
+        standings.begin(own, {place: Ground("a", 0, end, 10)})
+        assert standings.spans[place].leader_epoch == epoch
+
+
 class Site:
     """A worker, and what the overview makes of its accounts."""
 

@@ -13,7 +13,7 @@ class KafkaRun:
     """Messages of one partition, in the order of the log."""
 
     __slots__ = ("_connection", "_messages", "appended", "first_offset", "high_watermark", "last_offset",
-                 "partition", "topic")  # fmt: skip
+                 "leader_epoch", "partition", "topic")  # fmt: skip
 
     def __init__(self, connection: Connection, messages: list[Message], high_watermark: int) -> None:
         first, last = messages[0], messages[-1]
@@ -23,6 +23,8 @@ class KafkaRun:
         self.partition: int = first.partition()
         self.first_offset: int = first.offset()
         self.last_offset: int = last.offset()
+        epoch = last.leader_epoch()
+        self.leader_epoch = -1 if epoch is None else int(epoch)
         self.appended: tuple[int, int] = (first.timestamp()[1] * 1000, last.timestamp()[1] * 1000)
         self.high_watermark = high_watermark
 

@@ -14,16 +14,18 @@ import ctypes
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
-from facade.bus.worker_positions import POSITIONS, Place, Standings, newest
+from facade.bus.worker_positions import POSITIONS, Place, Standings, WorkerPosition, is_log_of, newest
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ class KafkaTransactionalLog:
             for run in by_partition(messages, self._on_event)
         ]
         for run in runs:
-            self._standings.take((run.topic, run.partition), run.last_offset + 1)
+            self._standings.take((run.topic, run.partition), run.last_offset + 1, run.leader_epoch)
         return runs
 
     def spans(self) -> Mapping[Place, Span]:
@@ -212,11 +214,23 @@ class KafkaTransactionalLog:
         committed = self._consumer.committed(self._assigned, timeout=_BROKER_WAIT)
         grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
+
+        def is_on(place: Place, at: WorkerPosition) -> bool:
+            return place in grounds and is_log_of(at.log, grounds[place].topic_id)
+
+        places = {place: (at.next, at.leader_epoch) for place, at in own.items() if is_on(place, at)}
+        for place, kept in find_kept(self._connection, places, self._health).items():
+            grounds[place] = replace(grounds[place], end=min(grounds[place].end, kept))
         troubles += self._standings.begin(own, grounds)
         for trouble in troubles:
             self._connection.note(self._health, trouble)
-        begins = {place: span.begin for place, span in self._standings.spans.items()}
-        self._consumer.assign(self._places(begins))
+        # With the leader epoch the client says it when the log is cut and grows again before the next record is taken.
+        self._consumer.assign(
+            [
+                TopicPartition(self._connection.topic(topic), partition, span.begin, leader_epoch=span.leader_epoch)
+                for (topic, partition), span in self._standings.spans.items()
+            ]
+        )
 
     def _look_at_topics(self) -> None:
         """Begin anew where a topic was made again meanwhile: the client goes on with the new one by itself."""
