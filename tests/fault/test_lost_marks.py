@@ -1,14 +1,16 @@
-"""A broker that loses the mark at the end of a transaction holds no worker up for good."""
+"""A broker that loses the end of a log holds nobody up for good: neither workers nor device servers."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth
+from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
 from facade.infra import local
 from tests.support.deployment import Deployment
@@ -107,3 +109,39 @@ def test_a_worker_goes_on_when_marks_are_lost(deploy: Callable[..., Deployment],
     send(deployment.bootstrap, deployment.topic(SOURCE), [(b"0", b"second")], partition=0)
     assert until(lambda: copied(log), "the second record") == [b"second"]
     log.close()
+
+
+def test_a_device_server_goes_on_when_the_end_of_a_topic_is_lost(
+    deploy: Callable[..., Deployment], infra: local.Endpoints
+) -> None:
+    """The broker loses the last record that a device server has written, and so refuses what follows: several records
+    are waiting then. All of them are told to have failed, and the next one is written by another client; whoever reads
+    the topic is told that its place is not there any more."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
+    bus = KafkaBus(Connection(settings), client="lost")
+    writer = bus.writer()
+    reader = bus.open_reader({"accounts": None}, {}, resets=False)
+    for _ in range(3):
+        writer.send_durably(Record(topic="accounts", key=b"0", value=b"before"), 30.0)
+    until(lambda: [*reader.take(10, 0.1)] or reader.caught_up("accounts"), "the records")
+    until(lambda: reader.take(10, 0.1) or reader.reached("accounts")[0] == 3, "the end of the topic")
+    deployment.broker.kill()
+    cut_last_batch(infra.state_dir / "kafka" / "data" / f"{deployment.topic('accounts')}-0")
+    waiting = Record(topic="accounts", key=b"0", value=b"waiting")
+    for _ in range(20):
+        writer.send(waiting)
+    deployment.broker.start()
+    ended = threading.Event()
+
+    def write() -> None:
+        until(lambda: writer.send(waiting) or writer.failures("accounts") > 1, "the client has died", every=0.2)
+        writer.send_durably(Record(topic="accounts", key=b"0", value=b"after"), 30.0)
+        ended.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    until(ended.is_set, "the writer goes on")
+    until(lambda: reader.take(10, 0.1) or reader.is_misplaced, "the reader is told")
+    writer.close(5.0)
+    reader.close()

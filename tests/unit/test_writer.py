@@ -44,7 +44,7 @@ class Client:
         for report in self.taken:
             report(KafkaError(KafkaError._PURGE_QUEUE), SimpleNamespace(topic=lambda: "t.alerts"))
 
-    def flush(self, timeout: float) -> int:
+    def __len__(self) -> int:
         return 0
 
 

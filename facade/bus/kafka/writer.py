@@ -13,6 +13,9 @@ from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
+_LAST_REPORTS = 1.0
+"""Longest wait for what a producer that has died has to say of its records [s]."""
+
 
 class KafkaWriter:
     """An idempotent producer; may be used from several threads."""
@@ -110,7 +113,7 @@ class KafkaWriter:
 
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
-        self._producer.flush(timeout)
+        self._drain(self._producer, timeout)
 
     def _produce(self, record: Record, on_delivery: object) -> None:
         topic, headers = self._connection.topic(record.topic), list(record.headers)
@@ -128,11 +131,22 @@ class KafkaWriter:
         """Go on with another producer: to a broker that lost confirmed records this one's numbers do not follow."""
         if error.args[0].code() != KafkaError._FATAL and not error.args[0].fatal():
             raise error
-        with self._replacing, suppress(KafkaException):
+        with self._replacing:
             if self._producer is dead:
                 self._producer = self._open()
                 dead.purge()
-                dead.flush(1.0)
+                self._drain(dead, _LAST_REPORTS)
+
+    def _drain(self, producer: Producer, timeout: float) -> None:
+        """Serve reports until there are no more of a producer, at most for `timeout` [s].
+
+        The client's ``flush`` does the same, but goes on with the next report when one has raised that the producer has
+        died: what runs then has an exception pending, and may leave a lock taken for ever.
+        """
+        deadline = self._connection.clock.monotonic() + timeout
+        while len(producer) and (left := deadline - self._connection.clock.monotonic()) > 0:
+            with suppress(KafkaException):
+                producer.poll(min(left, 0.05))
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
