@@ -31,7 +31,6 @@ clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL
 	$(BIN)/pytest tests/clients $(ARGS)
 
 conformance: $(STAMP) ## Compare a running system with the ICD (TANGO_HOST, KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX; ARGS=--active commands it)
-	$(BIN)/pip install --quiet --editable '.[conformance]'
 	$(BIN)/sdp-facade conformance $(ARGS)
 
 bench: $(STAMP) ## Measure throughput and latency beside the raw limits of this machine

@@ -34,15 +34,9 @@ FAMILIES = {
 """By what stands in the templates."""
 
 
-def family_of(device_class: DeviceClass) -> str:
-    """Return the family of a class; empty for a class of which there is one device."""
-    found = _FIELD.search(device_class.device)
-    return found[1] if found else ""
-
-
 def devices_of(device_class: DeviceClass, settings: Settings) -> dict[str, list[str]]:
     """Return the device names of a class by device-server instance; a rack of numbers shares one ``{rack}``."""
-    name = family_of(device_class)
+    name = device_class.family
     family = FAMILIES.get(name, Family("", 0, lambda _: 1, ""))
     found: dict[str, list[str]] = {}
     for number in family.numbers(settings):
@@ -65,7 +59,7 @@ def device_number(device_class: DeviceClass, device: str, settings: Settings) ->
     ConfigError
         The name has none, or the deployment has no such node or subarray.
     """
-    number, family = number_of(device_class, device), FAMILIES[family_of(device_class)]
+    number, family = number_of(device_class, device), FAMILIES[device_class.family]
     if number is None:
         raise ConfigError(f"device {device}: expected the number of the {family.word}, as in {device_class.device}")
     known = family.numbers(settings)

@@ -17,6 +17,7 @@ import msgspec
 
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
+from facade.files import write_whole
 from facade.infra.processes import Process
 
 ROLES = {
@@ -93,9 +94,7 @@ class RoleContext:
 
     def deliver(self, result: Any) -> None:
         """Hand in the result, whole or not at all."""
-        beside = self.result.with_suffix(".part")
-        beside.write_bytes(msgspec.json.encode(result))
-        beside.replace(self.result)
+        write_whole(self.result, msgspec.json.encode(result))
 
     def announce(self, address: str = "") -> None:
         """Say that this role is ready, and where the device is that it serves, if any."""

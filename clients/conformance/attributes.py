@@ -1,5 +1,6 @@
 """Whether attributes are there as the ICD says: name, type, shape, and all that Tango tells a client about them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tango
@@ -7,6 +8,7 @@ import tango
 from clients.conformance.case import AttributeOf, Check, demand
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch
+from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
 
 _NONE = "Not specified"
@@ -18,50 +20,28 @@ def _exists(system: System, of: AttributeOf) -> str:
     return str(system.config(of.device, of.entry.name).name)
 
 
-def _type(system: System, of: AttributeOf) -> str:
-    found = system.config(of.device, of.entry.name).data_type
-    return demand(of.entry.type, str(tango.CmdArgType.values[found]))
+def _same(
+    aspect: str,
+    fields: str,
+    wanted: Callable[[Icd, Attribute], object],
+    found: Callable[[Any], object],
+    applies: Callable[[AttributeOf], bool] = lambda _: True,
+) -> Check[AttributeOf]:
+    """Return the check that Tango's configuration of an attribute has what follows from fields of the ICD."""
+
+    def judge(system: System, of: AttributeOf) -> str:
+        return demand(wanted(system.icd, of.entry), found(system.config(of.device, of.entry.name)))
+
+    return Check(aspect=aspect, claims=tuple(fields.split()), judge=judge, applies=applies)
 
 
-def _dimensions(system: System, of: AttributeOf) -> str:
-    config, entry = system.config(of.device, of.entry.name), of.entry
+def _wanted_shape(_: Icd, entry: Attribute) -> str:
     form = "IMAGE" if entry.height else "SPECTRUM" if entry.length else "SCALAR"
-    return demand(_shape(form, max(entry.length, 1), entry.height), _shape_of(config))
+    return _shape(form, max(entry.length, 1), entry.height)
 
 
 def _shape(form: str, x: int, y: int) -> str:
     return f"{form} {x} x {y}" if y else f"{form} {x}"
-
-
-def _shape_of(config: Any) -> str:
-    return _shape(str(config.data_format), config.max_dim_x, config.max_dim_y)
-
-
-def _access(system: System, of: AttributeOf) -> str:
-    return demand(of.entry.access, str(system.config(of.device, of.entry.name).writable))
-
-
-def _unit(system: System, of: AttributeOf) -> str:
-    found = str(system.config(of.device, of.entry.name).unit)
-    return demand(unit_of(system.icd, of.entry), "" if found == "No unit" else found)
-
-
-def _label(system: System, of: AttributeOf) -> str:
-    return demand(of.entry.label, str(system.config(of.device, of.entry.name).label))
-
-
-def _description(system: System, of: AttributeOf) -> str:
-    demand(of.entry.description, str(system.config(of.device, of.entry.name).description))
-    return "as in the ICD"
-
-
-def _format(system: System, of: AttributeOf) -> str:
-    return demand(of.entry.format, str(system.config(of.device, of.entry.name).format))
-
-
-def _level(system: System, of: AttributeOf) -> str:
-    found = system.config(of.device, of.entry.name).disp_level
-    return demand("EXPERT" if of.entry.expert else "OPERATOR", str(found))
 
 
 def _limits(system: System, of: AttributeOf) -> str:
@@ -88,33 +68,38 @@ def _in_words(limit: float | str | None) -> str:
     return "none" if limit is None else f"{limit:g}" if isinstance(limit, float | int) else repr(limit)
 
 
-def _enum(system: System, of: AttributeOf) -> str:
-    found = list(system.config(of.device, of.entry.name).enum_labels)
-    demand(list(system.icd.enums[of.entry.enum or ""]), found)
-    return ", ".join(found)
-
-
 ATTRIBUTE_CHECKS: tuple[Check[AttributeOf], ...] = (
     Check(aspect="exists", claims=("Attribute.name", "Attribute.each", "DeviceClass.attributes"), judge=_exists),
-    Check(aspect="type", claims=("Attribute.type",), judge=_type),
-    Check(aspect="dimensions", claims=("Attribute.length", "Attribute.height"), judge=_dimensions),
-    Check(aspect="access", claims=("Attribute.access",), judge=_access),
-    Check(aspect="unit", claims=("Attribute.unit",), judge=_unit),
-    Check(aspect="label", claims=("Attribute.label",), judge=_label),
-    Check(aspect="description", claims=("Attribute.description",), judge=_description),
-    Check(aspect="format", claims=("Attribute.format",), judge=_format, applies=lambda of: bool(of.entry.format)),
-    Check(aspect="level", claims=("Attribute.expert",), judge=_level),
+    _same("type", "Attribute.type", lambda _, a: a.type, lambda c: str(tango.CmdArgType.values[c.data_type])),
+    _same(
+        "dimensions",
+        "Attribute.length Attribute.height",
+        _wanted_shape,
+        lambda c: _shape(str(c.data_format), c.max_dim_x, c.max_dim_y),
+    ),
+    _same("access", "Attribute.access", lambda _, a: a.access, lambda c: str(c.writable)),
+    _same("unit", "Attribute.unit", unit_of, lambda c: "" if c.unit == "No unit" else c.unit),
+    _same("label", "Attribute.label", lambda _, a: a.label, lambda c: c.label),
+    _same("description", "Attribute.description", lambda _, a: a.description, lambda c: c.description),
+    _same("format", "Attribute.format", lambda _, a: a.format, lambda c: c.format, lambda of: bool(of.entry.format)),
+    _same(
+        "level",
+        "Attribute.expert",
+        lambda _, a: "EXPERT" if a.expert else "OPERATOR",
+        lambda c: str(c.disp_level),
+    ),
     Check(
         aspect="limits",
-        claims=("Attribute.limits", "Limits.min_alarm", "Limits.min_warning", "Limits.max_warning", "Limits.max_alarm"),
+        claims=("Attribute.limits", *(f"Limits.{name}" for name in _LIMITS)),
         judge=_limits,
         applies=lambda of: of.entry.type in _NUMBERS,
     ),
-    Check(
-        aspect="enum",
-        claims=("Attribute.enum", "Icd.enums"),
-        judge=_enum,
-        applies=lambda of: of.entry.enum is not None,
+    _same(
+        "enum",
+        "Attribute.enum Icd.enums",
+        lambda icd, a: ", ".join(icd.enums[a.enum or ""]),
+        lambda c: ", ".join(c.enum_labels),
+        lambda of: of.entry.enum is not None,
     ),
 )
 """What Tango tells of an attribute without reading it."""

@@ -1,75 +1,50 @@
-"""What a check is, and what it is about."""
+"""What a check is, what it is about, and how it ends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+import tango
 
 from clients.conformance.system import System
-from clients.conformance.verdicts import Mismatch
-from facade.icd.model import Attribute, Command, Condition, DeviceClass, Query, Topic
+from clients.conformance.verdicts import Mismatch, NotShown
+from facade.errors import FacadeError
+from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query, Topic
 
-Entry = TypeVar("Entry", Attribute, Command, Query)
+Entry = TypeVar("Entry", Attribute, Command, Query, DeviceClass)
+Named = TypeVar("Named", Topic, Condition, Icd)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EntryOf(Generic[Entry]):
-    """An entry of one device's class."""
+    """An entry of one device's class, or the class itself."""
 
     device_class: DeviceClass
     device: str
-    id: str
     entry: Entry
 
 
 AttributeOf = EntryOf[Attribute]
 CommandOf = EntryOf[Command]
 QueryOf = EntryOf[Query]
+DeviceOf = EntryOf[DeviceClass]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOf:
-    """A topic."""
-
-    name: str
-    id: str
-    entry: Topic
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionOf:
-    """An alarm condition, and the device that shows it."""
+@dataclass(frozen=True, kw_only=True)
+class NamedOf(Generic[Named]):
+    """An entry of the interface that belongs to no device class."""
 
     name: str
-    device: str
-    id: str
-    entry: Condition
+    entry: Named
+    device: str = ""
+    """Of an alarm condition: the device that shows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClassOf:
-    """A device class."""
-
-    id: str
-    entry: DeviceClass
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceOf:
-    """One device."""
-
-    device_class: DeviceClass
-    device: str
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class WholeIcd:
-    """The interface as a whole."""
-
-    id: str = "icd"
-
+TopicOf = NamedOf[Topic]
+ConditionOf = NamedOf[Condition]
 
 Subject = TypeVar("Subject")
+Outcome = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +68,43 @@ class Case:
     run: Callable[[System], str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one case."""
+
+    id: str
+    outcome: Outcome
+    detail: str
+    """What was measured, what was expected and got, or why nothing can be said."""
+    seconds: float = 0.0
+
+
 def cases(checks: tuple[Check[Subject], ...], subject: Subject, id: str) -> list[Case]:
     """Return the cases of one entry."""
     return [
         Case(id=f"{id}/{check.aspect}", run=_bound(check.judge, subject)) for check in checks if check.applies(subject)
     ]
+
+
+def decide(case: Case, system: System) -> Result:
+    """Run a case, and return what became of it; what cannot be understood is a failure of the system."""
+    begin = system.clock.monotonic()
+
+    def result(outcome: Outcome, detail: str) -> Result:
+        return Result(id=case.id, outcome=outcome, detail=detail, seconds=system.clock.monotonic() - begin)
+
+    try:
+        return result("passed", case.run(system))
+    except NotShown as reason:
+        return result("skipped", str(reason))
+    except Mismatch as mismatch:
+        return result("failed", str(mismatch))
+    except tango.DevFailed as failed:
+        return result("failed", f"expected an answer, got {failed.args[0].reason}: {failed.args[0].desc}")
+    except FacadeError as error:
+        return result("failed", f"expected an answer, got {error}")
+    except Exception as error:
+        return result("failed", f"expected something that can be understood, got {type(error).__name__}: {error}")
 
 
 def demand(expected: object, got: object) -> str:
@@ -107,5 +114,5 @@ def demand(expected: object, got: object) -> str:
     return str(got)
 
 
-def _bound(judge: Callable[[System, Subject], str], subject: Subject) -> Callable[["System"], str]:
+def _bound(judge: Callable[[System, Any], str], subject: Any) -> Callable[[System], str]:
     return lambda system: judge(system, subject)

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 from clients.conformance.attributes import ATTRIBUTE_CHECKS
 from clients.conformance.case import (
     AttributeOf,
     Case,
     Check,
-    ClassOf,
     CommandOf,
     ConditionOf,
     DeviceOf,
+    NamedOf,
     QueryOf,
     TopicOf,
-    WholeIcd,
     cases,
 )
 from clients.conformance.commands import COMMAND_CHECKS
@@ -40,13 +40,12 @@ def wanted(id: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _all(system: System) -> Iterator[Case]:
-    yield from cases(ICD_CHECKS, WholeIcd(), "icd")
+    yield from cases(ICD_CHECKS, NamedOf(name="icd", entry=system.icd), "icd")
     for device_class in system.icd.classes.values():
         yield from _of_class(system, device_class)
     yield from _of_conditions(system)
     for name, topic in system.icd.topics.items():
-        id = f"topics/{name}"
-        yield from cases(topic_checks(topic), TopicOf(name, id, topic), id)
+        yield from cases(topic_checks(topic), TopicOf(name=name, entry=topic), f"topics/{name}")
 
 
 def _of_conditions(system: System) -> Iterator[Case]:
@@ -55,11 +54,12 @@ def _of_conditions(system: System) -> Iterator[Case]:
             continue
         (device,) = known_devices(system, device_class)[:1]
         for name, condition in system.icd.conditions.items():
-            id = f"conditions/{name}"
-            yield from cases(CONDITION_CHECKS, ConditionOf(name, device, id, condition), id)
+            of = ConditionOf(name=name, entry=condition, device=device)
+            yield from cases(CONDITION_CHECKS, of, f"conditions/{name}")
+        of_device = DeviceOf(device_class=device_class, device=device, entry=device_class)
         for flow in flow_checks():
-            for name, check in flow.conditions(system, DeviceOf(device_class, device, device)):
-                yield from cases((check,), DeviceOf(device_class, device, f"conditions/{name}"), f"conditions/{name}")
+            for name, check in flow.conditions(system, of_device):
+                yield from cases((check,), of_device, f"conditions/{name}")
 
 
 def known_devices(system: System, device_class: DeviceClass) -> list[str]:
@@ -68,33 +68,33 @@ def known_devices(system: System, device_class: DeviceClass) -> list[str]:
 
 
 def _of_class(system: System, device_class: DeviceClass) -> Iterator[Case]:
-    name = device_class.name
-    yield from cases(CLASS_CHECKS, ClassOf(name, device_class), name)
-    known = known_devices(system, device_class)
-    examined = known if system.options.thorough else known[:1]
-    for device in known:
-        yield from cases(DEVICE_CHECKS, DeviceOf(device_class, device, device), f"{name}/{device}")
-    for device in examined:
-        prefix = name if device == known[0] else f"{name}/{device}"
-        for entry in device_class.attributes:
-            id = f"{prefix}/{entry.name}"
-            yield from cases(ATTRIBUTE_CHECKS + VALUE_CHECKS, AttributeOf(device_class, device, id, entry), id)
-        for command in device_class.commands:
-            id = f"{prefix}/{command.name}"
-            of = CommandOf(device_class, device, id, command)
-            checks = (check for flow in flow_checks() for check in flow.command(system, of))
-            yield from cases((*COMMAND_CHECKS, *checks), of, id)
-        for entry in device_class.attributes:  # once commands have made controllers report
-            id = f"{prefix}/{entry.name}"
-            yield from cases(REPORTED_CHECKS, AttributeOf(device_class, device, id, entry), id)
-        for query in device_class.queries:
-            id = f"{prefix}/{query.name}"
-            asked = QueryOf(device_class, device, id, query)
-            more = (check for flow in flow_checks() for check in flow.query(system, asked))
-            yield from cases((*_general(query), *more), asked, id)
-        of_device = DeviceOf(device_class, device, f"{name}/{device}")
-        for flow in flow_checks():
-            yield from cases(flow.device(system, of_device), of_device, of_device.id)
+    known, name = known_devices(system, device_class), device_class.name
+    devices = [DeviceOf(device_class=device_class, device=device, entry=device_class) for device in known]
+    yield from cases(CLASS_CHECKS, devices[0], name)
+    for of in devices:
+        yield from cases(DEVICE_CHECKS, of, f"{name}/{of.device}")
+    for of in devices if system.options.thorough else devices[:1]:
+        yield from _of_device(system, of, name if of is devices[0] else f"{name}/{of.device}")
+
+
+def _of_device(system: System, of: DeviceOf, prefix: str) -> Iterator[Case]:
+    """Give the checks of a device's entries; those of what controllers report come once commands were given."""
+    place: dict[str, Any] = {"device_class": of.device_class, "device": of.device}
+    attributes = {f"{prefix}/{entry.name}": AttributeOf(**place, entry=entry) for entry in of.entry.attributes}
+    for id, attribute in attributes.items():
+        yield from cases(ATTRIBUTE_CHECKS + VALUE_CHECKS, attribute, id)
+    for command in of.entry.commands:
+        given = CommandOf(**place, entry=command)
+        checks = (check for flow in flow_checks() for check in flow.command(system, given))
+        yield from cases((*COMMAND_CHECKS, *checks), given, f"{prefix}/{command.name}")
+    for id, attribute in attributes.items():
+        yield from cases(REPORTED_CHECKS, attribute, id)
+    for query in of.entry.queries:
+        asked = QueryOf(**place, entry=query)
+        more = (check for flow in flow_checks() for check in flow.query(system, asked))
+        yield from cases((*_general(query), *more), asked, f"{prefix}/{query.name}")
+    for flow in flow_checks():
+        yield from cases(flow.device(system, of), of, f"{of.device_class.name}/{of.device}")
 
 
 def _general(query: Query) -> tuple[Check[QueryOf], ...]:

@@ -5,19 +5,19 @@ import re
 
 import tango
 
-from clients.conformance.case import Check, ClassOf, DeviceOf, WholeIcd, demand
+from clients.conformance.case import Check, DeviceOf, NamedOf, demand
 from clients.conformance.observation import KINDS
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
 from clients.sockets import await_sockets
-from facade.icd.model import DeviceClass
-from facade.instances import FAMILIES, family_of, number_of, pattern_of
+from facade.icd.model import DeviceClass, Icd
+from facade.instances import FAMILIES, number_of, pattern_of
 
 _VERSION = "sdpVersion"
 """Attribute that says, among other things, which ICD a deployment follows."""
 
 
-def _demanded(system: System, of: ClassOf) -> str:
+def _demanded(system: System, of: DeviceOf) -> str:
     wanted, found = wanted_devices(system, of.entry), system.devices[of.entry.name]
     missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
     if missing or extra:
@@ -28,7 +28,7 @@ def _demanded(system: System, of: ClassOf) -> str:
 
 def wanted_devices(system: System, device_class: DeviceClass) -> list[str]:
     """Return the devices of a class that the deployment must have."""
-    family = family_of(device_class)
+    family = device_class.family
     if not family:
         return [device_class.device.lower()]
     first = FAMILIES[family].first
@@ -45,7 +45,7 @@ def _size(system: System, family: str) -> int:
     numbers = [
         number - first + 1
         for one in system.icd.classes.values()
-        if family_of(one) == family
+        if one.family == family
         for device in system.devices[one.name]
         if (number := number_of(one, device)) is not None
     ]
@@ -72,7 +72,7 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") if names else "none"
 
 
-def _instance(system: System, of: ClassOf) -> str:
+def _instance(system: System, of: DeviceOf) -> str:
     servers = set()
     for device in system.devices[of.entry.name]:
         server = str(system.database.get_device_info(device).ds_full_name)
@@ -120,7 +120,7 @@ def _state_events(system: System, of: DeviceOf) -> str:
     return ", ".join(kinds)
 
 
-def _version(system: System, _: WholeIcd) -> str:
+def _version(system: System, _: NamedOf[Icd]) -> str:
     devices = _with(system, _VERSION)
     if not devices:
         raise NotShown(f"there is no device with {_VERSION} to ask")
@@ -130,8 +130,8 @@ def _version(system: System, _: WholeIcd) -> str:
     return demand(system.icd.version, json.loads(text).get("icd"))
 
 
-ICD_CHECKS: tuple[Check[WholeIcd], ...] = (Check(aspect="version", claims=("Icd.version",), judge=_version),)
-CLASS_CHECKS: tuple[Check[ClassOf], ...] = (
+ICD_CHECKS: tuple[Check[NamedOf[Icd]], ...] = (Check(aspect="version", claims=("Icd.version",), judge=_version),)
+CLASS_CHECKS: tuple[Check[DeviceOf], ...] = (
     Check(
         aspect="devices",
         claims=("Icd.classes", "DeviceClass.name", "DeviceClass.device"),

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from clients.conformance.case import Result
 from clients.conformance.options import Options
 from clients.conformance.report import OUTCOMES, by_part, one_line
-from clients.conformance.results import Result
 
 _WORDS = {"passed": "passed", "failed": "failed", "skipped": "not shown"}
 _PAGE = """<!DOCTYPE html>

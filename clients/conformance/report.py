@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.progress import Progress as Bar
-from rich.progress import TaskID
 from rich.table import Table
 
-from clients.conformance.results import Outcome, Result
+from clients.conformance.case import Outcome, Result
 from facade.console import Console
 
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped")
@@ -18,9 +17,9 @@ _MOST_REASONS = 12
 class Progress:
     """Shows on a terminal how far the run is."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, of: int) -> None:
         self._bar = Bar(console=console, transient=True, disable=not console.is_terminal)
-        self._task: TaskID | None = None
+        self._task = self._bar.add_task("", total=of)
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -29,10 +28,8 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def show(self, result: Result, of: int) -> None:
+    def show(self, result: Result) -> None:
         """Show that a case has ended."""
-        if self._task is None:
-            self._task = self._bar.add_task("", total=of)
         self._bar.update(self._task, advance=1, description=result.id[:40])
 
 

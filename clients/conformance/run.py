@@ -1,9 +1,13 @@
-"""Runs the kit: is everything there that it needs, then pytest, then the reports."""
+"""Runs the kit: is everything there that it needs, then each case, then the reports."""
 
 import logging
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from xml.etree import ElementTree as Xml
 
+from clients.conformance.case import Result, decide
 from clients.conformance.catalogue import catalogue
 from clients.conformance.flows import flow_checks
 from clients.conformance.options import Options
@@ -15,17 +19,11 @@ from facade.config import Settings, load_settings
 from facade.console import Console
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
+from facade.printable import printable
 from facade.runtime.stopping import terminable
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
 """Exit codes."""
-_FOLDER = Path(__file__).parent
-_UNUSED = ("cacheprovider", "doctest", "logging", "threadexception", "unittest", "unraisableexception", "warnings")
-"""Parts of pytest that are about the code of tests; without them thousands of checks take half the time."""
-_JUNIT = ("-o", "junit_suite_name=conformance", "-o", "junit_family=xunit1")
-"""The older form of the report, which has a place for what was measured."""
-_MISSING = "pytest is not installed, which the conformance kit runs on; expected it beside this program: \
-pip install 'sdp-tango-facade[conformance]'"
 
 
 def run(options: Options, console: Console, clock: Clock) -> int:
@@ -38,12 +36,6 @@ def run(options: Options, console: Console, clock: Clock) -> int:
 
 
 def _run(options: Options, console: Console, clock: Clock) -> int:
-    try:
-        import pytest  # only this command needs it
-    except ImportError:
-        raise ConfigError(_MISSING) from None
-    from clients.conformance.plugin import ConformancePlugin
-
     system = System(load(options.icd), options, _settings(options), clock)
     system.require()
     for flow in flow_checks():
@@ -52,23 +44,39 @@ def _run(options: Options, console: Console, clock: Clock) -> int:
     if not cases:
         raise ConfigError(f"--only {' '.join(options.only)}: expected the beginning of an entry, got what fits none")
     _require_folders(options)
-    begin = clock.monotonic()
+    begin, results = clock.monotonic(), list[Result]()
     logging.getLogger("facade").addHandler(logging.NullHandler())  # the report says what the client's log would
-    # What else is installed for pytest has no business here.
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    with terminable(), Progress(console) as progress:
-        plugin = ConformancePlugin(system, cases, progress.show)
-        arguments = ["-c", str(_FOLDER / "pytest.ini"), "--rootdir", str(_FOLDER), "-s"]
-        arguments += [part for name in _UNUSED for part in ("-p", f"no:{name}")]
-        if options.junit is not None:
-            arguments += ["--junit-xml", str(options.junit.absolute()), *_JUNIT]
-        code = pytest.main([*arguments, str(_FOLDER / "entries.py")], plugins=[plugin])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise ConfigError(f"pytest ended with {code!r} after {len(plugin.results)} of {len(cases)} checks")
+    with suppress(KeyboardInterrupt), terminable(), Progress(console, len(cases)) as progress:
+        for case in cases:
+            results.append(decide(case, system))
+            progress.show(results[-1])
+    if options.junit is not None:
+        _write_junit(options.junit, results)
+    if len(results) < len(cases):
+        raise ConfigError(f"interrupted after {len(results)} of {len(cases)} checks")
     if options.html is not None:
-        options.html.write_text(page(plugin.results, options, clock.now()), encoding="utf-8")
-    print_report(console, plugin.results, clock.monotonic() - begin)
-    return PASSED if code == pytest.ExitCode.OK else FAILED
+        options.html.write_text(page(results, options, clock.now()), encoding="utf-8")
+    print_report(console, results, clock.monotonic() - begin)
+    return FAILED if any(result.outcome == "failed" for result in results) else PASSED
+
+
+def _write_junit(path: Path, results: Sequence[Result]) -> None:
+    """Write the results in the older form of JUnit's XML, which has a place for what was measured."""
+    tags = {"failed": "failure", "skipped": "skipped"}
+    failures, skipped = (str(sum(result.outcome == one for result in results)) for one in tags)
+    numbers = {"tests": str(len(results)), "errors": "0", "failures": failures, "skipped": skipped}
+    seconds = f"{sum(result.seconds for result in results):.3f}"
+    suite = Xml.Element("testsuite", numbers, name="conformance", time=seconds)
+    for result in results:
+        attributes = {"classname": "entries", "name": f"test_icd[{result.id}]", "time": f"{result.seconds:.3f}"}
+        case, detail = Xml.SubElement(suite, "testcase", attributes), printable(result.detail, keep="\n")
+        if result.outcome == "passed":
+            Xml.SubElement(Xml.SubElement(case, "properties"), "property", name="measured", value=detail)
+        else:
+            Xml.SubElement(case, tags[result.outcome], message=detail).text = detail
+    root = Xml.Element("testsuites")
+    root.append(suite)
+    Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
 def _require_folders(options: Options) -> None:

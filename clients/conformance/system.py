@@ -22,7 +22,7 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
 from facade.icd.model import Attribute, DeviceClass, Icd
-from facade.instances import family_of, number_of
+from facade.instances import number_of
 
 _HISTORY = 2000
 """Newest records per partition in which those of the kit's own commands are looked for."""
@@ -162,7 +162,7 @@ class System:
             No class that takes commands has such a device.
         """
         device = self.options.subarray
-        commanded = [one for one in self.icd.classes.values() if one.commands and family_of(one) == "subarray"]
+        commanded = [one for one in self.icd.classes.values() if one.commands and one.family == "subarray"]
         for one in commanded:
             if number_of(one, device) is not None:
                 return one

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from facade.icd.model import Attribute, DeviceClass, Icd
-from facade.instances import FAMILIES, family_of
+from facade.instances import FAMILIES
 
 MOST_NUMBERS, MOST_TEXTS = 256, 64
 """Longest arrays that are archived: longer ones are data products, and have topics of their own."""
@@ -43,5 +43,5 @@ def archived(device_class: DeviceClass) -> Iterator[Attribute]:
         most = MOST_TEXTS if attribute.type == "DevString" else MOST_NUMBERS
         if not attribute.is_pushed or attribute.height or attribute.length > most:
             continue
-        if family_of(device_class) not in _MANY or attribute.limits is not None:
+        if device_class.family not in _MANY or attribute.limits is not None:
             yield attribute

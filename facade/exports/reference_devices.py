@@ -18,7 +18,7 @@ from facade.icd.words import (
     staleness_in_words,
     type_in_words,
 )
-from facade.instances import FAMILIES, family_of
+from facade.instances import FAMILIES
 
 _COMMANDS = (
     "A call returns at once, as soon as the command is on the bus: `DevVarLongStringArray` with ResultCode QUEUED and "
@@ -46,7 +46,7 @@ def device_page(icd: Icd, device_class: DeviceClass) -> str:
 
 
 def _facts(device_class: DeviceClass) -> Iterator[str]:
-    family = FAMILIES.get(family_of(device_class))
+    family = FAMILIES.get(device_class.family)
     yield f"Device: {code(device_class.device)}" + (f", one for each {family.word}" if family else "")
     yield f"Device-server instance: {code(f'SdpFacade {device_class.instance}')}"
     yield f"Events, unless an attribute says otherwise: {sampling_in_words(device_class.sampling)} apart"

@@ -144,10 +144,8 @@ def devices_have_the_groups(icd: Icd) -> Iterator[Finding]:
     """Require that a device that stands for a node or a subarray is made of a topic with such groups."""
     for owner, attribute, source in _sourced(icd):
         window = window_of(icd, source.topic)
-        if window is not None and owner.numbered_by not in (None, window.groups):
-            what = (
-                f"expected a topic whose window has groups = {owner.numbered_by!r}, because the device stands for one"
-            )
+        if window is not None and owner.family not in ("", window.groups):
+            what = f"expected a topic whose window has groups = {owner.family!r}, because the device stands for one"
             yield at(owner, attribute, "source.topic", f"{what}, got {source.topic!r} with {window.groups!r}")
 
 
@@ -168,7 +166,7 @@ def states_have_a_source(icd: Icd) -> Iterator[Finding]:
             continue
         window = window_of(icd, owner.state_source)
         shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
-        if window is None or not shown or owner.numbered_by != window.groups:
+        if window is None or not shown or owner.family != (window.groups or ""):
             what = "expected a windowed topic that an attribute names, of which each device is a group"
             yield Finding(f"{owner.name}.toml", "state_source", f"{what}, got {owner.state_source!r}")
 

@@ -228,9 +228,9 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     """Windowed topic that gives the Tango State: ON while its records come, then STANDBY; None: another flow does."""
 
     @property
-    def numbered_by(self) -> str | None:
-        """Return what the number in its device names counts, ``node`` or ``subarray``; None: it has one device."""
-        return next((name for _, name, _, _ in Formatter().parse(self.device) if name is not None), None)
+    def family(self) -> str:
+        """Return what the number in its device names counts, ``node`` or ``subarray``; empty: it has one device."""
+        return next((name for _, name, _, _ in Formatter().parse(self.device) if name is not None), "")
 
 
 class Window(_Table, frozen=True, kw_only=True):

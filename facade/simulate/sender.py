@@ -5,11 +5,9 @@ broker away the stream stands still, and moves on when the broker is back. When 
 everything is flushed, so that the report holds what the broker has confirmed.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -217,10 +215,3 @@ class StreamSender(ABC, Generic[ReportT]):
                 self._outlet.abandon()
                 break
         self._look_after()
-
-
-def write_report(report: msgspec.Struct, path: Path) -> None:
-    """Write the report so that a reader, or a crash, never meets half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    beside.replace(path)

@@ -21,7 +21,8 @@ from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.console import Console
-from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamReport, StreamSender, write_report
+from facade.files import write_json
+from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamReport, StreamSender
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -80,7 +81,7 @@ def send(
 
         def each_second(state: ReportT) -> None:
             if file is not None:
-                write_report(state, file)
+                write_json(file, state)
             show(state)
 
         simulator = make(

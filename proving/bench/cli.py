@@ -13,8 +13,9 @@ from rich.table import Table
 from facade.clock import SystemClock
 from facade.console import Console
 from facade.errors import ConfigError, FacadeError
+from facade.files import write_json
 from facade.runtime.stopping import terminable
-from proving.bench.report import Outcome, Report, machine, summary, write
+from proving.bench.report import Outcome, Report, machine, summary
 from proving.progress import Progress
 from proving.testbed import Testbed, testbed
 
@@ -72,11 +73,9 @@ def bench(
     )
 
     def save(*, finished: bool) -> None:
-        made = tuple(outcomes)
-        seconds = progress.elapsed
-        write(
-            Report(began=began, seconds=seconds, quick=quick, finished=finished, machine=where, outcomes=made), report
-        )
+        made, seconds = tuple(outcomes), progress.elapsed
+        whole = Report(began=began, seconds=seconds, quick=quick, finished=finished, machine=where, outcomes=made)
+        write_json(report, whole)
 
     try:
         with terminable(), testbed(report.parent, progress) as bed:

@@ -187,14 +187,6 @@ def machine() -> Machine:
     )
 
 
-def write(report: Report, path: Path) -> None:
-    """Write the report so that a reader, or a crash, never meets half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    beside.replace(path)
-
-
 def _field(file: str, name: str) -> str:
     for line in Path(file).read_text().splitlines():
         key, _, value = line.partition(":")

@@ -17,6 +17,7 @@ import msgspec
 from facade.clock import Clock, SystemClock
 from facade.console import Console
 from facade.errors import FacadeError
+from facade.files import write_json
 from facade.infra import tools
 from proving.demo.options import DemoOptions
 from proving.demo.report import DemoReport, print_verdict
@@ -73,7 +74,7 @@ def _finish(options: DemoOptions, console: Console, clock: Clock, began: float, 
     except FacadeError as error:
         report.failures.append(f"clearing away: {error}")
     report.elapsed = clock.now() - began
-    report.write(options.report_file)
+    write_json(options.report_file, report)
     console.print(f"logs: {options.folder}", highlight=False, soft_wrap=True)
     print_verdict(console, report, options.report_file)
     return 1

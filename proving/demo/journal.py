@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from facade.files import write_whole
+
 
 class Given(msgspec.Struct, kw_only=True):
     """One command as TM gave it and saw it."""
@@ -40,12 +42,6 @@ class Journal(msgspec.Struct, kw_only=True):
     """Why a subarray did not get to the end."""
     finished: bool = False
 
-    def write(self, path: Path) -> None:
-        """Write the file so that a reader never meets half of it."""
-        beside = path.with_name(f".{path.name}")
-        beside.write_bytes(msgspec.json.encode(self))
-        beside.replace(path)
-
 
 def read_journal(path: Path) -> Journal:
     """Read the file; before there is one, nothing was given."""
@@ -71,4 +67,4 @@ class JournalWriter:
             if error:
                 self.journal.errors.append(error)
             self.journal.finished |= finished
-            self.journal.write(self._path)
+            write_whole(self._path, msgspec.json.encode(self.journal))

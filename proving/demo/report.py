@@ -109,13 +109,6 @@ class DemoReport(msgspec.Struct, kw_only=True):
     sent: Report | None = None
     """The simulator's own report."""
 
-    def write(self, path: Path) -> None:
-        """Write the file so that a reader never meets half of it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}")
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
-        beside.replace(path)
-
 
 def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None:
     """Print what was sent beside what Tango clients read."""

@@ -13,6 +13,7 @@ from clients.watch import Watch
 from facade.clock import Clock
 from facade.console import Console
 from facade.errors import FacadeError
+from facade.files import write_json
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import baseline, faults, verdict
@@ -76,7 +77,7 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
             console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
         return _INTERRUPTED
     report.elapsed = progress.elapsed
-    report.write(options.report_file)
+    write_json(options.report_file, report)
     if report.failures:
         console.print(f"logs: {options.folder}", highlight=False, soft_wrap=True)
     print_verdict(console, report, options.report_file)
@@ -205,7 +206,7 @@ def _judge(demo: Demo) -> None:
     report.balanced = not wrong and all(line.agrees for line in accounts)
     verdict.measure(demo, demo.recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
-    report.write(demo.options.report_file)  # all that was found, whatever comes while it is cleared away
+    write_json(demo.options.report_file, report)  # all that was found, whatever comes while it is cleared away
     print_account(console, sent, report.account)
     if demo.options.controller:
         print_commands(console, report)

@@ -2,15 +2,13 @@
 
 import json
 import re
-import sys
-from io import StringIO
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from clients.conformance import samples
 from clients.conformance.alarm import condition_of_test
+from clients.conformance.case import Result
 from clients.conformance.catalogue import catalogue, wanted
 from clients.conformance.claims import UNCHECKED, claimed
 from clients.conformance.command_verdicts import (
@@ -20,13 +18,10 @@ from clients.conformance.endings import require_outcome
 from clients.conformance.flows import flow_checks
 from clients.conformance.options import Options
 from clients.conformance.page import page
-from clients.conformance.results import Result
-from clients.conformance.run import NOT_RUN, run
 from clients.conformance.seen import STEPS
 from clients.conformance.system import in_order
 from clients.conformance.topics import headers_of, invalid
 from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
 from facade.icd import model
@@ -154,14 +149,6 @@ def test_what_needs_active_says_so_without_it():
     assert "SdpSubarray/Scan/durable" not in early
     second = ids(active=True, subarray="mid-sdp/subarray/02")
     assert {"SdpSubarray/Scan/durable", "SdpSubarray/mid-sdp/subarray/02/put-back"} <= set(second)
-
-
-def test_without_pytest_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pytest", None)
-    printed = StringIO()
-    options = Options(tango_host="h:1", bootstrap="b:1", prefix="p")
-    assert run(options, Console(file=printed, width=300), ManualClock()) == NOT_RUN
-    assert "pip install 'sdp-tango-facade[conformance]'" in printed.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_alarm_events(changes: str, alarms: str, ends: str) -> None:
 )
 def test_events(stream, before, after, ends):
     device_class = ICD.classes["SdpMaster"]
-    of = queries.QueryOf(device_class, "d", "d", entry("SdpMaster", "heapRate"))
+    of = queries.QueryOf(device_class=device_class, device="d", entry=entry("SdpMaster", "heapRate"))
     key = ("d", "heapRate")
     found = Observation(
         seconds=1.0, before={key: before}, subscribed={key: after}, after={}, streams={(*key, "change"): stream}

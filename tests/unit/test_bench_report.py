@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from facade.errors import InfraError
+from facade.files import write_json
 from proving.bench import report
 from proving.bench.client_roles import Call, Heard
 from proving.bench.latency import first_events, latencies
@@ -101,7 +102,7 @@ def test_the_file_is_whole_json(tmp_path: Path) -> None:
         outcomes=(Outcome(name="a", what="b", how=(), verdicts=(), figures={"p99": math.inf}),),
     )
     path = tmp_path / "new" / "report.json"
-    report.write(whole, path)
+    write_json(path, whole)
     read = msgspec.json.decode(path.read_bytes())
     assert read["schema"] == "bench/1"
     assert read["outcomes"][0]["figures"]["p99"] is None, "JSON has no infinity"

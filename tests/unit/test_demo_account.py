@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from clients.events import Event, immutable
+from facade.files import write_json
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.report import Report
@@ -238,7 +239,7 @@ def test_the_report_survives_its_file(tmp_path: Path) -> None:
     lines = compare(SENT, FOUND)
     report = DemoReport(began=1.0, nodes=2, rate=50.0, seconds=10.0, balanced=True, account=lines, sent=SENT)
     file = tmp_path / "deep" / "report.json"
-    report.write(file)
+    write_json(file, report)
     assert msgspec.json.decode(file.read_bytes(), type=DemoReport) == report
     assert [path.name for path in file.parent.iterdir()] == ["report.json"]
 

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from facade.controller.simulator.controller import ExecutionLine
+from facade.files import write_json
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 from facade.icd.load import load
@@ -181,7 +182,7 @@ def test_the_journal_survives_its_file(tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
     assert read_journal(file) == Journal()
     journal = Journal(given=[*FOUND.given], errors=["none"], finished=True)
-    journal.write(file)
+    write_json(file, journal)
     assert read_journal(file) == journal
 
 

@@ -10,6 +10,7 @@ from facade.bus.port import Record
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.errors import ConfigError
+from facade.files import write_json
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.alerts.packets import Packet, PacketCodec
 from facade.flows.alerts.simulator.sending import (
@@ -21,7 +22,7 @@ from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, Aler
 from facade.icd.load import load
 from facade.outcome import Rejected
 from facade.simulate.pacing import Bursts
-from facade.simulate.sender import Stop, write_report
+from facade.simulate.sender import Stop
 from tests.support.alerting import Bench
 
 ICD = load()
@@ -223,7 +224,7 @@ def test_it_waits_while_too_much_is_unconfirmed():
 
 def test_the_report_is_read_as_it_was_written(tmp_path: Path):
     final: AlertReport = simulator(stream(), Outlet(), ManualClock(), [], rate=10.0).run(Stop(count=20))
-    write_report(final, tmp_path / "sent.json")
+    write_json(tmp_path / "sent.json", final)
     assert read_alert_report(tmp_path / "sent.json") == final
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from facade.clock import ManualClock
+from facade.files import write_json
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import IngestSimulator
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.simulate.pacing import Pacer
-from facade.simulate.sender import Stop, write_report
+from facade.simulate.sender import Stop
 
 PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
 EVERYTHING = Faults(
@@ -174,6 +175,6 @@ def test_a_report_survives_the_file(clock: ManualClock, shelf: Shelf, tmp_path: 
     """What is read is what was written, and nothing else is left in the folder."""
     simulator, _ = simulate(clock, shelf, replace(PLAIN, faults=EVERYTHING))
     report = simulator.run(Stop(count=500))
-    write_report(report, tmp_path / "sent.json")
+    write_json(tmp_path / "sent.json", report)
     assert read_report(tmp_path / "sent.json") == report
     assert [path.name for path in tmp_path.iterdir()] == ["sent.json"]

@@ -179,6 +179,6 @@ def test_more_partitions_are_fine_where_no_reader_minds(
     (check,) = (one for one in topic_checks(topic) if one.aspect == "partitions")
     if said:
         with pytest.raises(Mismatch):
-            check.judge(system, TopicOf(name=name, id=f"topics/{name}", entry=topic))
+            check.judge(system, TopicOf(name=name, entry=topic))
     else:
-        assert check.judge(system, TopicOf(name=name, id=f"topics/{name}", entry=topic)) == str(topic.partitions + more)
+        assert check.judge(system, TopicOf(name=name, entry=topic)) == str(topic.partitions + more)

@@ -9,7 +9,7 @@ from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan, plans
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.model import Icd
-from facade.instances import device_number, family_of
+from facade.instances import device_number
 from facade.racks import Racks
 from facade.runtime.composition import Server
 
@@ -53,7 +53,7 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
             plan = known[topic]
             for device in names:
                 group: Group | None = "" if plan.one_group else None
-                if family_of(device_class):
+                if device_class.family:
                     group = device_number(device_class, device, settings)
                 shown.append(Shown(device, topic, TelemetryView(device_class, plan, group)))
                 groups.setdefault(topic, []).append(group)

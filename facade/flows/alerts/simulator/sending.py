@@ -75,5 +75,5 @@ class AlertSimulator(StreamSender[AlertReport]):
 
 
 def read_alert_report(path: Path) -> AlertReport:
-    """Read what `facade.simulate.sender.write_report` wrote."""
+    """Read the report of a run."""
     return msgspec.json.decode(path.read_bytes(), type=AlertReport)

@@ -45,5 +45,5 @@ class Report(StreamReport, frozen=True, kw_only=True):
 
 
 def read_report(path: Path) -> Report:
-    """Read what `facade.simulate.sender.write_report` wrote."""
+    """Read the report of a run."""
     return msgspec.json.decode(path.read_bytes(), type=Report)
