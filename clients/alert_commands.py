@@ -14,7 +14,7 @@ from rich.progress import track
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
 from clients.alarm_lines import alarm_lines, entry_line, without_repeats
 from facade.cli.tango_host import TangoHost, require_tango_database
-from facade.console import Console
+from facade.console import ERR, OUT
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.alerts.follower import Entry
@@ -25,8 +25,6 @@ _MOST_ENTRIES = 1000
 """Entries for which SdpAlerts is asked at once; those that only brought a newer text are left out of them."""
 _MANY = 100
 """Alarms that take so long that progress is shown."""
-_out = Console(highlight=False, soft_wrap=True, emoji=False)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -55,11 +53,11 @@ def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json
         conditions = load().conditions
         for alarm in alarms:
             for text in alarm_lines(alarm, conditions):
-                _out.print(text)
+                OUT.print(text)
         if not alarms:
-            _out.print("no alarms: all conditions are at rest")
+            OUT.print("no alarms: all conditions are at rest")
     if str(shown["State"]) == "UNKNOWN":
-        _err.print(f"[bold red]not to be relied on:[/bold red] {escape(str(shown['Status']))}")
+        ERR.print(f"[bold red]not to be relied on:[/bold red] {escape(str(shown['Status']))}")
         raise typer.Exit(1)
 
 
@@ -88,9 +86,9 @@ def history(
         typer.echo(json.dumps(msgspec.to_builtins(entries), indent=2))
         return
     for entry in entries:
-        _out.print(entry_line(entry, date=True))
+        OUT.print(entry_line(entry, date=True))
     if not entries:
-        _out.print(f"nothing is remembered of {escape(repr(which))}")
+        OUT.print(f"nothing is remembered of {escape(repr(which))}")
 
 
 def _command(name: str, text: str) -> Callable[..., None]:
@@ -193,9 +191,9 @@ def _act(
     chosen = choose(_alarms(server), which or (), action, every=every)
     if len(chosen) > 1 and not yes:
         _show(chosen, as_json)
-        _err.print(f"nothing was done yet: {name} concerns {len(chosen)} alarms; say --yes to do it")
+        ERR.print(f"nothing was done yet: {name} concerns {len(chosen)} alarms; say --yes to do it")
         raise typer.Exit(1)
-    each = track(chosen, console=_err, transient=True, disable=as_json or len(chosen) < _MANY)
+    each = track(chosen, console=ERR, transient=True, disable=as_json or len(chosen) < _MANY)
     done = [
         _do(server, one, action, request(one, action, user=user, comment=comment, duration=duration)) for one in each
     ]
@@ -204,9 +202,9 @@ def _act(
     else:
         for one in done:
             what = f"[red]refused: {escape(one['refused'])}[/red]" if "refused" in one else f"action {one['id']}"
-            _out.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(user)}: {what}")
+            OUT.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(user)}: {what}")
         if not done:
-            _out.print(f"nothing to do: no alarm is in a state for {name}")
+            OUT.print(f"nothing to do: no alarm is in a state for {name}")
     if any("refused" in one for one in done):
         raise typer.Exit(1)
 
@@ -224,7 +222,7 @@ def _show(alarms: Sequence[AlarmDict], as_json: bool) -> None:
         typer.echo(json.dumps(alarms, indent=2))
         return
     for alarm in alarms:
-        _out.print(next(alarm_lines(alarm, {})))
+        OUT.print(next(alarm_lines(alarm, {})))
 
 
 def _server(tango_host: str, device: str) -> Any:

@@ -9,15 +9,13 @@ from rich.markup import escape
 from clients.alarm_lines import entry_line
 from facade.cli.tango_host import TangoHost, require_tango_host
 from facade.clock import SystemClock
-from facade.console import Console
+from facade.console import ERR, OUT
 from facade.flows.alerts.follower import Entry
 from facade.runtime.stopping import stopping
 
 DEVICE = "mid-sdp/alerts/0"
 
 _LOOK = 0.1
-_out = Console(highlight=False, soft_wrap=True, emoji=False)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def follow(
@@ -43,14 +41,14 @@ def follow(
     def on_entry(entry: Entry) -> None:
         nonlocal printed
         if not enough.is_set():
-            _out.print(entry_line(entry))
+            OUT.print(entry_line(entry))
             printed += 1
             if printed == most:
                 enough.set()
 
     def on_lost(text: str) -> None:
         lost.set()
-        _err.print(f"[bold red]lost:[/bold red] {escape(text)}")
+        ERR.print(f"[bold red]lost:[/bold red] {escape(text)}")
 
     with stopping() as stopped:
         subscription = AlertSubscription(f"tango://{tango_host}/{device}", on_entry, start=since, on_lost=on_lost)

@@ -13,15 +13,12 @@ from clients.status import judge, without
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import OUT, Console
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
 from facade.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
 from facade.icd.load import load
 from facade.runtime.stopping import stopping
-
-_out = Console()
-_lines = Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def watch(
@@ -57,7 +54,7 @@ def watch(
     with stopping() as stopped, closing(recorder):
         subscribe_shown(recorder, found)
         view = Watch(recorder, found, tango_host=tango_host, icd=load(), clock=clock)
-        look(view, _out, seconds=seconds, stopped=stopped, clock=clock)
+        look(view, Console(), seconds=seconds, stopped=stopped, clock=clock)
         if picture is not None:
             draw(view.scene(), picture)
 
@@ -93,7 +90,7 @@ def status(
         head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP at {escape(tango_host or 'an unknown place')}"
         answering = sum(not why for why in servers.values())
         moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        _lines.print(f"{head}, {moment}; {answering} of {len(servers)} device servers answer")
+        OUT.print(f"{head}, {moment}; {answering} of {len(servers)} device servers answer")
         for finding in findings:
-            _lines.print(line(finding))
+            OUT.print(line(finding))
     raise typer.Exit(EXIT_CODES[health])

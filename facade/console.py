@@ -1,9 +1,12 @@
 """The terminal: rich's console, behind which no text from elsewhere can do more than be read."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from typing import Any, Final
 
 import rich.console
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from facade.printable import printable
 
@@ -17,3 +20,36 @@ class Console(rich.console.Console):
         """Return the segments of what is to be shown: the one way that all text takes, be it in a table or live."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text, keep="\n"), style, control)
+
+
+OUT: Final = Console(highlight=False, soft_wrap=True, emoji=False)
+"""Standard output; lines are not folded."""
+ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+"""Standard error; the same."""
+_PIPE_WIDTH: Final = 180
+
+
+def wide(width: int = _PIPE_WIDTH) -> Console:
+    """Return a console for tables: a file or a pipe has no width of its own, and 80 columns are too few for them."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=width)
+
+
+def table(
+    headings: Iterable[str], rows: Iterable[Iterable[str | Text]], *, whole: Container[str] = (), **options: Any
+) -> Table:
+    """Return a table of texts, none of which is taken for markup.
+
+    Parameters
+    ----------
+    whole
+        Headings of the columns whose cells are not folded.
+    options
+        Of rich's `Table`.
+    """
+    made = Table(**options)
+    for heading in headings:
+        made.add_column(heading, overflow="fold", no_wrap=heading in whole)
+    for row in rows:
+        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return made

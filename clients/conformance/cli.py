@@ -8,7 +8,7 @@ import typer
 from clients.conformance.options import Options
 from clients.conformance.run import run
 from facade.clock import SystemClock
-from facade.console import Console
+from facade.console import wide
 
 
 def conformance(
@@ -67,5 +67,4 @@ def conformance(
         junit=junit,
         html=html,
     )
-    out = Console()
-    raise typer.Exit(run(options, out if out.is_terminal else Console(width=120), SystemClock()))
+    raise typer.Exit(run(options, wide(120), SystemClock()))

@@ -15,7 +15,7 @@ from facade.bus.kafka.spans import find_span
 from facade.bus.kafka.survey import Survey, TopicState
 from facade.bus.kafka.topics import differences
 from facade.config import Settings, load_settings
-from facade.console import Console
+from facade.console import OUT
 from facade.errors import BusError, ConfigError
 from facade.findings import EXIT_CODES, NOTE, RANKS, STYLES, UNKNOWN, Finding, line, overall
 from facade.icd.load import load
@@ -29,8 +29,6 @@ _HEARD = 200
 _CLOCK_WAIT = 2 * heartbeats.SILENT
 """Longest wait for a new sign of life [s]."""
 _MIN_INSYNC = "min.insync.replicas"
-
-_out = Console(highlight=False, soft_wrap=True)
 
 
 def check(
@@ -61,9 +59,9 @@ def check(
         typer.echo(json.dumps(content | {"findings": [one._asdict() for one in findings]}, indent=2))
     else:
         where = escape(f"{settings.bootstrap}, prefix {settings.prefix!r}")
-        _out.print(f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  the bus at {where}")
+        OUT.print(f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  the bus at {where}")
         for finding in findings:
-            _out.print(line(finding))
+            OUT.print(line(finding))
     raise typer.Exit(EXIT_CODES[health])
 
 

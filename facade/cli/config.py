@@ -2,21 +2,16 @@
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from facade.bus.kafka.properties import refusals
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR, table, wide
 from facade.settings_explained import (
-    Explained,
     explain_settings,
     misspelt,
     process_variables,
     template,
 )
-
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
-_PIPE_WIDTH = 160
 
 
 def check() -> None:
@@ -27,16 +22,16 @@ def check() -> None:
     Example: SDP_FACADE_CONFIG=site.toml sdp-facade config check
     """
     shown, wrong = explain_settings()
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=_PIPE_WIDTH)
-    console.print(_table("Settings of the deployment", shown))
-    console.print(_table("Variables of each process", process_variables()))
+    for title, rows in (("Settings of the deployment", shown), ("Variables of each process", process_variables())):
+        cells = ((one.name, one.value, one.origin, one.meaning) for one in rows)
+        headings = ("name", "value", "from", "meaning")
+        wide().print(table(headings, cells, whole=("name",), title=title, title_justify="left"))
     for text in misspelt():
-        _err.print(f"[yellow]warning:[/yellow] {escape(text)}")
+        ERR.print(f"[yellow]warning:[/yellow] {escape(text)}")
     if not wrong:
         wrong = list(refusals(load_settings().kafka))
     for text in wrong:
-        _err.print(f"[bold red]wrong:[/bold red] {escape(text)}")
+        ERR.print(f"[bold red]wrong:[/bold red] {escape(text)}")
     if wrong:
         raise typer.Exit(1)
 
@@ -47,12 +42,3 @@ def print_template() -> None:
     Example: sdp-facade config template > site.toml
     """
     print(template(), end="")
-
-
-def _table(title: str, rows: list[Explained]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in ("name", "value", "from", "meaning"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
-    for row in rows:
-        table.add_row(*(escape(text) for text in (row.name, row.value, row.origin, row.meaning)))
-    return table

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from facade.bus.dead_letters import TOPIC
@@ -19,15 +18,13 @@ from facade.bus.redrive import Place, Plan, Redrive, Selection, plan, read_lette
 from facade.cli.letter_forms import COLUMNS, Listing, described, document, line
 from facade.clock import Clock, SystemClock
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR, OUT, table, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.printable import printable
 
-_WIDE = 200
-"""Of a table that nobody looks at on a terminal."""
 _MOST_SHOWN = 4096
 """Bytes of a value that are shown."""
 _LARGEST_STEP = 500
@@ -35,8 +32,6 @@ _LARGEST_STEP = 500
 _NAME = "dead-letters-redrive"
 """Transactional id, without the prefix."""
 
-_out = Console(highlight=False)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Since = Annotated[str, typer.Option(metavar="DURATION", help="Only of this last time, such as 10m. Default: all.")]
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only with this reason; repeatable.")]
@@ -69,7 +64,7 @@ def list_letters(
     _print([line(letter, redriven) for letter in listing.newest], COLUMNS)
     _print([[*map(str, row.values())] for row in counts], [*counts[0]] if counts else ())
     if listing.strange:
-        _out.print(f"{listing.strange} records on {TOPIC} are no dead letters of the facade's")
+        OUT.print(f"{listing.strange} records on {TOPIC} are no dead letters of the facade's")
     if not counts:
         typer.echo("no dead letters" + (" of this kind" if since or reason or topic else ""))
 
@@ -84,15 +79,15 @@ def show(letter: LetterPlace, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(document(record), indent=2))
         return
     for name, raw in record.headers:
-        _out.print(Text(f"{printable(name)}: {text_of(raw)}"), soft_wrap=True)
-    _out.print(Text(f"key: {'none' if record.key is None else text_of(record.key)}"), soft_wrap=True)
+        OUT.print(Text(f"{printable(name)}: {text_of(raw)}"), soft_wrap=True)
+    OUT.print(Text(f"key: {'none' if record.key is None else text_of(record.key)}"), soft_wrap=True)
     value = record.value
     if value is None:
-        _out.print("value: none")
+        OUT.print("value: none")
         return
     more = f", of which the first {_MOST_SHOWN}; `dead-letters export` writes all" if len(value) > _MOST_SHOWN else ""
-    _out.print(f"value: {len(value)} bytes{more}", soft_wrap=True)
-    _out.print(Text(text_of(value[:_MOST_SHOWN])), soft_wrap=True)
+    OUT.print(f"value: {len(value)} bytes{more}", soft_wrap=True)
+    OUT.print(Text(text_of(value[:_MOST_SHOWN])), soft_wrap=True)
 
 
 def export(
@@ -176,7 +171,7 @@ def _run(running: Redrive, made: Plan, rate: float, clock: Clock) -> int:
         while running.step():
             now = clock.monotonic()
             if now - told > 5.0:
-                _err.print(f"{running.done} of {len(made.chosen)} are back")
+                ERR.print(f"{running.done} of {len(made.chosen)} are back")
                 told = now
             clock.sleep(max(0.0, running.done / rate - (now - began)))
     except BusError as error:
@@ -242,11 +237,5 @@ def _one(connection: Connection, place: Place) -> Record:
 
 
 def _print(rows: list[list[str]], columns: Sequence[str]) -> None:
-    if not rows:
-        return
-    table = Table(box=None, header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name in COLUMNS[:2])
-    for row in rows:
-        table.add_row(*map(Text, row))
-    (_out if _out.is_terminal else Console(width=_WIDE, highlight=False)).print(table)
+    if rows:
+        wide().print(table(columns, rows, whole=COLUMNS[:2], box=None, header_style="bold"))

@@ -6,13 +6,11 @@ from typing import Annotated
 import typer
 
 from facade.cli.icd import Folder
-from facade.console import Console
+from facade.console import ERR, OUT
 from facade.errors import ConfigError
 from facade.exports.files import EXPORTS, derive, stale, write
 from facade.icd.load import load
 from facade.resources import resource
-
-_out, _err = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def export_command(
@@ -40,12 +38,12 @@ def export_command(
     to = to or Path()
     if not check:
         for path in write(files, to):
-            _out.print(f"{'written' if path in files else 'removed'}: {to / path}", markup=False)
-        _out.print(f"{len(files)} files are as the ICD says")
+            OUT.print(f"{'written' if path in files else 'removed'}: {to / path}", markup=False)
+        OUT.print(f"{len(files)} files are as the ICD says")
         return
     if differing := stale(files, to):
         for path in differing:
-            _err.print(f"stale: {to / path}", markup=False)
-        _err.print(f"{len(differing)} of {len(files)} files are not as the ICD says; run: sdp-facade icd export")
+            ERR.print(f"stale: {to / path}", markup=False)
+        ERR.print(f"{len(differing)} of {len(files)} files are not as the ICD says; run: sdp-facade icd export")
         raise typer.Exit(1)
-    _out.print(f"{len(files)} derived files are as the ICD says")
+    OUT.print(f"{len(files)} derived files are as the ICD says")

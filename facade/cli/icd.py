@@ -1,5 +1,6 @@
 """``sdp-facade icd``: check the interface and show it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 from rich.table import Table
 
 from facade.codec.json_schema import compile_message
-from facade.console import Console
+from facade.console import ERR, table, wide
 from facade.errors import IcdError
 from facade.icd.finding import Finding
 from facade.icd.load import inspect, load
@@ -28,8 +29,6 @@ Folder = Annotated[
     typer.Option("--folder", help="Folder with icd/, messages/ and commands/.", show_default="the shipped schemas"),
 ]
 
-_PIPE_WIDTH = 180
-
 
 def check_command(folder: Folder = None) -> None:
     """Check that the interface is complete and fits together.
@@ -40,10 +39,9 @@ def check_command(folder: Folder = None) -> None:
     if icd is not None and not findings:
         findings = _uncompilable(icd)
     if icd is None or findings:
-        errors = Console(stderr=True, soft_wrap=True, highlight=False)
         for finding in findings:
-            errors.print(str(finding), markup=False)
-        errors.print(f"{len(findings)} finding(s)")
+            ERR.print(str(finding), markup=False)
+        ERR.print(f"{len(findings)} finding(s)")
         raise typer.Exit(1)
     _print_summary(icd)
 
@@ -56,30 +54,27 @@ def show_command(
 
     Example: sdp-facade icd show SdpIngestNode
     """
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         icd = load(folder)
     except IcdError as error:
-        errors.print(str(error), markup=False)
+        ERR.print(str(error), markup=False)
         raise typer.Exit(1) from None
     known = {one.casefold(): one for one in icd.classes}
     if name.casefold() not in known:
-        errors.print(f"expected one of {', '.join(icd.classes)}, got {name!r}", markup=False)
+        ERR.print(f"expected one of {', '.join(icd.classes)}, got {name!r}", markup=False)
         raise typer.Exit(2)
     device_class = icd.classes[known[name.casefold()]]
-    _console().print(_attribute_table(icd, device_class))
+    wide().print(_attribute_table(icd, device_class))
     if device_class.commands:
-        _console().print(_command_table(icd, device_class))
+        wide().print(_command_table(icd, device_class))
     if device_class.queries:
-        _console().print(_query_table(device_class))
+        wide().print(_query_table(device_class))
 
 
 def _attribute_table(icd: Icd, device_class: DeviceClass) -> Table:
-    table = Table(title=f"{device_class.name}: {device_class.device}", caption=device_class.description)
-    for heading in ("name", "type", "unit", "label", "source", "sampling", "stale after", "limits"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "type", "unit"))
-    for one in device_class.attributes:
-        table.add_row(
+    headings = ("name", "type", "unit", "label", "source", "sampling", "stale after", "limits")
+    rows = (
+        (
             one.name,
             type_in_words(one),
             unit_of(icd, one),
@@ -89,40 +84,40 @@ def _attribute_table(icd: Icd, device_class: DeviceClass) -> Table:
             staleness_in_words(device_class, one),
             limits_in_words(one.limits),
         )
-    return table
+        for one in device_class.attributes
+    )
+    title = f"{device_class.name}: {device_class.device}"
+    return table(headings, rows, whole=headings[:3], title=title, caption=device_class.description)
 
 
 def _command_table(icd: Icd, device_class: DeviceClass) -> Table:
-    table = Table(title=f"{device_class.name}: commands, executed by controllers")
     headings = ("name", "argument", "allowed in", "leads to", "begins within", "deadline", "ceiling", "repeatable")
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
-    for one in device_class.commands:
-        table.add_row(
+    rows = (
+        (
             f"{one.name} (overtakes)" if one.overtakes else one.name,
             f"{one.argument} {', '.join(icd.arguments[one.argument])}" if one.argument else "none",
             "; ".join(filter(None, (" ".join(one.state), " ".join(one.obs_state)))),
             effect_in_words(one),
-            f"{one.start_within:g} s",
-            f"{one.deadline:g} s",
-            f"{one.ceiling:g} s",
+            *(f"{time:g} s" for time in (one.start_within, one.deadline, one.ceiling)),
             "yes" if one.repeatable else "no",
         )
-    return table
+        for one in device_class.commands
+    )
+    return table(headings, rows, whole=("name",), title=f"{device_class.name}: commands, executed by controllers")
 
 
 def _query_table(device_class: DeviceClass) -> Table:
-    table = Table(title=f"{device_class.name}: commands that the device answers itself")
-    for heading in ("name", "argument", "result", "description"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
-    for one in device_class.queries:
-        table.add_row(
+    rows = (
+        (
             one.name,
             ": ".join(filter(None, (one.argument, one.argument_description))),
             f"{result_in_words(one)}: {one.result_description}",
             one.description,
         )
-    return table
+        for one in device_class.queries
+    )
+    title = f"{device_class.name}: commands that the device answers itself"
+    return table(("name", "argument", "result", "description"), rows, whole=("name",), title=title)
 
 
 def _uncompilable(icd: Icd) -> list[Finding]:
@@ -137,20 +132,16 @@ def _uncompilable(icd: Icd) -> list[Finding]:
 
 
 def _print_summary(icd: Icd) -> None:
-    table = Table(title=f"ICD {icd.version}: no findings", show_header=False)
-    table.add_row("classes", str(len(icd.classes)), ", ".join(icd.classes))
     attributes = {name: len(one.attributes) for name, one in icd.classes.items()}
-    table.add_row("attributes", str(sum(attributes.values())), ", ".join(map(str, attributes.values())))
     commands = {name: len(one.commands) + len(one.queries) for name, one in icd.classes.items()}
-    table.add_row("commands", str(sum(commands.values())), ", ".join(map(str, commands.values())))
     arguments = [f"{family} {' '.join(versions)}" for family, versions in icd.arguments.items()]
-    table.add_row("arguments", str(sum(map(len, icd.arguments.values()))), ", ".join(arguments))
-    table.add_row("topics", str(len(icd.topics)), ", ".join(icd.topics))
-    table.add_row("messages", str(len(icd.messages)), ", ".join(icd.messages))
-    _console().print(table)
-
-
-def _console() -> Console:
-    """Make the console; what goes into a file or a pipe is not folded to 80 columns."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_PIPE_WIDTH)
+    rows: tuple[tuple[str, int, Iterable[object]], ...] = (
+        ("classes", len(icd.classes), icd.classes),
+        ("attributes", sum(attributes.values()), attributes.values()),
+        ("commands", sum(commands.values()), commands.values()),
+        ("arguments", sum(map(len, icd.arguments.values())), arguments),
+        ("topics", len(icd.topics), icd.topics),
+        ("messages", len(icd.messages), icd.messages),
+    )
+    shown = ((what, str(count), ", ".join(map(str, each))) for what, count, each in rows)
+    wide().print(table(("", "", ""), shown, title=f"ICD {icd.version}: no findings", show_header=False))

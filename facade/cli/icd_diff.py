@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import typer
 from rich.table import Table
 
-from facade.console import Console
+from facade.console import OUT, table, wide
 from facade.errors import ConfigError, IcdError
 from facade.icd.diff import Verdict, compare, compare_avro, verdict
 from facade.icd.diff_rules import MEANINGS, Difference, Step
@@ -21,7 +21,6 @@ from facade.icd.model import Icd
 from facade.icd.read import read
 from facade.resources import resource
 
-_PIPE_WIDTH = 180
 _SCHEMAS = "schemas"
 
 
@@ -40,12 +39,10 @@ def diff_command(
         earlier, later = _interface(before, old), _interface(after, new or _SCHEMAS)
         differences = [*compare(earlier, later), *compare_avro(before, after)]
     differences.sort(key=lambda one: -one.change.step)
-    out = Console()
-    out = out if out.is_terminal else Console(width=_PIPE_WIDTH)
     if differences:
-        out.print(_table(differences))
+        wide().print(_table(differences))
     judged = verdict(earlier.version, later.version, differences)
-    out.print(_in_words(judged, earlier.version, later.version), highlight=False, soft_wrap=True)
+    OUT.print(_in_words(judged, earlier.version, later.version))
     if not judged.enough:
         raise typer.Exit(1)
 
@@ -90,14 +87,12 @@ def _interface(folder: Path, name: str) -> Icd:
 
 
 def _table(differences: Iterable[Difference]) -> Table:
-    table = Table(title="Differences of the interface")
-    for heading in ("step", "for", "where", "what"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for one, more in _alike(differences):
         step = f"{one.change.step.name.lower()}: {MEANINGS[one.change.step]}"
         where = f"{one.where} (and {more} like it)" if more else one.where
-        table.add_row(step, ", ".join(one.change.whom), where, one.change.what)
-    return table
+        rows.append((step, ", ".join(one.change.whom), where, one.change.what))
+    return table(("step", "for", "where", "what"), rows, title="Differences of the interface")
 
 
 def _alike(differences: Iterable[Difference]) -> list[tuple[Difference, int]]:

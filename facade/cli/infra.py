@@ -12,14 +12,12 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from facade.clock import SystemClock
-from facade.console import Console
+from facade.console import ERR, table, wide
 from facade.infra import local, tools
 from facade.infra.state import ServiceName, TangoDb
-
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 StateDir = Annotated[
     Path,
@@ -56,7 +54,7 @@ def up(
     )
     with _progress() as report:
         endpoints = local.up(options, report=report)
-    _console.print('up; point a shell at it with [bold]eval "$(sdp-facade infra env)"[/bold]')
+    ERR.print('up; point a shell at it with [bold]eval "$(sdp-facade infra env)"[/bold]')
     print_environment(endpoints.environment())
 
 
@@ -66,16 +64,16 @@ def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     Example: sdp-facade infra status
     """
     lines = local.status(state_dir)
-    table = Table("service", "process", "pid", "address", "since", "alive?")
+    rows = []
     for line in lines:
         since = datetime.fromtimestamp(line.since).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        alive = "[green]yes" if line.alive else "[red]no"
+        alive = Text("yes", "green") if line.alive else Text("no", "red")
         pid = "-" if line.pid is None else str(line.pid)
-        table.add_row(line.service, line.process, pid, line.address, since if line.alive else "-", alive)
+        rows.append((line.service, line.process, pid, line.address, since if line.alive else "-", alive))
     if lines:
-        Console(soft_wrap=True).print(table)
+        wide().print(table(("service", "process", "pid", "address", "since", "alive?"), rows))
     else:
-        _console.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
+        ERR.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
     if not lines or not all(line.alive for line in lines):
         raise typer.Exit(1)
 
@@ -133,10 +131,10 @@ def _progress() -> Iterator[tools.Report]:
     """Print each step with the time since the command began; a terminal also gets a spinner."""
     clock = SystemClock()
     begin = clock.monotonic()
-    with _console.status("") as spinner:
+    with ERR.status("") as spinner:
 
         def report(step: str) -> None:
-            _console.print(f"[dim]{clock.monotonic() - begin:5.1f} s[/dim]  {escape(step)}")
+            ERR.print(f"[dim]{clock.monotonic() - begin:5.1f} s[/dim]  {escape(step)}")
             spinner.update(escape(step))
 
         yield report

@@ -7,11 +7,8 @@ import typer
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR, OUT
 from facade.icd.load import load
-
-_out = Console()
-_err = Console(stderr=True)
 
 Replicas = Annotated[
     int | None,
@@ -34,9 +31,9 @@ def create(replicas: Replicas = None) -> None:
     wanted = settings.topic_replicas if replicas is None else replicas
     differences = create_topics(Connection(settings), icd.topics, replicas=wanted)
     for difference in differences:
-        _err.print(f"differs: {difference}", markup=False)
+        ERR.print(f"differs: {difference}", markup=False)
     if differences:
         raise typer.Exit(1)
-    _out.print(
+    OUT.print(
         f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says, with replicas: {wanted}"
     )

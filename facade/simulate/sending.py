@@ -20,11 +20,9 @@ from facade.bus.kafka.writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
-from facade.console import Console
+from facade.console import ERR
 from facade.files import write_json
 from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamReport, StreamSender
-
-console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 _BROKER_WAIT = 5.0
 _PLAIN_INTERVAL = 5.0
@@ -76,7 +74,7 @@ def send(
     connection = Connection(settings, clock=clock)
     writer = KafkaStreamWriter(connection, health=health, client=client, patience=PATIENCE)
     if not writer.require_topic(topic, _BROKER_WAIT):
-        console.print(f"[yellow]no broker answers at {escape(settings.bootstrap)} yet; trying on")
+        ERR.print(f"[yellow]no broker answers at {escape(settings.bootstrap)} yet; trying on")
     with _progress(clock) as show:
 
         def each_second(state: ReportT) -> None:
@@ -94,9 +92,9 @@ def send(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: simulator.stop())
         final = simulator.run(stop)
-    console.print(summary(final))
+    ERR.print(summary(final))
     if final.undelivered:
-        console.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(final.last_error)}")
+        ERR.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(final.last_error)}")
         raise typer.Exit(1)
 
 
@@ -113,8 +111,8 @@ def _progress(clock: Clock) -> Iterator[Callable[[StreamReport], None]]:
         trouble = f"  {escape(report.last_error)}" if report.backlog and report.last_error else ""
         return f"{report.elapsed:7.1f} s  sent {report.sent:,}, {rate:,.0f}/s  backlog {report.backlog:,}{trouble}"
 
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False, transient=True) as live:
+    if ERR.is_terminal:
+        with Live(console=ERR, auto_refresh=False, transient=True) as live:
             yield lambda report: live.update(line(report), refresh=True)
         return
 
@@ -122,6 +120,6 @@ def _progress(clock: Clock) -> Iterator[Callable[[StreamReport], None]]:
         nonlocal last_plain
         if clock.monotonic() - last_plain >= _PLAIN_INTERVAL:
             last_plain = clock.monotonic()
-            console.print(line(report))
+            ERR.print(line(report))
 
     yield plain

@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from facade.clock import SystemClock
-from facade.console import Console
+from facade.console import OUT, table, wide
 from facade.errors import ConfigError, FacadeError
 from facade.files import write_json
 from facade.runtime.stopping import terminable
@@ -42,9 +42,6 @@ DEFAULT_REPORT = Path(".run/bench-report.json")
 
 _COLOURS = {"REACHED": "green", "NOT REACHED": "red", "FAILED": "red", "NOT MEASURED": "yellow"}
 _WIDTH = 150
-"""Of a table that nobody looks at on a terminal."""
-
-_out = Console(highlight=False, soft_wrap=True)
 
 
 def bench(
@@ -66,8 +63,8 @@ def bench(
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         raise ConfigError(f"--only {unknown[0]}: expected one of {', '.join(MEASUREMENTS)}")
     clock, where = SystemClock(), machine()
-    began, progress, outcomes = clock.now(), Progress(_out, clock), list[Outcome]()
-    _out.print(
+    began, progress, outcomes = clock.now(), Progress(OUT, clock), list[Outcome]()
+    OUT.print(
         f"{where.cores} cores, {where.cpu}, {where.memory_gb:g} GB, {where.system}, Python {where.python};"
         f" load average {where.load_average[0]:.1f} before the bench began"
     )
@@ -102,22 +99,23 @@ def _measure(made: Testbed, name: str, *, quick: bool) -> Outcome:
 
 
 def _show(outcome: Outcome) -> None:
-    _out.print(f"\n[bold]{outcome.name}[/bold]  {escape(outcome.what)}")
+    OUT.print(f"\n[bold]{outcome.name}[/bold]  {escape(outcome.what)}")
     for line in outcome.how:
-        _out.print(f"  [dim]{escape(line)}[/dim]")
+        OUT.print(f"  [dim]{escape(line)}[/dim]")
     for line in outcome.notes:
-        _out.print(f"  {escape(line)}")
+        OUT.print(f"  {escape(line)}")
     for _, what, bar, found, word in summary([outcome]):
-        _out.print(f"  {escape(what)}: {escape(found)}  bar {bar or '-'}  {_coloured(word)}")
-    _out.print()
+        OUT.print(f"  {escape(what)}: {escape(found)}  bar {bar or '-'}  {_coloured(word)}")
+    OUT.print()
 
 
 def _conclude(outcomes: Sequence[Outcome], report: Path) -> None:
-    table = Table("measurement", "figure", "bar", "found", "")
-    for name, what, bar, found, word in summary(outcomes):
-        table.add_row(name, escape(what), bar, escape(found.partition("\n")[0]), _coloured(word))
-    Console(highlight=False, width=None if _out.is_terminal else _WIDTH).print(table)
-    _out.print(f"everything measured is in {report}")
+    rows = [
+        (name, what, bar, found.partition("\n")[0], Text(word, _COLOURS.get(word, "")))
+        for name, what, bar, found, word in summary(outcomes)
+    ]
+    wide(_WIDTH).print(table(("measurement", "figure", "bar", "found", ""), rows))
+    OUT.print(f"everything measured is in {report}")
 
 
 def _coloured(word: str) -> str:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
-from facade.console import Console
+from facade.console import OUT
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
@@ -168,7 +168,7 @@ def play(
     make: Callable[[Deployment], FaultRun], title: str, all_is_well: str, folder: Path, name: str, **settings: Any
 ) -> None:
     """Make one fault run on a testbed of its own, and print its account; the exit code is 1 if anything is wrong."""
-    progress = Progress(Console(highlight=False, soft_wrap=True), SystemClock())
+    progress = Progress(OUT, SystemClock())
     with terminable(), testbed(folder, progress) as bed, bed.deployment(name, **settings) as deployment:
         run = make(deployment)
         account = run.run()

@@ -11,15 +11,13 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
 from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
-
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def intake(slot: Slot = "0", take_over: TakeOver = False) -> None:
@@ -58,7 +56,7 @@ def attachment(
     elif not sys.stdout.isatty():
         sys.stdout.buffer.write(found.content)
     said = "the alert's digest" if sha256 else "digest"
-    _console.print(f"{len(found.content):,} B of {found.content_type}, {said} {digest}", markup=False)
+    ERR.print(f"{len(found.content):,} B of {found.content_type}, {said} {digest}", markup=False)
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -15,7 +15,7 @@ from facade.bus.kafka.spans import find_span, read_span
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR, OUT
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, issued
@@ -33,8 +33,6 @@ _MANY = 20_000
 """Records that take so long to read, some two seconds, that progress is shown."""
 _STYLES = {"COMPLETED": "green", "OPEN": "yellow", "ABORTED": "yellow"}
 
-_out = Console(highlight=False, soft_wrap=True, emoji=False)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -77,7 +75,7 @@ def list_commands(
     _print_end(rows, limit, past, since)
     kept = icd.topics[COMMANDS].retention or length
     if length > kept:
-        _err.print(f"the topic keeps commands for {duration_in_words(kept)}; older ones are not there any more")
+        ERR.print(f"the topic keeps commands for {duration_in_words(kept)}; older ones are not there any more")
 
 
 def show(
@@ -113,7 +111,7 @@ def _read(connection: Connection, topic: str, since: float, take: Callable[[Reco
 
 def _shown(records: Iterable[Record], topic: str, count: int) -> Iterator[Record]:
     yield from track(
-        records, f"reading {topic}", count, console=_err, transient=True, disable=count < _MANY, update_period=0.5
+        records, f"reading {topic}", count, console=ERR, transient=True, disable=count < _MANY, update_period=0.5
     )
 
 
@@ -126,17 +124,17 @@ def _print_row(one: dict[str, Any]) -> None:
     style = _STYLES.get(one["outcome"], "bold red")
     device = one["device"].partition("/")[2]
     head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(printable(one['command'])):<20}"
-    _out.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
+    OUT.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
     said = f": {one['text']}" if one["text"] and one["outcome"] != "COMPLETED" else ""
-    _out.print(f"    [dim]{escape(printable(one['id'] + said))}[/dim]")
+    OUT.print(f"    [dim]{escape(printable(one['id'] + said))}[/dim]")
 
 
 def _print_end(rows: list[dict[str, Any]], limit: int, past: Past, since: str) -> None:
     counts = ", ".join(f"{number} {name}" for name, number in _counts(rows).items())
     older = f"; the newest {limit} are shown, --limit shows more" if len(rows) > limit else ""
-    _err.print(f"{len(rows)} commands of the last {since}, times in UTC" + (f": {counts}" if counts else "") + older)
+    ERR.print(f"{len(rows)} commands of the last {since}, times in UTC" + (f": {counts}" if counts else "") + older)
     if past.unreadable:
-        _err.print(f"{past.unreadable} records of these topics could not be read; see `sdp-facade dead-letters list`")
+        ERR.print(f"{past.unreadable} records of these topics could not be read; see `sdp-facade dead-letters list`")
 
 
 def _document(one: One) -> dict[str, Any]:
@@ -154,14 +152,14 @@ def _print_one(one: One, icd: Icd) -> None:
     command, outcome = one.command, one.outcome
     word = outcome.status if outcome else "OPEN"
     style = _STYLES.get(word, "bold red")
-    _out.print(f"[bold]{escape(printable(one.id))}[/bold]  [{style}]{word}[/{style}]")
+    OUT.print(f"[bold]{escape(printable(one.id))}[/bold]  [{style}]{word}[/{style}]")
     if command is None:
-        _out.print(f"its own record is not on the topic {COMMANDS}{_how_long(icd)}")
+        OUT.print(f"its own record is not on the topic {COMMANDS}{_how_long(icd)}")
     else:
-        _out.print(f"{escape(printable(f'{command.device} {command.command}, transaction {command.transaction_id}'))}")
-        _out.print(f"{_moment(command.issued / 1e6)}  issued by {escape(printable(command.origin))}")
-        _out.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
-        _out.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
+        OUT.print(f"{escape(printable(f'{command.device} {command.command}, transaction {command.transaction_id}'))}")
+        OUT.print(f"{_moment(command.issued / 1e6)}  issued by {escape(printable(command.origin))}")
+        OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
+        OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
     ended = False
     for ack, _ in one.acks:
         late = "  [dim]after the outcome, so it changes nothing[/dim]" if ended else ""
@@ -169,12 +167,12 @@ def _print_one(one: One, icd: Icd) -> None:
         remaining = "" if ack.remaining is None else f", {ack.remaining:g} s left"
         said = f": {ack.text}" if ack.text else ""
         who = escape(printable(f"{ack.status}{progress}{remaining} by {ack.origin}{said}"))
-        _out.print(f"{_moment(ack.time / 1e6)}  {who}{late}")
+        OUT.print(f"{_moment(ack.time / 1e6)}  {who}{late}")
         ended = ended or ack is outcome
     if outcome is not None and outcome.result is not None:
-        _out.print("result:", escape(json.dumps(outcome.result, indent=2)))
+        OUT.print("result:", escape(json.dumps(outcome.result, indent=2)))
     if command is not None:
-        _out.print("argument:", "none" if command.argument is None else escape(json.dumps(command.argument, indent=2)))
+        OUT.print("argument:", "none" if command.argument is None else escape(json.dumps(command.argument, indent=2)))
 
 
 def _how_long(icd: Icd) -> str:

@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table as Grid
-from rich.text import Text
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR, OUT, table, wide
 from facade.errors import ConfigError
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
@@ -28,8 +26,6 @@ from facade.flows.tables.worker import TableWorker
 from facade.messages import Table
 from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
 
-_out = Console(highlight=False, soft_wrap=True)
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
 _WIDE = 500
 _BINARY = "application/octet-stream"
 
@@ -85,7 +81,7 @@ def put(
     clock, name = SystemClock(), table or uuid.uuid4().hex
     bus = KafkaBus(Connection(load_settings(), clock=clock), client="tables-put")
     size = file.stat().st_size
-    _console.print(f"table {name} of {product}, {size:,} B", markup=False)
+    ERR.print(f"table {name} of {product}, {size:,} B", markup=False)
     with _progress() as progress:
         steps = ("hashed", "sent") if reference is None else ("sent",)
         tasks = {what: progress.add_task(what, total=size) for what in steps}
@@ -101,7 +97,7 @@ def put(
                 producer.place(reference, product, kind, file, content_type, table=name, progress=report)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-    _out.print(name, markup=False)
+    OUT.print(name, markup=False)
 
 
 def list_tables(
@@ -112,14 +108,10 @@ def list_tables(
     Example: sdp-facade tables list
     """
     bus = KafkaBus(Connection(load_settings()), client="tables-list")
-    grid = Grid(box=None)
-    for title in ("product", "table", "kind", "state", "size [B]", "received", "reason"):
-        grid.add_column(Text(title), no_wrap=True)
-    for table in sorted(newest_tables(bus).values(), key=lambda one: (one.product, one.time)):
-        if table.product.startswith(product):
-            grid.add_row(*map(Text, _row(table)))
-    # Piped output has no width of its own, and half of an id is of no use.
-    (_out if _out.is_terminal else Console(width=_WIDE)).print(grid)
+    titles = ("product", "table", "kind", "state", "size [B]", "received", "reason")
+    known = sorted(newest_tables(bus).values(), key=lambda one: (one.product, one.time))
+    rows = [_row(one) for one in known if one.product.startswith(product)]
+    wide(_WIDE).print(table(titles, rows, whole=titles, box=None))
 
 
 def get(
@@ -144,7 +136,7 @@ def get(
             references=references,
             progress=lambda done: progress.update(task, completed=done),
         )
-    _console.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)
+    ERR.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)
 
 
 def plot(
@@ -165,13 +157,11 @@ def plot(
         raise ConfigError(f"table {table.table} of {table.product}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
-    _console.print(f"{output}: {table.table} of {table.product}", markup=False)
+    ERR.print(f"{output}: {table.table} of {table.product}", markup=False)
 
 
 def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=_console
-    )
+    return Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=ERR)
 
 
 def _row(table: Table) -> tuple[str, ...]:

@@ -9,13 +9,12 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
-from facade.console import Console
+from facade.console import ERR
 from facade.flows.quality.messages import QUALITY
 from facade.flows.quality.simulator.metrics import MOST_ANTENNAS, QualityScenario, QualitySeries, channels_for
 from facade.messages import MetricEncoding
 from facade.runtime.stopping import stopping
 
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
 _CHANNELS = 1024
 _LAST = 30.0
 """Longest wait, at the end, for what is under way [s]."""
@@ -68,7 +67,7 @@ def quality(
                 pause.wait(min(left, 0.1))
     writer.close(_LAST)
     took = max(clock.monotonic() - begin, 1e-3)
-    _console.print(f"sent {records:,} metrics in {series.rounds:,} rounds, {size / 1e6 / took:.2f} MB/s", markup=False)
+    ERR.print(f"sent {records:,} metrics in {series.rounds:,} rounds, {size / 1e6 / took:.2f} MB/s", markup=False)
     if not writer.settled(writer.mark()) or writer.failures(QUALITY):
-        _console.print("[red]not all of them were delivered")
+        ERR.print("[red]not all of them were delivered")
         raise typer.Exit(1)

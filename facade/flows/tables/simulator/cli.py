@@ -10,7 +10,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import Console
+from facade.console import ERR, OUT
 from facade.errors import BusError
 from facade.flows.tables.content import ARROW, JSON, encode, encode_pointing
 from facade.flows.tables.producer import TableProducer
@@ -23,9 +23,6 @@ from facade.flows.tables.simulator.solutions import (
 from facade.messages import TableSegment
 from facade.runtime.stopping import stopping
 from facade.simulate.array import antenna_names
-
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
-_out = Console(highlight=False, soft_wrap=True)
 
 EPILOG = """
 Examples:
@@ -77,7 +74,7 @@ def calibration(
                 if pointing:
                     tables.send(f"{product}/pointing", "pointing", encode_pointing(offsets.next()), JSON)
             except BusError as error:  # the next one may do better; this one is said to be lost
-                _console.print(f"table {name} was not sent: {error}", style="red", markup=False)
+                ERR.print(f"table {name} was not sent: {error}", style="red", markup=False)
                 continue
             if save is not None:
                 (save / name).write_bytes(content)
@@ -87,8 +84,8 @@ def calibration(
 
 
 def _tell(sent: TableSegment, took: float) -> None:
-    _out.print(sent.table, markup=False)
-    _console.print(
+    OUT.print(sent.table, markup=False)
+    ERR.print(
         f"{sent.table} of {sent.product}: {sent.size:,} B in {sent.count} segments, solved and sent in {took:.2f} s",
         markup=False,
     )

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Annotated
 
 from facade.clock import SystemClock
+from facade.console import ERR
 from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.heaps import HeapStream
@@ -18,7 +19,6 @@ from facade.simulate.sending import (
     ReportFile,
     Seconds,
     Seed,
-    console,
     deployment,
     fault,
     send,
@@ -99,7 +99,7 @@ def ingest(
         limits=TimeLimits(lateness=window.lateness, ahead=window.ahead),
     )
     if first_node + scenario.nodes > settings.nodes:
-        console.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
+        ERR.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
     make, stop = partial(IngestSimulator, HeapStream(scenario)), Stop(count=count, seconds=seconds)
     send(make, settings, HeapStream.topic, stop, client="simulate-ingest", file=report, summary=_summary)
 
