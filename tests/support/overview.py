@@ -51,12 +51,18 @@ def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None):
     return made
 
 
-def heartbeat(devices=(MASTER,), at=NOW):
+def heartbeat(devices=(MASTER,), at=NOW, name="a"):
     """Return what is kept of a controller's sign of life."""
     beat = SimpleNamespace(
-        component="a", role="controller", devices=tuple(devices), stopping=False, group="", incarnation="1", version="1"
+        component=name,
+        role="controller",
+        devices=tuple(devices),
+        stopping=False,
+        group="",
+        incarnation="1",
+        version="1",
     )
-    return {"a": (beat, at)}
+    return {name: (beat, at)}
 
 
 def overview(

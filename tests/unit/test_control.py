@@ -50,6 +50,14 @@ def test_a_long_list_of_silent_nodes_stays_readable():
     assert reason.endswith("ingest/0021 ...")
 
 
+def test_what_has_no_source_of_its_own_is_counted_and_not_listed():
+    """20 controllers fell silent, and the reason named sdp-facade 20 times."""
+    silent = {name: one for number in range(20) for name, one in heartbeat(name=f"c{number}", at=NOW - 60).items()}
+    _, (reason,) = overview(controllers=silent).judge(NOW)
+    assert reason.startswith("controller c0 has been silent since")
+    assert reason.endswith("; and 19 more like it")
+
+
 FIRST, SECOND = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 SCANS = [(FIRST, "scanID", "1", NOW - 60), (FIRST, "obsState", "SCANNING", NOW - 60)]
 

@@ -170,6 +170,6 @@ def _in_short(complaints: Sequence[Complaint]) -> Iterator[str]:
         if len(others) < _EACH:
             yield from (one.text for one in (first, *others))
             continue
-        sources = [one.alarm[1] for one in others if one.alarm is not None]
-        more = " ..." if len(sources) > _MOST_LISTED else ""
-        yield f"{first.text}; and {len(sources)} more: {', '.join(sources[:_MOST_LISTED])}{more}"
+        sources = dict.fromkeys(one.alarm[1] for one in others if one.alarm is not None)
+        listed = ", ".join([*sources][:_MOST_LISTED]) + (" ..." if len(sources) > _MOST_LISTED else "")
+        yield f"{first.text}; and {len(others)} more" + (f": {listed}" if sources.keys() - {ORIGIN} else " like it")
