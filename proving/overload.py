@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import psutil
 import tango
 import typer
 from rich.markup import escape
@@ -17,26 +18,30 @@ from rich.table import Table
 from clients.alert_subscription import AlertSubscription
 from facade.clock import Clock, SystemClock
 from facade.console import Console
+from facade.errors import InfraError
 from facade.flows.alerts.follower import Entry
 from facade.flows.alerts.simulator.sending import AlertReport
 from facade.flows.telemetry.simulator.report import read_report
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
 from proving.fuzz.run import WORKERS
-from proving.gauges import memory_of_all
+from proving.gauges import cores_used, cpu, cpu_of_all, in_words, memory_of_all
 from proving.progress import Progress
 from proving.roles import RoleContext
 from proving.testbed import testbed
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
 """Ten times what is promised [1/s]: heaps of all nodes, alerts, rounds of metrics, commands that are refused."""
+_CROWD = "crowd"
 _DEVICE, _BUS, _MASTER = "mid-sdp/alerts/0", "mid-sdp/bus/0", "mid-sdp/control/0"
 _CATCHES_UP_WITHIN = 300.0
 _EACH = 0.1
+_REACHED, _ALL_BUSY = 0.95, 0.9
+"""Parts of the rate asked for, and of the machine's processor time, from which on either counts as reached."""
 
 
 class ClientResult(msgspec.Struct, frozen=True):
-    """What one client got."""
+    """What one client got; of one that follows, all of it, of another one the newest alert."""
 
     number: int
     sequences: int
@@ -45,15 +50,18 @@ class ClientResult(msgspec.Struct, frozen=True):
     lost: list[str]
 
 
-def follow_in_crowd(context: RoleContext, *, count: int, folder: str) -> list[ClientResult]:
-    """Follow the alerts in so many processes, of which the first is frozen until all is sent.
+def crowd(context: RoleContext, *, count: int, following: int, folder: str) -> list[ClientResult]:
+    """Be so many clients of the alerts, each a process, of which the first is frozen until all is sent.
 
-    The file ``newest`` in the folder says then up to which number each must come.
+    The first ones follow and check each alert. To make Python's objects of each event in all of them would take the
+    processors that the system is to have; on a site they are other machines'. So the others let Tango's library receive
+    all events and keep the newest: they cost the device server as much. The file ``newest`` in the folder says in the
+    end up to which number each must come.
     """
     files, children = Path(folder), []
     for number in range(count):
         if (child := os.fork()) == 0:  # before anything of Tango has begun in this process
-            _follow(context, number, files)
+            (_follow if number < following else _watch)(context, number, files)
             os._exit(0)
         children.append(child)
     _await(context.clock, lambda: len(list(files.glob("*.ready"))) == count, _CATCHES_UP_WITHIN)
@@ -74,16 +82,39 @@ def _follow(context: RoleContext, number: int, files: Path) -> None:
         sequences.append(entry.sequence)
 
     subscription = AlertSubscription(f"tango://{context.tango_host}/{_DEVICE}", on_entry, start=0, on_lost=lost.append)
-    (files / f"{number}.ready").touch()
-    newest = files / "newest"
-    _await(context.clock, newest.exists, float("inf"))
-    wanted = int(newest.read_text())
+    wanted = _wanted(context, number, files)
     _await(context.clock, lambda: bool(sequences) and sequences[-1] >= wanted, _CATCHES_UP_WITHIN)
     found = sequences[:]
     subscription.close()
     in_order = all(one < two for one, two in pairwise(found))
-    result = ClientResult(number, len(found), in_order, found[-1] if found else 0, lost)
-    (files / f"{number}.json").write_bytes(msgspec.json.encode(result))
+    _deliver(files, ClientResult(number, len(found), in_order, found[-1] if found else 0, lost))
+
+
+def _watch(context: RoleContext, number: int, files: Path) -> None:
+    seen: list[int] = []
+    proxy = tango.DeviceProxy(f"tango://{context.tango_host}/{_DEVICE}")
+    id = proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, 1)  # a queue that keeps the newest one
+    wanted = _wanted(context, number, files)
+
+    def has_come() -> bool:
+        texts = [event.attr_value.value for event in proxy.get_events(id) if not event.err]
+        seen.extend(msgspec.json.decode(text, type=Entry).sequence for text in texts if text)
+        return bool(seen) and seen[-1] >= wanted
+
+    _await(context.clock, has_come, _CATCHES_UP_WITHIN)
+    _deliver(files, ClientResult(number, len(seen), True, seen[-1] if seen else 0, []))
+
+
+def _wanted(context: RoleContext, number: int, files: Path) -> int:
+    """Say that a client is there, wait until all is sent, and return the number up to which it must come."""
+    (files / f"{number}.ready").touch()
+    newest = files / "newest"
+    _await(context.clock, newest.exists, float("inf"))
+    return int(newest.read_text())
+
+
+def _deliver(files: Path, result: ClientResult) -> None:
+    (files / f"{result.number}.json").write_bytes(msgspec.json.encode(result))
 
 
 def _await(clock: Clock, condition: Callable[[], bool], seconds: float) -> bool:
@@ -96,9 +127,9 @@ def _await(clock: Clock, condition: Callable[[], bool], seconds: float) -> bool:
 class Overload:
     """One run."""
 
-    def __init__(self, deployment: Deployment, *, seconds: float, clients: int) -> None:
+    def __init__(self, deployment: Deployment, *, seconds: float, clients: int, following: int) -> None:
         self.deployment, self.progress, self.clock = deployment, deployment.progress, deployment.clock
-        self._seconds, self._clients = seconds, clients
+        self._seconds, self._clients, self._following = seconds, clients, min(following, clients)
         self.rows: list[tuple[str, str]] = []
         self.wrong: list[str] = []
 
@@ -106,7 +137,8 @@ class Overload:
         """Send for a while, wait until all is dealt with, and account for it."""
         files = self.deployment.folder / "clients"
         files.mkdir()
-        crowd = self.deployment.play("follow-in-crowd", count=self._clients, folder=str(files), ends=True)
+        count, following = self._clients, self._following
+        crowd = self.deployment.play(_CROWD, ends=True, count=count, following=following, folder=str(files))
         self.deployment.await_ready(crowd, _CATCHES_UP_WITHIN)
         said = self._send()
         sent = msgspec.json.decode((self.deployment.folder / "alerts.json").read_bytes(), type=AlertReport)
@@ -134,21 +166,43 @@ class Overload:
             launch("alerts-source", "simulate", "alerts", *alerts, ends=True),
             launch("metrics", "simulate", "quality", *metrics, ends=True),
         ]
-        said, refused, slowest, begin = dict[str, str](), 0, 0.0, self.clock.monotonic()
+        said, slowest, refused, begin = dict[str, str](), 0.0, 0, self.clock.monotonic()
+        before, spent = self._cpu(), dict.fromkeys((sender.name for sender in senders), 0.0)
+        psutil.cpu_percent()
         while any(sender.is_alive for sender in senders):
-            called = self.clock.monotonic()
-            try:
-                self.deployment.proxy("mid-sdp/subarray/01").command_inout("AssignResources", '{"resources": 1}')
-            except tango.DevFailed:
-                refused += 1
-            slowest = max(slowest, self.clock.monotonic() - called)
-            for text in self._read(_MASTER, "healthInfo") or ():
-                said.setdefault(re.sub(r"\d+", "N", text), text)  # the figures in it change all the time
-            self.clock.sleep(1 / COMMANDS)
-        took = self.clock.monotonic() - begin
-        self.rows.append(("commands refused", f"{refused:,} in {took:.0f} s, the slowest after {slowest * 1e3:.0f} ms"))
+            if refused % COMMANDS == 0:
+                for text in self._read(_MASTER, "healthInfo") or ():
+                    said.setdefault(re.sub(r"\d+", "N", text), text)  # the figures in it change all the time
+                spent = {sender.name: cpu(sender.pid) or spent[sender.name] for sender in senders}
+            slowest = max(slowest, self._refused())
+            refused += 1
+            self.clock.sleep(max(begin + refused / COMMANDS - self.clock.monotonic(), 0.0))
+        took, busy = self.clock.monotonic() - begin, psutil.cpu_percent() / 100
+        self._limit = (
+            f"the {psutil.cpu_count()} processors of this machine, in use for {busy:.0%}"
+            if busy >= _ALL_BUSY
+            else f"the simulator; the processors were in use for {busy:.0%}"
+        )
+        after = {**self._cpu(), **spent}
+        self.rows.append(("processors", in_words(cores_used({**dict.fromkeys(spent, 0.0), **before}, after, took))))
+        figures = f"{refused:,}: {refused / took:.1f}/s of {COMMANDS}/s, the slowest after {slowest * 1e3:.0f} ms"
+        self.rows.append(("commands refused", figures))
         self.deployment.processes.check()
         return list(said.values())
+
+    def _refused(self) -> float:
+        """Give a command that is refused, and return how long that took [s]."""
+        called = self.clock.monotonic()
+        try:
+            self.deployment.proxy("mid-sdp/subarray/01").command_inout("AssignResources", '{"resources": 1}')
+        except tango.DevFailed:
+            return self.clock.monotonic() - called
+        raise InfraError("AssignResources without an interface: expected to be refused, got an id")
+
+    def _cpu(self) -> dict[str, float]:
+        """Return the processor time of each process, and of all clients together [s]."""
+        clients = psutil.Process(self.deployment.processes[_CROWD].pid).children()
+        return {**cpu_of_all(self.deployment), _CROWD: sum(cpu(client.pid) for client in clients)}
 
     def _settle_alerts(self, sent: int) -> None:
         def settled() -> bool:
@@ -169,8 +223,8 @@ class Overload:
     def _judge(self, heaps: Any, alerts: int, behind: float | None, newest: int, results: list[ClientResult]) -> None:
         if behind is None:
             self.wrong.append(f"{heaps.sent:,} heaps sent, {self._read(_BUS, 'ingestHeapsConsumed')} counted")
-        if balance := self._read(_BUS, "ingestHeapsBalance"):
-            self.wrong.append(f"the account of the heaps does not balance by {balance}")
+        names = [one.name for one in self.deployment.icd.classes["SdpBus"].attributes if one.name.endswith("Balance")]
+        self.wrong += [f"{name} is {off}" for name in names if (off := self._read(_BUS, name))]
         if newest < alerts:
             self.wrong.append(f"{alerts:,} alerts sent, the newest number is {newest:,}")
         if len(results) < self._clients:
@@ -180,21 +234,31 @@ class Overload:
                 self.wrong.append(
                     f"client {one.number}: {one.sequences:,} alerts up to {one.newest:,} of {newest:,}: {one.lost}"
                 )
+        rate = heaps.sent / heaps.elapsed
         self.rows += [
-            ("heaps sent", f"{heaps.sent:,} in {heaps.elapsed:.0f} s: {heaps.sent / heaps.elapsed:,.0f}/s"),
+            ("heaps sent", f"{heaps.sent:,} in {heaps.elapsed:.0f} s: {rate:,.0f}/s of {HEAPS:,}/s"),
+            ("... limited by", "nothing" if rate >= _REACHED * HEAPS else self._limit),
             ("... all counted after", "never" if behind is None else f"{behind:.1f} s more"),
             ("... late", f"{self._read(_BUS, 'ingestHeapsLate')}"),
-            ("alerts", f"{alerts:,} sent, {newest:,} numbered, each given to {len(results)} clients, one frozen"),
+            (
+                "alerts",
+                f"{alerts:,} sent, {newest:,} numbered; each came to {self._following} clients that follow, one of them"
+                f" frozen meanwhile, and the newest to {len(results) - self._following} others",
+            ),
             (
                 "memory",
-                ", ".join(f"{name} {size:.0f}" for name, size in memory_of_all(self.deployment).items()) + " MB",
+                ", ".join(f"{name} {size:.0f}" for name, size in memory_of_all(self.deployment).items() if size)
+                + " MB",
             ),
         ]
 
 
 def overload(
     seconds: Annotated[float, typer.Option(min=1, help="For how long.")] = 60.0,
-    clients: Annotated[int, typer.Option(min=1, help="Processes that follow the alerts; the first is frozen.")] = 200,
+    clients: Annotated[int, typer.Option(min=1, help="Processes that subscribe to the alerts.")] = 200,
+    following: Annotated[
+        int, typer.Option(min=1, help="Of these, how many check each alert; the first is frozen.")
+    ] = 10,
     folder: Annotated[Path, typer.Option(help="Where a broker, a Tango database and logs may live meanwhile.")] = Path(
         ".run"
     ),
@@ -210,7 +274,7 @@ def overload(
     with terminable(), testbed(folder, progress) as bed, bed.system("overload", nodes=4, subarrays=2) as deployment:
         for name, words in WORKERS.items():
             deployment.launch(name, *words)
-        run = Overload(deployment, seconds=seconds, clients=clients)
+        run = Overload(deployment, seconds=seconds, clients=clients, following=following)
         run.run()
     table = Table("what", "figure", title=f"{seconds:g} s of overload")
     for what, figure in run.rows:

@@ -39,7 +39,7 @@ ROLES = {
     "tm": "proving.demo.tm:observe",
     "call-random-commands": "proving.fault_runs.caller:call_random_commands",
     "follow-alerts": "proving.fault_runs.follower:follow_alerts",
-    "follow-in-crowd": "proving.overload:follow_in_crowd",
+    "crowd": "proving.overload:crowd",
     "produce-tables": "proving.fault_runs.producer:produce_tables",
 }
 
