@@ -6,7 +6,7 @@ attributes turn invalid by the wall clock; a record that cannot be used becomes 
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -31,10 +31,9 @@ _log = logging.getLogger(__name__)
 
 _PACE = 0.002
 """Pause while events wait for the publisher's budget [s]."""
-_LAST_STATES = 1.0
-"""Longest wait, at the end, for what must be durable before a snapshot [s]."""
-_LAST_EVENTS = 2.0
-"""Longest wait, at the end, for events to leave [s]."""
+_EVENTS_BY, _STATES_BY, _SNAPSHOTS_BY, _END_BY = 1.5, 2.0, 2.5, 3.5
+"""When the waits at the end are over, from its begin on [s]: for events, for what must be durable before a snapshot,
+for the snapshots that build on it, and for the bus to have all. Tango deletes the devices after 4 s in any case."""
 
 
 class PeriodicTask(Protocol):
@@ -135,15 +134,7 @@ class EventLoop:
                 if reader is not None and self._delivery.must_read_again:
                     reader.close()
                     reader = None
-        for one in self._periodic_tasks:
-            one.end()
-        if reader is not None:
-            self._drain()
-            self._settle()  # those under way, or the last ones would have to wait
-            self.write_snapshots(reader)
-            self._settle()
-            reader.close()
-        self._bus.writer().close(2.0)
+        self._end(reader)
 
     def has_moved(self, reader: Reader) -> bool:
         """Return whether the topics must be opened anew, as one of them is another one or the place on it is gone."""
@@ -166,19 +157,25 @@ class EventLoop:
         if failed is not None:
             raise failed
 
-    def _settle(self) -> None:
-        """Wait for what the last snapshots build on, and let them go."""
-        until = self._clock.monotonic() + _LAST_STATES
-        while self._delivery.is_open and self._clock.monotonic() < until:
-            self._delivery.proceed()
-            self._clock.sleep(_PACE)
+    def _end(self, reader: Reader | None) -> None:
+        """Send what must not be lost, so that the next start says nothing again, in the time that there is."""
+        began = self._clock.monotonic()
 
-    def _drain(self) -> None:
-        """Send what must not be lost, so that the next start has nothing to say again."""
-        until = self._clock.monotonic() + _LAST_EVENTS
-        while self._publisher.queued and self._clock.monotonic() < until:
-            self._publisher.tick()
-            self._clock.sleep(_PACE)
+        def wait(by: float, is_open: Callable[[], bool], step: Callable[[], None]) -> None:
+            while is_open() and self._clock.monotonic() < began + by:
+                step()
+                self._clock.sleep(_PACE)
+
+        for one in self._periodic_tasks:
+            one.end()
+        if reader is not None:
+            wait(_EVENTS_BY, lambda: bool(self._publisher.queued), self._publisher.tick)
+            # Those under way, or the last ones would have to wait.
+            wait(_STATES_BY, lambda: self._delivery.is_open, self._delivery.proceed)
+            self.write_snapshots(reader)
+            wait(_SNAPSHOTS_BY, lambda: self._delivery.is_open, self._delivery.proceed)
+            reader.close()
+        self._bus.writer().close(max(began + _END_BY - self._clock.monotonic(), 0.0))
 
     def _read(self, reader: Reader, wait: float) -> list[Record]:
         if not self._timing.eager:

@@ -357,6 +357,27 @@ def test_a_mistake_of_ours_between_two_records_loses_none(bench):
     assert [entry["sequence"] for entry in server.events()] == [1, 2, 3, 5]
 
 
+def test_the_end_takes_less_than_tango_waits_for_it(bench):
+    """No event leaves, no state becomes durable, and the broker takes nothing more."""
+    server = bench.server()
+    stop, ended, sleep = threading.Event(), [], bench.clock.sleep
+
+    def counted(seconds):
+        sleep(seconds)
+        if server.service.publisher.queued and not stop.is_set():
+            stop.set()
+            ended.append(bench.clock.monotonic())
+
+    server.bus.waits = True
+    server.bus.settled = lambda mark: False
+    server.bus.close = lambda timeout: ended.append(bench.clock.monotonic() + timeout)
+    server.service.publisher.tick = lambda: None
+    bench.clock.sleep = counted
+    bench.alert()
+    server.service.event_loop.run(stop)
+    assert ended[1] - ended[0] < 4.0
+
+
 def test_an_event_that_tango_cannot_take_now_is_sent_later(bench):
     """A call that holds the device's monitor for long makes a push fail."""
     sent, tries = [], []

@@ -176,6 +176,16 @@ def test_a_condition_that_the_icd_does_not_know_is_shown_under_a_general_name(be
     assert server.shows("activeCount") == 1
 
 
+def test_alarms_that_stand_are_counted_by_severity_in_what_reaches_sdpmaster(bench):
+    server = bench.server()
+    bench.alert(source="a", severity="CRITICAL")
+    bench.alert(source="b", severity="WARNING")
+    bench.alert(source="c", severity="WARNING")
+    server.cycle()
+    (said,) = server.service.sign_of_life._complaints()
+    assert said.text == "state is ALARM: 3 alarms active (1 CRITICAL, 2 WARNING), 3 not acknowledged, 0 shelved."
+
+
 def test_two_sources_of_one_condition_have_alarms_of_their_own(bench):
     server = bench.server()
     bench.alert(source="a")

@@ -3,6 +3,7 @@
 import itertools
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -16,7 +17,7 @@ from facade.outcome import TOMBSTONE, Rejected
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.admin_mode import allowed
-from facade.runtime.health import ORIGIN
+from facade.runtime.health import ORIGIN, Complaint, Health
 from facade.runtime.stream_accounts import RateMeter
 from tests.support.overview import NOW, heartbeat, overview, signs_of_life
 
@@ -102,6 +103,34 @@ def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():
             assert shown.finds(("streamLate", "ingest/0001"))
     assert ("streamLate", "ingest/0001") not in shown.find(NOW + 39)
     assert not shown.finds(("streamSilent", "receive/1")), "what others raise is theirs to clear"
+
+
+def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
+    """A plug-in raises in each cycle."""
+    shown = overview(lagging=(("ingest.heaps", 10**9),))
+    key, fails = ("streamLate", "x"), []
+
+    class PlugIn(Health):
+        conditions: ClassVar = {"streamLate": "x"}
+
+        def complaints(self, now):
+            if fails:
+                raise ZeroDivisionError("ours")
+            yield Complaint("FAILED", "much is late", key)
+
+        def values(self, device_class):
+            raise KeyError("theirs")
+
+    shown._flows = [PlugIn(), *shown._flows]
+    before = shown.values("SdpMaster")
+    assert shown.judge(NOW)[1][0] == "much is late"
+    fails.append(1)
+    health, reasons = shown.judge(NOW)
+    assert health == "FAILED"
+    assert any("test_control is not known: ZeroDivisionError: ours" in one for one in reasons)
+    assert any("ingest.heaps lags" in one for one in reasons)
+    assert key in shown.find(NOW)
+    assert before == shown.values("SdpMaster")
 
 
 def test_what_makes_it_fail_comes_before_what_degrades_it():

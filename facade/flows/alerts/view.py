@@ -129,10 +129,13 @@ class AlertsView:
             text = f"The alerts were not read from the bus yet; last error: {error}."
             return {"State": "UNKNOWN", "Status": printable(text), "connected": self._health.connected}
         active, unseen = values["activeCount"], values["unacknowledgedCount"]
+        counts = [(values[f"{severity.lower()}Count"], severity) for severity in reversed(SEVERITIES)]
+        by_severity = ", ".join(f"{count} {severity}" for count, severity in counts if count)
+        by_severity = f" ({by_severity})" if by_severity else ""
         state = "UNKNOWN" if stale else "ALARM" if active else "ON"
         lines = [
             f"The device is in {state} state.",
-            f"{active} alarms active, {unseen} not acknowledged, {values['shelvedCount']} shelved.",
+            f"{active} alarms active{by_severity}, {unseen} not acknowledged, {values['shelvedCount']} shelved.",
         ]
         if not self._health.connected:
             lines.append(f"No Kafka broker reachable; last error: {error}.")

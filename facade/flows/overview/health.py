@@ -1,14 +1,18 @@
 """The health of SDP: what each flow says about it, and what the accounts of all streams say."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from facade.bus.port import BusHealth
 from facade.icd.model import Attribute, DeviceClass, Figure
+from facade.printable import excerpt
 from facade.reading import Quality, Value, judge
 from facade.runtime.accounts import Deviation
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health import ORIGIN, Complaint, Health
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
+
+_log = logging.getLogger(__name__)
 
 OK, DEGRADED, FAILED, UNKNOWN = "OK", "DEGRADED", "FAILED", "UNKNOWN"
 _NEW_FOR = 60.0
@@ -53,6 +57,10 @@ class Overview:
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, float]] = {}
         """Dead letters and corrections of each stream, and since when there are so many [Unix s]."""
+        self._said: dict[Health, list[Complaint]] = {}
+        """What each flow has said last."""
+        self._failed: set[tuple[Health, type[Exception]]] = set()
+        """Failures of flows that are in the log of the device server."""
         self._has_looked = False
 
     def streams(self) -> dict[str, StreamTotals]:
@@ -64,7 +72,7 @@ class Overview:
         if not self.bus.connected:
             return []
         self._has_looked = True
-        found = [*self._about_streams(now), *(one for flow in self._flows for one in flow.complaints(now))]
+        found = [*self._about_streams(now), *(one for flow in self._flows for one in self._ask(flow, now))]
         return sorted(found, key=lambda one: one.severity != FAILED)
 
     def judge(self, now: float) -> tuple[str, tuple[str, ...]]:
@@ -80,7 +88,13 @@ class Overview:
 
     def values(self, device_class: str) -> dict[str, Value]:
         """Return the attributes of a device of the overview that the flows provide."""
-        return {name: value for flow in self._flows for name, value in flow.values(device_class).items()}
+        found: dict[str, Value] = {}
+        for flow in self._flows:
+            try:
+                found |= flow.values(device_class)
+            except Exception as error:
+                self._log(flow, error)
+        return found
 
     def find(self, now: float) -> dict[FaultKey, Fault] | None:
         """Return what is wrong by condition and source; None while nothing can be known."""
@@ -98,6 +112,21 @@ class Overview:
         condition, source = key
         kinds = (_CONDITIONS, *(flow.conditions for flow in self._flows))
         return any(condition in kind and source.startswith(kind[condition]) for kind in kinds)
+
+    def _ask(self, flow: Health, now: float) -> list[Complaint]:
+        """Return what a flow says; of one that fails what it has said last, as its alarms must not be cleared."""
+        try:
+            self._said[flow] = list(flow.complaints(now))
+        except Exception as error:
+            self._log(flow, error)
+            text = f"the health of {type(flow).__module__} is not known: {type(error).__name__}: {error}"
+            return [Complaint("DEGRADED", excerpt(text)), *self._said.get(flow, [])]
+        return self._said[flow]
+
+    def _log(self, flow: Health, error: Exception) -> None:
+        if (flow, type(error)) not in self._failed:  # not at each look
+            self._failed.add((flow, type(error)))
+            _log.error("health failed flow=%s", type(flow).__module__, exc_info=error)
 
     def _about_streams(self, now: float) -> Iterator[Complaint]:
         streams = self.streams()
