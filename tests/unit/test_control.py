@@ -158,7 +158,7 @@ def test_a_rate_is_that_of_full_seconds():
 def test_an_account_balances_and_says_by_how_much_it_does_not():
     account = StreamAccount()
     account.consumed = 5
-    account.cover(Span("a", 10, 15, 20))
+    account.cover(Span("a", 10, 15, high_watermark=20))
     account.used, account.late = 2, 1
     account.settle(TOMBSTONE)
     assert account.balance == 1
