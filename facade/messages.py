@@ -343,6 +343,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     in_flight: Natural
     reasons: dict[str, Positive]
     log: Annotated[str, Meta(max_length=100)] = ""
+    leader_epoch: Annotated[int, Meta(ge=-1, le=2147483647)] = -1
     skipped: Natural = 0
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""

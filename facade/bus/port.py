@@ -83,12 +83,12 @@ class Span:
     end of the log was lost."""
     begin: int
     end: int
-    leader_epoch: int = -1
-    """Of the record before the end; -1: not known."""
     high_watermark: int = -1
     """Offset after the newest record, as last heard; -1: not known."""
     note: str = ""
     """What did not agree when the worker began here; told once, with the first transaction."""
+    leader_epoch: int = -1
+    """Of the record before the end; -1: not known."""
 
 
 class TransactionalLog(Protocol):
@@ -102,6 +102,10 @@ class TransactionalLog(Protocol):
         Aborted
             Partitions were taken away; everything taken since the last commit must be forgotten.
         """
+
+    @property
+    def must_commit(self) -> bool:
+        """Return whether the open transaction is to end here: an earlier one did, and nothing more is given before."""
 
     def spans(self) -> Mapping[tuple[str, int], Span]:
         """Return what was taken since the last commit, by topic and partition, of each that this worker has."""

@@ -5,17 +5,19 @@ in that transaction too; but they can be set by an administrator, expire, or be 
 So the worker's own position holds, unless the log itself has changed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from facade import messages
-from facade.bus.port import Record, Span
+from facade.bus.port import Record
 from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
 
 POSITIONS = "positions"
 """Topic with the positions of the workers."""
+ACCOUNTS = "accounts"
+"""Topic with the accounts of the workers, which have the same offsets."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -24,6 +26,7 @@ WorkerPosition = messages.WorkerPosition
 _NO_ID = "?"
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerPosition).decode
+_decode_account = msgspec.json.Decoder(messages.StreamAccount).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def begin(place: Place, own: WorkerPosition | None, ground: Ground) -> Beginning
     if own is None:
         return _without_own(place, ground)
     topic, partition = place
-    known, cuts = _topic_id(own.log), own.log.partition("#")[2]
+    known, cuts = id_of(own.log), own.log.partition("#")[2]
     now = Extent(ground.topic_id, {partition: (ground.first, ground.end)})
     start, findings = compare(Position(known, {partition: own.next}), now)
     verdicts = {finding.verdict for finding in findings}
@@ -92,10 +95,10 @@ def _without_own(place: Place, ground: Ground) -> Beginning:
 
 def is_log_of(log: str, topic_id: str) -> bool:
     """Return whether a log is that of the topic with an id; what is not known is no difference."""
-    return not is_other(_topic_id(log), topic_id)
+    return not is_other(id_of(log), topic_id)
 
 
-def _topic_id(log: str) -> str:
+def id_of(log: str) -> str:
     """Return the topic's id; empty text: not known."""
     return log.partition("#")[0].replace(_NO_ID, "")
 
@@ -109,7 +112,12 @@ def newest(records: Iterable[Record], group: str) -> tuple[dict[Place, WorkerPos
     found: dict[Place, WorkerPosition] = {}
     troubles: list[str] = []
     for record in records:
-        if record.key is None or record.value is None or not record.key.startswith(f"{group}/".encode()):
+        if (
+            record.topic != POSITIONS
+            or record.key is None
+            or record.value is None
+            or not record.key.startswith(f"{group}/".encode())
+        ):
             continue
         try:
             one = _decode(record.value)
@@ -123,108 +131,42 @@ def newest(records: Iterable[Record], group: str) -> tuple[dict[Place, WorkerPos
     return found, troubles
 
 
-@dataclass(slots=True)
-class _Standing:
-    """Where a worker stands on one partition."""
-
-    span: Span
-    group: int
-    """What the group has committed."""
-    own: tuple[str, int] | None
-    """Log and offset of the worker's own newest position."""
-
-
-class Standings:
-    """Where one worker stands on each of its partitions, within its open transaction.
-
-    Parameters
-    ----------
-    group
-        Consumer group, without the deployment's prefix.
-    """
-
-    def __init__(self, group: str, worker: str) -> None:
-        self._group, self._worker = group, worker
-        self._at: dict[Place, _Standing] = {}
-        self._sure: dict[Place, tuple[str, int]] = {}
-        self._asked: dict[Place, tuple[str, int]] = {}
-        """Log and offset when the topic surely was the one of the log, and when that was last asked."""
-
-    @property
-    def spans(self) -> Mapping[Place, Span]:
-        """Return what the open transaction covers, of each partition that the worker has."""
-        return {place: standing.span for place, standing in self._at.items()}
-
-    def begin(self, own: Mapping[Place, WorkerPosition], grounds: Mapping[Place, Ground]) -> list[str]:
-        """Begin on new partitions, or again after a transaction that was given up; give what is to be said."""
-        self._at = {}
-        for place, ground in grounds.items():
-            start = begin(place, own.get(place), ground)
-            written = _written(own.get(place))
-            note = start.note + self._doubt(place, written, start.log, ground.end)
-            epoch = start.leader_epoch
-            span = Span(start.log, start.offset, start.offset, epoch, note=note)
-            self._at[place] = _Standing(span, ground.group, written)
-        return [standing.span.note for standing in self._at.values() if standing.span.note]
-
-    def _doubt(self, place: Place, written: tuple[str, int] | None, log: str, end: int) -> str:
-        """Say what was read since the topic surely was the former one, if it can be of the one that it is now."""
-        sure, offset = self._sure.get(place, ("", 0))
-        if written is None or sure != written[0] or not is_other(_topic_id(sure), _topic_id(log)):
-            return ""
-        after = min(written[1], end)
-        return f"; {Finding(Verdict.DOUBT, place[1], offset, after).describe(place[0])}" if offset < after else ""
-
-    def confirm(self, topic: str, topic_id: str) -> bool:
-        """Take the answer to what was asked after the last call: the topic's id; give whether it is still the same."""
-        places = [place for place in self._at if place[0] == topic]
-        if any(is_other(_topic_id(self._at[place].span.log), topic_id) for place in places):
-            return False
-        for place in places:
-            span = self._at[place].span
-            self._sure[place] = self._asked.get(place, (span.log, span.begin))
-            self._asked[place] = (span.log, span.end)
-        return True
-
-    def forget(self) -> None:
-        """Stand nowhere: partitions were taken away, or the transaction was given up."""
-        self._at = {}
-
-    def take(self, place: Place, after: int, epoch: int = -1) -> None:
-        """Note that the records before an offset were taken, and the leader epoch of the last one."""
-        span = self._at[place].span
-        span.end, span.leader_epoch = after, epoch
-
-    def records(self) -> list[Record]:
-        """Return the positions to be written in the transaction."""
-        moved = [at for at in self._at.items() if at[1].own != (at[1].span.log, at[1].span.end)]
-        positions = [
-            WorkerPosition(
-                group=self._group,
-                topic=topic,
-                partition=partition,
-                log=at.span.log,
-                next=at.span.end,
-                worker=self._worker,
-                leader_epoch=at.span.leader_epoch,
-            )
-            for (topic, partition), at in moved
-        ]
-        return [position_record(one) for one in positions]
-
-    def offsets(self) -> dict[Place, int]:
-        """Return what the group is to commit in the transaction."""
-        return {place: at.span.end for place, at in self._at.items() if at.group != at.span.end}
-
-    def committed(self) -> None:
-        """Begin the next transaction where this one ended."""
-        for at in self._at.values():
-            at.group, at.own = at.span.end, (at.span.log, at.span.end)
-            at.span = Span(at.span.log, at.span.end, at.span.end, at.span.leader_epoch)
+def accounted(records: Iterable[Record], group: str, places: Iterable[Place]) -> dict[Place, list[WorkerPosition]]:
+    """Return where transactions ended on some partitions, as the accounts say that they wrote."""
+    keys = {f"{topic}/{partition}".encode(): (topic, partition) for topic, partition in places}
+    found: dict[Place, list[WorkerPosition]] = {}
+    for record in records:
+        place = keys.get(record.key or b"")
+        if place is None or record.value is None:
+            continue
+        try:
+            one = _decode_account(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # whoever folds accounts sets it aside
+        if one.log and one.offset_to >= 0 and (one.stream, one.partition) == place:
+            found.setdefault(place, []).append(
+                WorkerPosition(
+                    group=group, topic=one.stream, partition=one.partition, log=one.log, next=one.offset_to,
+                    worker=one.worker, leader_epoch=one.leader_epoch,
+                )
+            )  # fmt: skip
+    return found
 
 
-def _written(position: WorkerPosition | None) -> tuple[str, int] | None:
-    return None if position is None else (position.log, position.next)
+def furthest(
+    own: Mapping[Place, WorkerPosition],
+    counted: Mapping[Place, Sequence[WorkerPosition]],
+    grounds: Mapping[Place, Ground],
+) -> dict[Place, WorkerPosition]:
+    """Return how far the log of each partition, as it is now, was taken; see `Standings.counted`."""
+    found = {place: counted[place][-1] if counted.get(place) else own.get(place) for place in grounds}
+    return {place: at for place, at in found.items() if at is not None and is_log_of(at.log, grounds[place].topic_id)}
+
+
+def rank_of(position: WorkerPosition) -> tuple[int, int]:
+    """Return what a later position on the same topic has more of."""
+    cuts = position.log.partition("#")[2]
+    return int(cuts) if cuts.isdecimal() else 0, position.next
 
 
 def position_record(position: WorkerPosition) -> Record:

@@ -9,10 +9,8 @@ from typing import Literal
 
 from facade import messages
 from facade.bus.port import Span
+from facade.bus.worker_positions import ACCOUNTS as ACCOUNTS
 from facade.outcome import Outcome, Suppressed, Used
-
-ACCOUNTS = "accounts"
-"""Topic with the accounts of the workers."""
 
 OVERLAP = "overlap"
 """Reason of a record that is refused because it covers offsets that are counted already."""
@@ -40,6 +38,7 @@ class StreamAccount:
         "last_error",
         "last_error_at",
         "late",
+        "leader_epoch",
         "log",
         "offset_from",
         "offset_to",
@@ -71,6 +70,7 @@ class StreamAccount:
         self.high_watermark = -1
         self.log = ""
         """Which log the offsets are of, see `facade.bus.port.Span`; empty text: not known."""
+        self.leader_epoch = -1
         self.overlap = self.skipped = self.corrected = 0
         """Of positions that did not agree; see `deviate`."""
         self.deviations: dict[str, str] = {}
@@ -84,7 +84,7 @@ class StreamAccount:
     def cover(self, span: Span) -> None:
         """Take the offsets that the transaction covers, and what did not agree when it began there."""
         self.log, self.offset_from, self.offset_to = span.log, span.begin, span.end
-        self.high_watermark = span.high_watermark
+        self.high_watermark, self.leader_epoch = span.high_watermark, span.leader_epoch
         if span.note:
             self.last_error = span.note[:500]
             self.deviate("corrected", 1, span.note)
@@ -170,6 +170,7 @@ class StreamAccount:
             in_flight=self.in_flight,
             reasons=dict(self.reasons),
             log=self.log,
+            leader_epoch=self.leader_epoch,
             corrected=self.corrected,
             skipped=self.skipped,
             last_error=self.last_error,

@@ -141,6 +141,8 @@ class StreamTotals:
 
     def _refuse(self, entry: AccountEntry, text: str) -> str:
         self.account.deviate("overlap", entry.consumed, text)
+        if entry.corrected:
+            self.account.deviate("corrected", entry.corrected, entry.last_error)
         return text
 
     def _skip(self, where: str, first: int, after: int) -> None:

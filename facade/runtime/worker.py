@@ -63,7 +63,7 @@ class TransactionalWorker(ABC):
         """
         try:
             self._take()
-            if self._is_due():
+            if self._log.must_commit or self._is_due():
                 self._commit()
         except Aborted as reason:
             _log.warning("transaction given up worker=%s taken=%d reason=%s", self._name, self._taken, reason)
@@ -150,7 +150,7 @@ class TransactionalWorker(ABC):
 
     @staticmethod
     def _is_news(span: Span | None) -> bool:
-        return span is not None and bool(span.note)
+        return span is not None and (bool(span.note) or span.begin != span.end)
 
     def _record(self, topic: str, key: str, value: msgspec.Struct, partition: int = -1) -> Record:
         return Record(topic=topic, key=key.encode(), value=self._encode(value), partition=partition)

@@ -135,6 +135,11 @@ class _TimedLog:
         if self._meter.marks:
             self._meter.mark(self._taken)
 
+    @property
+    def must_commit(self) -> bool:
+        """Return whether the open transaction is to end here."""
+        return self._log.must_commit
+
     def spans(self) -> Mapping[tuple[str, int], Span]:
         """Return what was taken; see `facade.bus.port.TransactionalLog`."""
         return self._log.spans()

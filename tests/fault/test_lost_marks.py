@@ -5,14 +5,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, Record
+from facade.bus.port import Aborted, BusHealth, Record, Span
+from facade.bus.worker_positions import WorkerPosition, position_record
 from facade.config import Settings
 from facade.infra import local
+from facade.runtime.accounts import StreamAccount
 from tests.support.deployment import Deployment
 from tests.support.topics import last_offset, send
 from tests.support.waiting import until
@@ -87,6 +90,28 @@ def test_records_that_replace_what_a_worker_has_counted_are_taken(
     until(lambda: has_taken(7), "what replaces the fifth one, while the worker runs")
     assert log.spans()[place].log.endswith("#2")
     assert taken == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
+    log.close()
+
+    # `positions` lost its end as well; the accounts still say where transactions ended.
+    span = log.spans()[place]
+    position = WorkerPosition(group="cut", topic=SOURCE, partition=0, log=span.log, next=span.end - 3, worker="0")
+    old = position_record(position)
+    send(deployment.bootstrap, deployment.topic("positions"), [(old.key, old.value)], partition=0)
+    for end in (span.end - 1, span.end):
+        value = StreamAccount()
+        value.cover(Span(span.log, end - 1, end))
+        entry = msgspec.json.encode(value.entry("0", SOURCE, 0, 0))
+        send(deployment.bootstrap, deployment.topic("accounts"), [(f"{SOURCE}/0".encode(), entry)], partition=0)
+    send_each(b"8", b"9")
+    log, transactions = join(), list[list[bytes | None]]()
+
+    def has_caught_up() -> bool:
+        transactions.append(copied(log))
+        return transactions[-1][-1:] == [b"9"]
+
+    until(has_caught_up, "all that comes again, and what is new")
+    assert [one for one in transactions if one][:2] == [[b"4", b"6"], [b"7"]]
+    assert [value for one in transactions for value in one] == [b"4", b"6", b"7", b"8", b"9"]
     log.close()
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from facade.bus.port import Aborted, BusHealth, Record, Run, Span
 from facade.bus.positions import Extent, TopicShape
-from facade.bus.worker_positions import POSITIONS, Ground, Place, Standings, newest
+from facade.bus.standings import Standings
+from facade.bus.worker_positions import ACCOUNTS, POSITIONS, Ground, Place, accounted, newest
 from facade.clock import Clock
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
@@ -117,9 +118,11 @@ class MemoryTransactionalLog:
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Return the next records; never waits, so that only the test moves its clock."""
         runs: list[Run] = []
+        if self.must_commit:
+            return runs
         for place, span in self._standings.spans.items():
             log = self._broker.logs.get(place, [])
-            records = log[span.end : span.end + limit]
+            records = log[span.end : int(min(span.end + limit, self._standings.stop(place)))]
             if records:
                 limit -= len(records)
                 self._standings.take(place, span.end + len(records))
@@ -127,6 +130,11 @@ class MemoryTransactionalLog:
                 first, last = records[0].offset, records[-1].offset
                 runs.append(MemoryRun(records, *place, first, last, times, len(log)))
         return runs
+
+    @property
+    def must_commit(self) -> bool:
+        """Return whether the open transaction is to end here."""
+        return self._standings.is_at_stop
 
     def spans(self) -> Mapping[Place, Span]:
         """Return what the open transaction covers."""
@@ -162,7 +170,8 @@ class MemoryTransactionalLog:
             for place in ((topic, partition) for partition in range(broker.partitions[topic]))
         }  # fmt: skip
         own, _ = newest(broker.read(POSITIONS), self._group)
-        self._standings.begin(own, grounds)
+        known = accounted(broker.read(ACCOUNTS), self._group, grounds)
+        self._standings.begin(own, grounds, self._standings.counted(own, known, grounds))
 
 
 class MemoryGroupMember:

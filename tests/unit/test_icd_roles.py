@@ -94,10 +94,10 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
 PROCESSES = {
     # by role: what it reads, what it writes
     "aggregate": (
-        {*PLANS, POSITIONS},
+        {*PLANS, POSITIONS, ACCOUNTS},
         {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
     ),
-    "alerts-intake": ({PACKETS, POSITIONS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
+    "alerts-intake": ({PACKETS, POSITIONS, ACCOUNTS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
     "ingest-node": (set(), {HeapStream.topic, "ingest.buffers"}),

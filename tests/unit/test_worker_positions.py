@@ -8,7 +8,8 @@ import pytest
 
 from facade.bus.kafka import transactions
 from facade.bus.port import Aborted, Record
-from facade.bus.worker_positions import POSITIONS, Ground, Standings, WorkerPosition, begin, newest
+from facade.bus.standings import Standings
+from facade.bus.worker_positions import POSITIONS, Ground, WorkerPosition, begin, newest
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.overview.views import BusView
@@ -229,16 +230,71 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning_and_lags_by_what_
 
 
 def test_without_positions_what_comes_again_is_refused():
-    """As when `positions` was emptied and the group set back: whoever folds has the last word."""
+    """As when `positions` and `accounts` were emptied and the group set back: whoever folds has the last word."""
     site = Site()
     site.send(0, 100)
     site.work()
-    del site.broker.logs[POSITIONS, 0]
+    del site.broker.logs[POSITIONS, 0], site.broker.logs["accounts", 0]
+    site.read = 0
     site.broker.committed["aggregate", HEAPS, 0] = 40
     site.work()
     assert site.figures[:2] == (100, 60)
     assert site.outcomes[Rejected] == 1
     assert "offsets 40 to 99 came again" in site.stream.account.deviations["overlap"]
+
+
+def lose_positions(site: Site, *, back: int) -> int:
+    """Let `positions` lose its newest records; return where the worker begins then."""
+    del site.broker.logs[POSITIONS, 0][-back:]
+    site.broker.committed.pop(("aggregate", HEAPS, 0))
+    own, _ = newest(site.broker.read(POSITIONS), "aggregate")
+    return own[HEAPS, 0].next
+
+
+def test_what_is_taken_again_ends_where_the_counted_transactions_ended():
+    """`positions` lost its end: of what the worker takes again, all that is counted is refused, and nothing else is."""
+    site = Site()
+    for count in (10, 20, 30):
+        site.send(0, count)
+        site.work()
+    assert lose_positions(site, back=2) == 10
+    site.send(0, 40)
+    site.work(3.0)
+    assert site.figures == (100, 20 + 30, 0, 1)
+    assert site.outcomes[Rejected] == 2, "one for each transaction that came again"
+    assert "offsets 10 to 59 are taken again" in site.stream.account.deviations["corrected"]
+
+
+def test_what_replaces_counted_records_is_counted_though_positions_lost_its_end_too():
+    site = Site()
+    for count in (10, 20, 30):
+        site.send(0, count)
+        site.work()
+    assert lose_positions(site, back=2) == 10
+    site.broker.cut(HEAPS, 0, 45)
+    site.work(3.0)
+    site.send(0, 40)
+    site.work()
+    assert site.figures[0] == 60 + 40
+    assert "offsets 45 to 59 are counted, and are not on the log" in site.stream.account.deviations["overlap"]
+
+
+def test_a_worker_that_goes_on_remembers_where_its_transactions_ended():
+    """`positions` and `accounts` lost their ends while the worker lives."""
+    standings, place = Standings("g", "0"), (HEAPS, 1)
+    standings.begin({}, grounds := {place: Ground("a", 0, 100)})
+    for after in (10, 30, 60):
+        standings.take(place, after)
+        standings.committed()
+    own = {place: position("a", 10)}
+    standings.begin(own, grounds, standings.counted(own, {}, grounds))
+    stops = []
+    while (stop := standings.stop(place)) < 100:
+        standings.take(place, stop)
+        assert standings.is_at_stop
+        standings.committed()
+        stops.append(stop)
+    assert stops == [30, 60]
 
 
 def summary(log: str = "a", offsets: tuple[int, int] = (0, 10), part: int = 0, partition: int = 0) -> Summary:

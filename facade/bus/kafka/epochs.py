@@ -16,7 +16,6 @@ from facade.errors import BusError
 _BROKER_WAIT = 4.0
 """Longest wait for all answers [s]."""
 _SETTINGS = {
-    "group.id": "epochs",  # the client wants one; nothing is ever committed to it
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     # Of a place that the log has not any more the client goes back to where the log was cut; of one that it
@@ -55,7 +54,7 @@ def find_kept(
     known = {place: at for place, at in places.items() if at[1] >= 0}
     if not known:
         return {}
-    settings = {**_SETTINGS, "group.id": f"{connection.prefix}epochs"}
+    settings = {**_SETTINGS, "group.id": f"{connection.prefix}reader"}  # the client wants one
     consumer = Consumer(connection.config(health, settings))
     try:
         consumer.assign(

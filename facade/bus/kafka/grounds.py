@@ -1,6 +1,6 @@
 """What the brokers say when a worker begins: where each log begins and ends, and the worker's own positions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -8,17 +8,22 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import TO_END, KafkaReader
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.port import BusHealth, Record
-from facade.bus.worker_positions import POSITIONS, Ground, Place
+from facade.bus.positions import Extent
+from facade.bus.worker_positions import ACCOUNTS, POSITIONS, Ground, Place
 from facade.errors import BusError
 
 _BROKER_WAIT = 4.0
 """Longest wait for the end of open transactions [s]."""
+_ACCOUNTS_WAIT = 1.0
+"""Longest wait for accounts [s]: they tell what is counted only where `positions` has lost its end."""
+_RECENT = 20_000
+"""So many of the newest offsets on `accounts` are of what may be lost: some 30 s of twenty busy workers."""
 
 
 def find_grounds(
     connection: Connection, watch: KafkaTopicWatch, committed: Sequence[TopicPartition], health: BusHealth
 ) -> tuple[dict[Place, Ground], list[Record]]:
-    """Return what the brokers say of partitions, and everything on `positions`.
+    """Return what the brokers say of partitions, everything on `positions`, and the newest accounts.
 
     Open transactions on `positions` are waited for: one of them may hold what another worker has written of a partition
     that is this one's now. It is over soon, or the broker ends it after the transaction's time-out.
@@ -34,7 +39,7 @@ def find_grounds(
         The brokers do not answer, a topic is not there, or a transaction stays open for so long.
     """
     topics = {connection.name(place.topic) for place in committed}
-    extents = watch.extents([*topics, POSITIONS])
+    extents = watch.extents([*topics, POSITIONS, ACCOUNTS])
     if missing := {*topics, POSITIONS} - extents.keys():
         raise BusError(
             f"topics {', '.join(map(connection.topic, sorted(missing)))} are not there at {connection.bootstrap}, or"
@@ -47,12 +52,23 @@ def find_grounds(
         extent = extents[connection.name(place.topic)]
         first, end = extent.ranges[place.partition]
         found[connection.name(place.topic), place.partition] = Ground(extent.id, first, end, max(place.offset, -1))
-    return found, _read_up_to(connection, {one: end for one, (_, end) in extents[POSITIONS].ranges.items()}, health)
+    return found, _read(connection, extents, health)
 
 
-def _read_up_to(connection: Connection, ends: dict[int, int], health: BusHealth) -> list[Record]:
-    reader = KafkaReader(connection, {POSITIONS: None}, start={}, health=health, fetch=TO_END)
+def _read(connection: Connection, extents: Mapping[str, Extent], health: BusHealth) -> list[Record]:
+    """Read `positions` up to its end, and the newest accounts as far as open transactions let."""
+    ends = {topic: {one: end for one, (_, end) in extent.ranges.items()} for topic, extent in extents.items()}
+    topics: dict[str, None] = dict.fromkeys(one for one in (POSITIONS, ACCOUNTS) if one in extents)
+    accounts = ends.get(ACCOUNTS, {})
+    recent = {one: max(extents[ACCOUNTS].ranges[one][0], end - _RECENT) for one, end in accounts.items()}
+    reader = KafkaReader(connection, topics, start={ACCOUNTS: recent}, health=health, fetch=TO_END)
     try:
-        return reader.read_up_to(POSITIONS, ends, _BROKER_WAIT)
+        records = reader.read_up_to(POSITIONS, ends[POSITIONS], _BROKER_WAIT)
+        deadline = connection.clock.monotonic() + _ACCOUNTS_WAIT
+        while connection.clock.monotonic() < deadline and any(
+            reader.reached(ACCOUNTS).get(one, 0) < end for one, end in accounts.items()
+        ):
+            records += reader.take(10_000, 0.05)
+        return records
     finally:
         reader.close()

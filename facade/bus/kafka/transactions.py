@@ -25,7 +25,8 @@ from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
-from facade.bus.worker_positions import POSITIONS, Place, Standings, WorkerPosition, is_log_of, newest
+from facade.bus.standings import Standings
+from facade.bus.worker_positions import POSITIONS, Place, accounted, furthest, newest
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class KafkaTransactionalLog:
         """Partitions that the group has given to this worker."""
         self._group_name = group
         self._standings = Standings(group, slot)
+        self._held: list[Message] = []
+        """What comes behind a place where the open transaction has to end."""
         self._watch = KafkaTopicWatch(connection)
         self._stuck_since = math.inf
         """Monotonic time since which it cannot be learned where to go on [s]."""
@@ -73,18 +76,37 @@ class KafkaTransactionalLog:
         """Return the next records; see `facade.bus.port.TransactionalLog`."""
         if self._must_rewind:
             self._rewind()
-        messages = self._consumer.consume(limit, timeout)
+        if self._standings.is_at_stop:
+            return []
+        messages = self._held or self._consumer.consume(limit, timeout)
+        self._held = []
         if self._revoked or self._must_rewind:
             self._hear(messages)
             return []
         self._look_at_topics()
-        runs = [
-            KafkaRun(self._connection, run, self._high_watermark(run[0].topic(), run[0].partition()))
-            for run in by_partition(messages, self._on_event)
-        ]
-        for run in runs:
-            self._standings.take((run.topic, run.partition), run.last_offset + 1, run.leader_epoch)
-        return runs
+        runs = [self._run(part) for part in by_partition(messages, self._on_event)]
+        return [run for run in runs if run is not None]
+
+    def _run(self, messages: list[Message]) -> KafkaRun | None:
+        """Take what comes of one partition before the open transaction has to end; hold the rest until it has."""
+        topic, partition = messages[0].topic(), messages[0].partition()
+        place = (self._connection.name(topic), partition)
+        stop, rest = self._standings.stop(place), list[Message]()
+        if messages[-1].offset() >= stop:
+            rest = [message for message in messages if message.offset() >= stop]
+            messages = [message for message in messages if message.offset() < stop]
+        run = KafkaRun(self._connection, messages, self._high_watermark(topic, partition)) if messages else None
+        if run is not None:
+            self._standings.take(place, run.last_offset + 1, run.leader_epoch)
+        if rest:
+            self._held += rest
+            self._standings.take_up_to_stop(place)
+        return run
+
+    @property
+    def must_commit(self) -> bool:
+        """Return whether the open transaction is to end here; see `facade.bus.port.TransactionalLog`."""
+        return self._standings.is_at_stop
 
     def spans(self) -> Mapping[Place, Span]:
         """Return what the open transaction covers; see `facade.bus.port.TransactionalLog`."""
@@ -166,6 +188,7 @@ class KafkaTransactionalLog:
     def _rewind(self) -> None:
         """Set every assigned partition to where this worker goes on."""
         self._standings.forget()
+        self._held = []
         if self._connection.clock.monotonic() < self._no_producer_before:
             self._serve_consumer()
             raise Aborted(f"producer of {self._slot} was fenced; waiting to learn whether its slot was taken")
@@ -214,14 +237,11 @@ class KafkaTransactionalLog:
         committed = self._consumer.committed(self._assigned, timeout=_BROKER_WAIT)
         grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
-
-        def is_on(place: Place, at: WorkerPosition) -> bool:
-            return place in grounds and is_log_of(at.log, grounds[place].topic_id)
-
-        places = {place: (at.next, at.leader_epoch) for place, at in own.items() if is_on(place, at)}
+        counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
+        places = {place: (at.next, at.leader_epoch) for place, at in furthest(own, counted, grounds).items()}
         for place, kept in find_kept(self._connection, places, self._health).items():
             grounds[place] = replace(grounds[place], end=min(grounds[place].end, kept))
-        troubles += self._standings.begin(own, grounds)
+        troubles += self._standings.begin(own, grounds, counted)
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         # With the leader epoch the client says it when the log is cut and grows again before the next record is taken.
