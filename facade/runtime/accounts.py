@@ -16,6 +16,9 @@ OVERLAP = "overlap"
 """Reason of a record that is refused because it covers offsets that are counted already."""
 
 Deviation = Literal["overlap", "skipped", "corrected"]
+_AND = " | "
+_LONGEST = 900
+"""Of the text of a deviation [characters]."""
 _MOST = 2**53 - 1
 """Largest count in a message."""
 AccountEntry = messages.StreamAccount
@@ -74,7 +77,7 @@ class StreamAccount:
         self.overlap = self.skipped = self.corrected = 0
         """Of positions that did not agree; see `deviate`."""
         self.deviations: dict[str, str] = {}
-        """The newest of each of them, in words."""
+        """The newest of each of them and of each partition, in words."""
 
     @property
     def balance(self) -> int:
@@ -98,7 +101,17 @@ class StreamAccount:
             Partition and offsets, and what happened.
         """
         setattr(self, what, min(getattr(self, what) + count, _MOST))
-        self.deviations[what] = text[:500]
+        self._say(what, text)
+
+    def _say(self, what: str, text: str) -> None:
+        """Keep a deviation in words, beside those of other partitions, the newest first."""
+        place = text.partition(":")[0]
+        others = (one for one in self.deviations.get(what, "").split(_AND) if one and one.partition(":")[0] != place)
+        said = text[:_LONGEST]
+        for one in others:
+            if len(said) + len(_AND) + len(one) <= _LONGEST:
+                said += _AND + one
+        self.deviations[what] = said
 
     def settle(self, outcome: Outcome, at_us: int = 0) -> None:
         """Count what became of one record; `at_us`: when that was found [Unix us]."""
@@ -126,11 +139,13 @@ class StreamAccount:
         self.skipped += other.skipped
         if isinstance(other, StreamAccount):
             self.overlap += other.overlap
-            self.deviations |= other.deviations
+            for what, said in other.deviations.items():
+                for text in said.split(_AND):
+                    self._say(what, text)
         elif other.corrected:
-            self.deviations["corrected"] = other.last_error
+            self._say("corrected", other.last_error)
             if other.skipped:
-                self.deviations["skipped"] = other.last_error
+                self._say("skipped", other.last_error)
         # An entry has no errors but those of the time at which it was written.
         at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
         if other.last_error and at_us >= self.last_error_at:

@@ -214,7 +214,7 @@ class StorageFaultRun(FaultRun):
             said |= {str(alarm["text"]) for alarm in alarms}
         except tango.DevFailed:
             return []
-        lines = {line for text in said for line in text.splitlines() if _NAMES.search(line)}
+        lines = {one for text in said for line in text.splitlines() for one in line.split(" | ") if _NAMES.search(one)}
         news, self._said = sorted(lines - self._said), self._said | lines
         return news
 

@@ -1,9 +1,12 @@
 """The book of the storage fault run: what devices show, held against what the producer knows and the log has."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+_OFFSETS = re.compile(r"offsets (\d+) to (\d+)")
 
 
 class Verdict(StrEnum):
@@ -30,7 +33,18 @@ class Finding:
     is_behind: bool = False
     """Whether SdpBus says that records are not taken yet."""
     topics: tuple[str, ...] = ("",)
-    """Only what is said of one of them names a deviation of this total."""
+    """Only what is said of one of them names a deviation of this total. The first is that of the records that are
+    counted."""
+
+    def is_named(self, said: Sequence[str]) -> bool:
+        """Return whether what was said names so many records, or some of another topic, which stand for many."""
+        named = 0
+        for line in said:
+            ranges = [(int(first), int(last)) for first, last in _OFFSETS.findall(line)]
+            if not ranges or self.topics[0] not in line:
+                return True
+            named += sum(last - first + 1 for first, last in ranges)
+        return named >= abs(self.wrong)
 
 
 @dataclass(slots=True)
@@ -85,10 +99,11 @@ class Book:
             if one.wrong < 0 and one.is_behind:
                 verdict = Verdict.BEHIND if verdict is Verdict.EXACT else verdict
             elif one.wrong:
-                verdict = Verdict.NAMED if news and verdict is not Verdict.SILENT else Verdict.SILENT
+                is_named = bool(news) and one.is_named(news)
+                verdict = Verdict.NAMED if is_named and verdict is not Verdict.SILENT else Verdict.SILENT
                 text = f"{act} ({did}): {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
                 self.lines.append(f"{text}; named: {' | '.join(news) or 'nothing'}")
-                if not news:
+                if not is_named:
                     self.silent.append(text)
             elif one.missing:
                 self.unread += one.missing

@@ -45,11 +45,21 @@ def test_only_what_nobody_has_named_is_silent() -> None:
     """The verdict of an act is that of its worst total."""
     book, said = Book(), ["ingest.heaps, partition 0: offsets 3 to 9 were not taken"]
     right, wrong, unread = Finding("a", 0, 0, 0), Finding("b", -7, 0, 0), Finding("c", 0, 4, 4)
+    worse = Finding("b", -8, 0, 0)
     assert book.enter("kill", "", [right], []) is Verdict.EXACT
     assert book.enter("kill", "", [right, unread], []) is Verdict.UNREAD
     assert book.enter("kill", "", [right, wrong], said) is Verdict.NAMED
     assert not book.silent
     assert book.enter("kill", "", [wrong, right], []) is Verdict.SILENT
-    assert len(book.silent) == 1
+    assert book.enter("kill", "", [right, worse], said) is Verdict.SILENT, "one more than the offsets that are named"
+    assert len(book.silent) == 2
     assert book.unread == 4
-    assert book.verdicts["kill"].total() == 4
+    assert book.verdicts["kill"].total() == 5
+
+
+def test_offsets_of_another_topic_stand_for_many_records() -> None:
+    wrong = Finding("nodes", -700, 0, 0, topics=("ingest.heaps", "ingest.summary"))
+    assert wrong.is_named(["ingest.summary, partition 1: offsets 3 to 4 were not taken"])
+    assert wrong.is_named(["ingest.heaps was deleted and made again"])
+    assert not wrong.is_named(["ingest.heaps, partition 1: offsets 3 to 4 were not taken"])
+    assert wrong.is_named([f"ingest.heaps, partition {one}: offsets 0 to 349 were not taken" for one in (0, 1)])

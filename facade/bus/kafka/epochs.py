@@ -55,7 +55,7 @@ def find_kept(
     if not known:
         return {}
     settings = {**_SETTINGS, "group.id": f"{connection.prefix}reader"}  # the client wants one
-    consumer = Consumer(connection.config(health, settings))
+    consumer = connection.consumer(health, settings)
     try:
         consumer.assign(
             [
