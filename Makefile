@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz overload lint \
+.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz simulate overload lint \
 	check-types check-style check-interface docs clean
 
 help: ## List the targets
@@ -51,6 +51,9 @@ table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for
 
 fuzz: $(STAMP) ## Send 1,000,000 good and bad records on every topic that the facade reads, and account for each
 	$(BIN)/sdp-facade fuzz $(ARGS)
+
+simulate: $(STAMP) ## Run the facade in one process for simulated hours, under faults drawn from a seed (ARGS='--hours 10 --seed 7')
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 overload: $(STAMP) ## Send ten times what is promised for 60 s, to 200 clients of which one is frozen, and account for it
 	$(BIN)/sdp-facade overload $(ARGS)

@@ -1,0 +1,267 @@
+"""A model of the brokers: topics, idempotent producers and transactions, as Kafka's documents describe them.
+
+One coordinator and one log stand for all brokers: what replicas do among themselves shows outside only as requests
+that are lost or late, and as ends of logs that are lost. Transactions are those of version 1, as librdkafka speaks no
+newer one: the epoch does not change from one transaction to the next.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+from confluent_kafka import KafkaError
+
+from facade.icd.model import Topic
+from tests.simulation.logs import Numbered, Partition
+from tests.simulation.scheduler import START, Scheduler
+
+OFFSETS = ("__offsets", 0)
+"""Stands for the offsets of groups among the partitions of a transaction."""
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class SimulatedTopic:
+    """One topic."""
+
+    id: str
+    partitions: list[Partition]
+    cleanup: str
+    retention: float | None
+    on_append: list[Callable[[], None]] = field(default_factory=list)
+    """Told once, when something that can be read comes."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What the coordinator knows of one transactional id."""
+
+    producer: int
+    epoch: int = -1
+    state: str = "empty"
+    """empty, ongoing, committing, aborting, committed or aborted."""
+    partitions: dict[Place, None] = field(default_factory=dict)
+    offsets: dict[str, dict[Place, int]] = field(default_factory=dict)
+    """By group: what is committed with the transaction."""
+    number: int = 0
+    """Of the present transaction, so that the time-out of one before does nothing."""
+    timeout: float = 60.0
+
+
+class Broker:
+    """All brokers of one cluster.
+
+    Parameters
+    ----------
+    prefix
+        Put before the names of topics in the ICD.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, topics: Mapping[str, Topic], prefix: str, note: Callable[[str, str], None]
+    ) -> None:
+        self.scheduler, self.note = scheduler, note
+        self._ids = 0
+        self._producers = 0
+        self.topics = {prefix + name: self._topic(prefix + name, topic) for name, topic in topics.items()}
+        self.transactions: dict[str, Transaction] = {}
+        self.committed: dict[str, dict[Place, int]] = {}
+        """Offsets of groups."""
+        self.marks_late = 0.0
+        """Longest time until the marks of a transaction are written [s]; faults make it long."""
+        self.on_stable: dict[str, list[Callable[[], None]]] = {}
+        """Told once, when a transaction of a group's offsets has ended."""
+
+    def _topic(self, name: str, topic: Topic) -> SimulatedTopic:
+        partitions = [Partition(name, number) for number in range(topic.partitions)]
+        return SimulatedTopic(self._new_id(), partitions, topic.cleanup, topic.retention)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:022d}"
+
+    def now_us(self) -> int:
+        """Return the brokers' time [Unix us]."""
+        return round((START + self.scheduler.now) * 1e6)
+
+    def place_of(self, topic: str, key: bytes | None) -> int:
+        """Return the partition of a key, whoever writes it."""
+        count = len(self.topics[topic].partitions)
+        return self.scheduler.random.randrange(count) if key is None else crc32(key) % count
+
+    def make_again(self, name: str) -> None:
+        """Delete a topic and make it again: empty, with another id; the groups keep their offsets."""
+        topic = self.topics[name]
+        topic.id = self._new_id()
+        topic.partitions = [Partition(name, number) for number in range(len(topic.partitions))]
+        self._tell(name)
+
+    def tidy(self) -> None:
+        """Do what retention and compaction do."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if "compact" in topic.cleanup:
+                    partition.compact()
+                if "delete" in topic.cleanup and topic.retention is not None:
+                    partition.expire(self.now_us() - round(topic.retention * 1e6))
+
+    def _tell(self, name: str) -> None:
+        told, self.topics[name].on_append = self.topics[name].on_append, []
+        for one in told:
+            one()
+
+    # Writing
+
+    def new_producer(self) -> tuple[int, int]:
+        """Give an idempotent producer its number and epoch."""
+        self._producers += 1
+        return self._producers, 0
+
+    def produce(
+        self, place: Place, records: list[tuple[Any, ...]], producer: int, epoch: int, sequence: int, slot: str
+    ) -> int | None:
+        """Append a batch (key, value, headers); return an error's code, or None.
+
+        Parameters
+        ----------
+        producer
+            -1: not idempotent.
+        slot
+            Transactional id; empty text: no transaction.
+        """
+        topic = self.topics.get(place[0])
+        if topic is None:
+            return KafkaError.UNKNOWN_TOPIC_OR_PART
+        partition = topic.partitions[place[1]]
+        if producer >= 0:
+            known = partition.numbers.get(producer)
+            if known is not None and epoch < known.epoch:
+                return KafkaError.INVALID_PRODUCER_EPOCH
+            if slot and (refused := self._verify(place, slot, epoch)) is not None:
+                return refused
+            if known is not None and epoch == known.epoch:
+                if sequence == known.base:
+                    return None  # it came before
+                if sequence != known.sequence:
+                    return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+            elif known is None and sequence and not slot:
+                return KafkaError.UNKNOWN_PRODUCER_ID
+            partition.numbers[producer] = Numbered(epoch, sequence + len(records), sequence)
+        now_us = self.now_us()
+        for key, value, headers in records:
+            partition.append(now_us, key, value, headers, producer if slot else None)
+        self._tell(place[0])
+        return None
+
+    def _verify(self, place: Place, slot: str, epoch: int) -> int | None:
+        """Refuse what belongs to no transaction that is under way (KIP-890, first part)."""
+        known = self.transactions[slot]
+        if epoch < known.epoch:
+            return KafkaError.INVALID_PRODUCER_EPOCH
+        if known.state != "ongoing" or place not in known.partitions:
+            return KafkaError.INVALID_TXN_STATE
+        return None
+
+    # Transactions
+
+    def init_producer(self, slot: str, timeout: float) -> tuple[int, int] | int:
+        """Give a transactional producer its number and epoch, once what was open has ended."""
+        known = self.transactions.get(slot)
+        if known is None:
+            self._producers += 1
+            known = self.transactions[slot] = Transaction(self._producers)
+        known.timeout = timeout
+        if known.state == "ongoing":
+            known.epoch += 1  # from now on the former producer is refused
+            self._end(slot, known, committed=False)
+        if known.state in ("committing", "aborting"):
+            return KafkaError.CONCURRENT_TRANSACTIONS
+        known.epoch += 1
+        known.state = "empty"
+        return known.producer, known.epoch
+
+    def add_partitions(self, slot: str, epoch: int, places: list[Place]) -> int | None:
+        """Begin a transaction, or let it go on, on some partitions."""
+        known = self.transactions[slot]
+        if epoch != known.epoch:
+            return KafkaError.INVALID_PRODUCER_EPOCH
+        if known.state in ("committing", "aborting"):
+            return KafkaError.CONCURRENT_TRANSACTIONS
+        if known.state != "ongoing":
+            known.state, known.partitions, known.offsets = "ongoing", {}, {}
+            known.number += 1
+            self.scheduler.at(known.timeout, self._time_out, slot, known.number)
+        known.partitions |= dict.fromkeys(places)
+        return None
+
+    def offsets_in_transaction(self, slot: str, epoch: int, group: str, offsets: Mapping[Place, int]) -> int | None:
+        """Commit offsets of a group together with a transaction."""
+        known = self.transactions[slot]
+        if epoch != known.epoch:
+            return KafkaError.INVALID_PRODUCER_EPOCH
+        if known.state != "ongoing" or OFFSETS not in known.partitions:
+            return KafkaError.INVALID_TXN_STATE
+        known.offsets.setdefault(group, {}).update(offsets)
+        return None
+
+    def end_transaction(self, slot: str, epoch: int, *, committed: bool) -> int | None:
+        """Commit or abort what is under way."""
+        known = self.transactions[slot]
+        if epoch != known.epoch:
+            return KafkaError.INVALID_PRODUCER_EPOCH
+        wanted = ("committing", "committed") if committed else ("aborting", "aborted")
+        if known.state == "ongoing":
+            self._end(slot, known, committed=committed)
+            return None
+        if known.state == wanted[0]:
+            return KafkaError.CONCURRENT_TRANSACTIONS
+        return None if known.state == wanted[1] else KafkaError.INVALID_TXN_STATE
+
+    def _end(self, slot: str, known: Transaction, *, committed: bool) -> None:
+        """Decide; the marks follow a little later, one by one."""
+        known.state = "committing" if committed else "aborting"
+        random, left = self.scheduler.random, len(known.partitions)
+        delays = sorted(random.random() * (0.001 + self.marks_late) for _ in range(left))
+        for place, delay in zip(list(known.partitions), delays, strict=True):
+            left -= 1
+            self.scheduler.at(delay, self._mark, known, place, committed, left == 0)
+        if not known.partitions:
+            known.state = "committed" if committed else "aborted"
+
+    def _mark(self, known: Transaction, place: Place, committed: bool, is_last: bool) -> None:
+        if place == OFFSETS:
+            offsets, known.offsets = known.offsets, {}
+            for group, places in offsets.items():
+                if committed:
+                    self.committed.setdefault(group, {}).update(places)
+                for tell in self.on_stable.pop(group, ()):
+                    tell()
+        else:
+            topic = self.topics[place[0]]
+            partition = topic.partitions[place[1]]
+            partition.mark(self.now_us(), known.producer, committed=committed)
+            before = partition.numbers.get(known.producer)
+            if before is None or before.epoch < known.epoch:
+                partition.numbers[known.producer] = Numbered(known.epoch, 0)
+            self._tell(place[0])
+        if is_last:
+            known.state = "committed" if committed else "aborted"
+
+    def _time_out(self, slot: str, number: int) -> None:
+        known = self.transactions[slot]
+        if known.number == number and known.state == "ongoing":
+            self.note("broker", f"ends the transaction of {slot}, which took too long")
+            known.epoch += 1
+            self._end(slot, known, committed=False)
+
+    # Offsets of groups
+
+    def is_pending(self, group: str, places: list[Place]) -> bool:
+        """Return whether a transaction holds offsets of some partitions."""
+        wanted = set(places)
+        return any(
+            known.offsets.get(group, {}).keys() & wanted
+            for known in self.transactions.values()
+            if known.state in ("ongoing", "committing", "aborting")
+        )

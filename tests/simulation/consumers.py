@@ -1,0 +1,327 @@
+"""What `confluent_kafka.Consumer` gives, on the model of the brokers."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
+
+from tests.simulation.broker import Broker, Place
+from tests.simulation.groups import Groups, Member
+from tests.simulation.network import LOST, Link, Network
+from tests.simulation.scheduler import Process
+
+UP = '{"state":"UP"}'
+"""Statistics of a client that is connected, as far as anybody looks at them."""
+
+
+class Membership:
+    """What a producer needs to commit offsets of a group; opaque to its user."""
+
+    def __init__(self, group: str, member: Member, generation: int) -> None:
+        self.group, self.name, self.id, self.generation = group, member.name, member.id, generation
+
+
+class SimulatedConsumer:
+    """See `confluent_kafka.Consumer`, as far as the facade uses it."""
+
+    def __init__(self, process: Process, broker: Broker, groups: Groups, network: Network, config: dict[str, Any]):
+        self._process, self._broker, self._groups = process, broker, groups
+        self._scheduler = process.scheduler
+        self._config = config
+        self._link = Link(network, process, f"{process.name}/{config.get('client.id', 'reader')}")
+        self._link.on_drop = self._on_drop
+        self._committed_only = config.get("isolation.level", "read_committed") == "read_committed"
+        self._tells_end = bool(config.get("enable.partition.eof"))
+        self._at: dict[Place, int] = {}
+        """Next offset by partition that is read."""
+        self._epochs: dict[Place, tuple[str, int]] = {}
+        """Topic's id and leader's epoch at the last read."""
+        self._told_end: dict[Place, int] = {}
+        self._events: deque[Callable[[], Message | None]] = deque()
+        """What the next call of `consume` is to serve."""
+        self._waiting: Any = None
+        self._spoke = -1.0
+        self._member: Member | None = None
+        self._group = str(config.get("group.id", ""))
+        self._callbacks: dict[str, Any] = {}
+        self._has_assigned = False
+        self._left = False
+
+    # Reading
+
+    def consume(self, limit: int, timeout: float) -> list[Message]:
+        """Return messages: as soon as there are `limit`, or when the time is over [s]."""
+        self._require_alive()
+        until, found = self._scheduler.now + timeout, []
+        while True:
+            self._speak()
+            while self._events:
+                if (message := self._events.popleft()()) is not None:
+                    found.append(message)
+            if not self._broker_is_away():
+                self._fetch(found, limit - len(found))
+            if len(found) >= limit or self._scheduler.now >= until:
+                return found
+            self._wait(until, for_records=limit - len(found) <= 1)
+
+    def poll(self, timeout: float) -> Message | None:
+        """Return one message, or None when the time is over [s]."""
+        return next(iter(self.consume(1, timeout)), None)
+
+    def _wait(self, until: float, *, for_records: bool) -> None:
+        self._waiting = self._scheduler.current
+        if for_records:
+            for name in {place[0]: None for place in self._at}:
+                told = self._broker.topics[name].on_append
+                if self._wake not in told:
+                    told.append(self._wake)
+        try:
+            self._scheduler.pause(until)
+        finally:
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None:
+            self._scheduler.at(self._link.network.latency(), self._wake_now, self._waiting)
+
+    def _wake_now(self, task: Any) -> None:
+        if self._waiting is task:
+            self._scheduler.wake(task)
+
+    def _fetch(self, found: list[Message], limit: int) -> None:
+        for place in list(self._at):
+            topic = self._broker.topics[place[0]]
+            partition = topic.partitions[place[1]]
+            at = self._at[place]
+            if at == OFFSET_BEGINNING:
+                at = partition.first
+            if not partition.first <= at <= partition.end:
+                self._misplaced(place, found)
+                continue
+            if limit - len(found) <= 0:
+                break
+            entries, at = partition.read(at, limit, committed=self._committed_only)
+            self._at[place] = at
+            limit -= len(entries)
+            found += [_message(place, one) for one in entries]
+            end = partition.stable if self._committed_only else partition.end
+            if self._tells_end and limit > 0 and at >= end and self._told_end.get(place) != at:
+                self._told_end[place] = at
+                found.append(_error(KafkaError._PARTITION_EOF, place, at))
+
+    def _misplaced(self, place: Place, found: list[Message]) -> None:
+        if self._config.get("auto.offset.reset", "latest") == "earliest":
+            self._at[place] = self._broker.topics[place[0]].partitions[place[1]].first
+            return
+        at = self._at.pop(place)  # nothing more is read of it
+        found.append(_error(KafkaError._AUTO_OFFSET_RESET, place, at))
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions and no others."""
+        self._require_alive()
+        self._at, self._told_end = {}, {}
+        self._has_assigned = True
+        self.incremental_assign(places)
+
+    def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions as well."""
+        self._has_assigned = True
+        for one in places:
+            place = (one.topic, one.partition)
+            at = one.offset
+            if at < 0 and at not in (OFFSET_BEGINNING, OFFSET_END):
+                at = self._broker.committed.get(self._group, {}).get(place, OFFSET_BEGINNING)
+            self._at[place] = at
+
+    def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions no more."""
+        for one in places:
+            self._at.pop((one.topic, one.partition), None)
+
+    # Asking
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float = 0.0, cached: bool = False) -> Any:
+        """Return the first offset and the one after the newest."""
+        if not cached:
+            self._ask("ListOffsets", lambda: None, timeout or 10.0)
+        partition = self._broker.topics[place.topic].partitions[place.partition]
+        return partition.first, partition.end
+
+    def list_topics(self, topic: str | None = None, timeout: float = 10.0) -> Any:
+        """Return what the brokers say of topics."""
+        return self._ask("Metadata", lambda: metadata(self._broker, topic), timeout)
+
+    def committed(self, places: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
+        """Return what the group has committed, once no transaction holds offsets of these partitions."""
+        until, wanted = self._scheduler.now + timeout, [(one.topic, one.partition) for one in places]
+        while True:
+            known = self._ask("OffsetFetch", lambda: self._committed(wanted), until - self._scheduler.now)
+            if known is not None:
+                return [TopicPartition(topic, number, known.get((topic, number), -1001)) for topic, number in wanted]
+            tell = self._broker.on_stable.setdefault(self._group, [])
+            tell.append(partial(self._scheduler.wake, self._scheduler.current))
+            self._scheduler.pause(min(until, self._scheduler.now + 0.2))
+
+    def _committed(self, places: list[Place]) -> dict[Place, int] | None:
+        if self._committed_only and self._broker.is_pending(self._group, places):
+            return None
+        return dict(self._broker.committed.get(self._group, {}))
+
+    def commit(self, offsets: Sequence[TopicPartition], asynchronous: bool = True) -> list[TopicPartition]:
+        """Commit offsets of the group, and wait for the answer."""
+        assert self._member is not None
+        given = {(one.topic, one.partition): one.offset for one in offsets}
+        group, member = self._group, self._member
+        generation = self._groups.groups[group].generation
+        refused = self._ask(
+            "OffsetCommit", lambda: self._groups.commit(group, member.name, member.id, generation, given), 10.0
+        )
+        if refused is not None:
+            raise KafkaException(KafkaError(refused))
+        return list(offsets)
+
+    def _ask(self, what: str, request: Callable[[], Any], timeout: float) -> Any:
+        self._require_alive()
+        until = self._scheduler.now + timeout
+        while (answer := self._link.ask(what, request, until)) is LOST:
+            self._scheduler.pause(self._scheduler.now + 0.1)
+            if self._scheduler.now >= until:
+                break
+        if answer is LOST or (answer is None and self._scheduler.now >= until):
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT if what == "Metadata" else KafkaError._TIMED_OUT))
+        return answer
+
+    # The group
+
+    def subscribe(self, topics: Sequence[str], on_assign: Any = None, on_revoke: Any = None, on_lost: Any = None):
+        """Join the group."""
+        self._callbacks = {"assign": on_assign, "revoke": on_revoke}
+        cooperative = "cooperative" in str(self._config.get("partition.assignment.strategy", ""))
+        self._member = Member(
+            name=str(self._config["group.instance.id"]),
+            id="",
+            topics=tuple(topics),
+            on_revoke=lambda: self._serve(self._on_revoke),
+            on_assign=lambda places: self._serve(lambda: self._on_assign(places)),
+            on_fenced=lambda: self._serve(self._on_fenced),
+            is_reachable=lambda: not (self._left or self._process.is_dead) and not self._is_stopped(),
+            cooperative=cooperative,
+        )
+        self._process.at_death.append(self._leave)
+        self._process.at_stop.append(self._fall_silent)
+        self._join()
+
+    def _join(self, answer: Any = None) -> None:
+        member = self._member
+        assert member is not None
+        if answer is None and not member.id:
+            self._link.call("JoinGroup", lambda: self._groups.join(self._group, member) or True, self._join)
+        elif answer is LOST and not self._left:
+            self._scheduler.at(0.2, self._link.call, "JoinGroup", lambda: self._rejoin() or True, self._join)
+
+    def _rejoin(self) -> None:
+        member = self._member
+        assert member is not None
+        if member.id:
+            self._groups.rejoin(self._group, member)
+        else:
+            self._groups.join(self._group, member)
+
+    def _leave(self) -> None:
+        self._left = True
+        self._fall_silent()
+
+    def _fall_silent(self) -> None:
+        if self._member is not None and self._member.id:
+            self._groups.leave(self._group, self._member.name, self._member.id)
+
+    def _is_stopped(self) -> bool:
+        return self._process.stopped_until > self._scheduler.now
+
+    def _serve(self, event: Callable[[], Message | None]) -> None:
+        if self._left:
+            return
+        self._events.append(event)
+        if self._waiting is not None:
+            self._scheduler.wake(self._waiting)
+
+    def _on_assign(self, places: list[Place]) -> None:
+        given = [TopicPartition(*place) for place in places]
+        self._has_assigned = False
+        cooperative = self._member is not None and self._member.cooperative
+        if cooperative:
+            gone = [TopicPartition(*place) for place in self._at if place not in places]
+            given = [one for one in given if (one.topic, one.partition) not in self._at]
+            if gone:
+                self._callbacks["revoke"](self, gone)
+                self.incremental_unassign(gone)
+        if self._callbacks["assign"] is not None:
+            self._callbacks["assign"](self, given)
+        if not self._has_assigned:
+            self.incremental_assign(given) if cooperative else self.assign(given)
+
+    def _on_revoke(self) -> None:
+        places = [TopicPartition(*place) for place in (self._member.partitions if self._member else ())]
+        if self._callbacks["revoke"] is not None:
+            self._callbacks["revoke"](self, places)
+        self._at = {}
+        self._link.call("JoinGroup", lambda: self._rejoin() or True, self._join)
+
+    def _on_fenced(self) -> Message:
+        return _error(KafkaError.FENCED_INSTANCE_ID, ("", 0), -1, fatal=True)
+
+    def consumer_group_metadata(self) -> Membership | None:
+        """Return what a producer needs to commit offsets of the group."""
+        if self._member is None:
+            return None
+        return Membership(self._group, self._member, self._groups.groups[self._group].generation)
+
+    # Being a client
+
+    def close(self) -> None:
+        """Leave and close; a static member stays in its group until its session is over."""
+        if not self._left:
+            self._leave()
+        self._link.close()
+
+    def _on_drop(self) -> None:
+        if self._broker_is_away() and (tell := self._config.get("error_cb")) is not None:
+            self._serve(lambda: tell(KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+
+    def _broker_is_away(self) -> bool:
+        return self._link.network.is_down
+
+    def _speak(self) -> None:
+        """Give the statistics of each second."""
+        now = self._scheduler.now
+        if now - self._spoke >= 1.0:
+            self._spoke = now
+            self._config["stats_cb"]("" if self._broker_is_away() else UP)
+
+    def _require_alive(self) -> None:
+        self._process.require_alive()
+
+
+def metadata(broker: Broker, name: str | None) -> Any:
+    """Return topics in the form of `confluent_kafka.admin.ClusterMetadata`."""
+    names = [name] if name is not None else list(broker.topics)
+    found = {
+        one: SimpleNamespace(topic=one, error=None, partitions=dict.fromkeys(range(len(broker.topics[one].partitions))))
+        for one in names
+        if one in broker.topics
+    }
+    return SimpleNamespace(topics=found, cluster_id="simulated", brokers={0: SimpleNamespace(host="broker", port=9092)})
+
+
+def _message(place: Place, entry: Any) -> Message:
+    return Message(
+        place[0], place[1], entry.offset, entry.key, entry.value, entry.headers or None, None,
+        (1, entry.time_us // 1000), 0.0, 0,
+    )  # fmt: skip
+
+
+def _error(code: int, place: Place, offset: int, *, fatal: bool = False) -> Message:
+    return Message(place[0], place[1], offset, None, None, None, KafkaError(code, None, fatal), (0, 0), 0.0, 0)

@@ -1,0 +1,144 @@
+"""Faults as data: drawn from a seed, applied to a site, left out one by one to find the few that matter."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    at: float
+    """Simulated time [s]."""
+    kind: str
+    who: str = ""
+    """Process, or part of the name of a request."""
+    amount: float = 0.0
+    """How long [s], or how much."""
+
+    def __str__(self) -> str:
+        return f"{self.at:9.3f} s  {self.kind} {self.who} {self.amount:.2f}".rstrip()
+
+
+def _kill(site: Site, fault: Fault) -> None:
+    if not site.processes[fault.who].is_dead:
+        site.kill(fault.who)
+
+
+def _stop(site: Site, fault: Fault) -> None:
+    if not site.processes[fault.who].is_dead:
+        site.processes[fault.who].stop(fault.amount)
+
+
+def _disconnect(site: Site, fault: Fault) -> None:
+    for link in list(site.network.links):
+        if link.process.name == fault.who:
+            link.drop()
+
+
+def _hold(site: Site, fault: Fault) -> None:
+    site.network.holds.append((fault.who, fault.amount))
+
+
+def _lose(which: str) -> Callable[[Site, Fault], None]:
+    return lambda site, fault: site.network.losses.append((fault.who, which))
+
+
+def _down(site: Site, fault: Fault) -> None:
+    if not site.network.is_down:
+        site.network.go_down(fault.amount)
+
+
+def _slow(site: Site, fault: Fault) -> None:
+    site.network.slow_until = max(site.network.slow_until, site.scheduler.now + fault.amount)
+
+
+def _late_marks(site: Site, fault: Fault) -> None:
+    site.broker.marks_late = fault.amount
+    site.scheduler.at(5.0, setattr, site.broker, "marks_late", 0.0)
+
+
+def _stale_offsets(site: Site, fault: Fault) -> None:
+    """Set a group back, as an administrator does, or a coordinator that lost the end of its log."""
+    for group, offsets in site.broker.committed.items():
+        if group.endswith(fault.who):
+            site.broker.committed[group] = {place: round(at * fault.amount) for place, at in offsets.items()}
+
+
+def _lose_offsets(site: Site, fault: Fault) -> None:
+    for group in [one for one in site.broker.committed if one.endswith(fault.who)]:
+        del site.broker.committed[group]
+
+
+def _rebalance(site: Site, fault: Fault) -> None:
+    site.groups.rebalance(site.settings.prefix + fault.who)
+
+
+def _tidy(site: Site, fault: Fault) -> None:
+    site.broker.tidy()
+
+
+ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
+    "kill -9": _kill,
+    "stand still": _stop,
+    "disconnect": _disconnect,
+    "hold a request": _hold,
+    "lose a request": _lose("request"),
+    "lose an answer": _lose("answer"),
+    "no broker": _down,
+    "slow network": _slow,
+    "late marks": _late_marks,
+    "group set back": _stale_offsets,
+    "group's offsets lost": _lose_offsets,
+    "rebalance": _rebalance,
+    "compaction": _tidy,
+}
+"""What each kind of fault does."""
+
+REQUESTS = ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "AddPartitionsToTxn", "InitProducerId", "Produce",
+            "OffsetFetch", "JoinGroup", "Metadata", "DescribeTopics", "ListOffsets")  # fmt: skip
+
+
+def draw(seed: int, seconds: float, per_second: float, names: list[str], groups: list[str]) -> list[Fault]:
+    """Draw the faults of a run.
+
+    Parameters
+    ----------
+    names
+        Processes that may be killed.
+    """
+    random, at, found = Random(f"faults-{seed}"), 0.0, []
+    while (at := at + random.expovariate(per_second)) < seconds:
+        kind = random.choice([*ACTS, "kill -9", "kill -9", "hold a request", "hold a request", "lose an answer"])
+        who, amount = "", 0.0
+        match kind:
+            case "kill -9" | "disconnect":
+                who = random.choice(names)
+            case "stand still":
+                who, amount = random.choice(names), random.choice((0.2, 1.0, 4.0, 9.0))
+            case "hold a request" | "lose a request" | "lose an answer":
+                who, amount = random.choice(REQUESTS), random.choice((0.02, 0.15, 0.3, 1.0, 3.0))
+            case "no broker":
+                amount = random.choice((0.1, 1.0, 4.0))
+            case "slow network" | "late marks":
+                amount = random.choice((0.2, 1.0, 3.0))
+            case "group set back":
+                who, amount = random.choice(groups), random.random()
+            case "group's offsets lost" | "rebalance":
+                who = random.choice(groups)
+        found.append(Fault(round(at, 3), kind, who, amount))
+    return found
+
+
+def plan(site: Site, faults: list[Fault]) -> None:
+    """Let faults happen at their times."""
+    for fault in faults:
+        site.scheduler.at(fault.at - site.scheduler.now, _happen, site, fault)
+
+
+def _happen(site: Site, fault: Fault) -> None:
+    site.trace.note("FAULT", f"{fault.kind} {fault.who} {fault.amount:.2f}")
+    ACTS[fault.kind](site, fault)

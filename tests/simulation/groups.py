@@ -1,0 +1,159 @@
+"""A model of the group coordinator: static members, generations, rebalances, and offsets that are committed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError
+
+from tests.simulation.broker import Broker, Place
+from tests.simulation.scheduler import Scheduler
+
+SESSION = 6.0
+"""A member that is not heard of for so long has left [s]."""
+HEARTBEAT = 1.5
+"""Time between two signs of life of a member; their answers tell it of a rebalance [s]."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member of a group, by its static name."""
+
+    name: str
+    id: str
+    """Another one for each process that joins under the name."""
+    topics: tuple[str, ...]
+    on_revoke: Callable[[], None]
+    """Tells the client to give its partitions up and to join again (eager)."""
+    on_assign: Callable[[list[Place]], None]
+    on_fenced: Callable[[], None]
+    is_reachable: Callable[[], bool]
+    cooperative: bool = False
+    has_joined: bool = True
+    partitions: list[Place] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Group:
+    """What the coordinator knows of a group."""
+
+    generation: int = 0
+    is_stable: bool = False
+    members: dict[str, Member] = field(default_factory=dict)
+    waits: bool = False
+    """Whether the end of a rebalance is due."""
+
+
+class Groups:
+    """The coordinator of all groups."""
+
+    def __init__(self, scheduler: Scheduler, broker: Broker, note: Callable[[str, str], None]) -> None:
+        self.scheduler, self.broker, self.note = scheduler, broker, note
+        self.groups: dict[str, Group] = {}
+        self._joined = 0
+
+    def join(self, group: str, member: Member) -> None:
+        """Let a process join: under a name that the group knows it gets the partitions of that name at once."""
+        known = self.groups.setdefault(group, Group())
+        self._joined += 1
+        member.id = f"{member.name}-{self._joined}"
+        before = known.members.get(member.name)
+        known.members[member.name] = member
+        if before is not None:
+            if before.id and before.is_reachable():
+                self._soon(before.on_fenced)
+            if known.is_stable:
+                member.partitions = before.partitions
+                self._soon(member.on_assign, list(member.partitions))
+                return
+        self._begin(group, known)
+
+    def rejoin(self, group: str, member: Member) -> None:
+        """Take a member that has given its partitions up for the rebalance that is under way."""
+        known = self.groups[group]
+        now = known.members.get(member.name)
+        if now is None:
+            self.join(group, member)
+        elif now is not member:
+            self._soon(member.on_fenced)
+        elif not known.is_stable:
+            member.has_joined = True
+            member.partitions = []
+            self._finish_soon(group, known)
+
+    def rebalance(self, group: str) -> None:
+        """Begin a rebalance for no reason that a member could know."""
+        if (known := self.groups.get(group)) is not None and known.is_stable:
+            self._begin(group, known)
+
+    def leave(self, group: str, name: str, id: str) -> None:
+        """Notice after the session's time-out that a member is not heard of any more, unless it came back."""
+        self.scheduler.at(SESSION, self._expire, group, name, id)
+
+    def _expire(self, group: str, name: str, id: str) -> None:
+        known = self.groups[group]
+        member = known.members.get(name)
+        if member is not None and member.id == id and not member.is_reachable():
+            self.note("group", f"{group}: {name} was not heard of for {SESSION:g} s")
+            del known.members[name]
+            self._soon(member.on_revoke)  # heard once it goes on
+            self._begin(group, known)
+
+    def _begin(self, group: str, known: Group) -> None:
+        known.is_stable = False
+        for member in known.members.values():
+            if member.cooperative or not member.partitions:
+                member.has_joined = True
+            else:
+                member.has_joined = False
+                self.scheduler.at(HEARTBEAT * self.scheduler.random.random(), self._revoke, group, member)
+        self._finish_soon(group, known)
+
+    def _revoke(self, group: str, member: Member) -> None:
+        if self.groups[group].members.get(member.name) is member and not member.has_joined:
+            member.on_revoke()
+
+    def _finish_soon(self, group: str, known: Group) -> None:
+        if not known.waits and all(member.has_joined for member in known.members.values()):
+            known.waits = True
+            self.scheduler.at(0.02 + 0.3 * self.scheduler.random.random(), self._finish, group)
+
+    def _finish(self, group: str) -> None:
+        known = self.groups[group]
+        known.waits = False
+        if known.is_stable or not all(member.has_joined for member in known.members.values()):
+            return
+        known.generation += 1
+        known.is_stable = True
+        names = sorted(known.members)
+        topics = sorted({topic for member in known.members.values() for topic in member.topics})
+        found: dict[str, list[Place]] = {name: [] for name in names}
+        for topic in topics:
+            count = len(self.broker.topics[topic].partitions)
+            for number in range(count):  # ranges, as Kafka's first choice: the first members get more
+                found[names[number * len(names) // count] if names else ""].append((topic, number))
+        self.note("group", f"{group}: generation {known.generation} of {', '.join(names) or 'nobody'}")
+        for name, member in known.members.items():
+            member.partitions = found[name]
+            self._soon(member.on_assign, list(found[name]))
+
+    def _soon(self, call: Callable[..., None], *args: object) -> None:
+        self.scheduler.at(0.001 + 0.003 * self.scheduler.random.random(), call, *args)
+
+    def refusal(self, group: str, name: str, id: str, generation: int) -> int | None:
+        """Return why offsets of a member are refused, as an error's code."""
+        known = self.groups.get(group)
+        member = known.members.get(name) if known is not None else None
+        if known is None or member is None:
+            return KafkaError.UNKNOWN_MEMBER_ID
+        if member.id != id:
+            return KafkaError.FENCED_INSTANCE_ID
+        if generation != known.generation:
+            return KafkaError.ILLEGAL_GENERATION
+        return None
+
+    def commit(self, group: str, name: str, id: str, generation: int, offsets: Mapping[Place, int]) -> int | None:
+        """Commit offsets without a transaction."""
+        if (refused := self.refusal(group, name, id, generation)) is not None:
+            return refused
+        self.broker.committed.setdefault(group, {}).update(offsets)
+        return None

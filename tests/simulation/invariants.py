@@ -1,0 +1,92 @@
+"""What must hold in every run: a table, with the rule of the design beside each."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from facade.reading import Quality, Reading
+from facade.runtime.stream_accounts import WorkerAccounts
+from tests.simulation.site import Site
+
+WORKERS = ("aggregate-0", "aggregate-1")
+
+
+class Invariant(NamedTuple):
+    """Something that must hold."""
+
+    name: str
+    rule: str
+    """Of the design, section 4."""
+    find: Callable[[Site], Iterator[str]]
+    """Returns what is wrong."""
+
+
+def _totals(site: Site) -> Iterator[str]:
+    for node in range(site.settings.nodes):
+        device = f"mid-sdp/ingest/{node:04d}"
+        total, late = (site.value(device, name) or 0 for name in ("heapsTotal", "heapsLate"))
+        if total + late != site.sent[node]:
+            yield f"node {node}: sent {site.sent[node]}, {device} shows {total} and {late} late"
+
+
+def _accounts(site: Site) -> Iterator[str]:
+    control = site.servers["control"]
+    for flow in control.flows:
+        if isinstance(flow, WorkerAccounts) and (stream := flow.streams.get("ingest.heaps")) is not None:
+            account = stream.account
+            if account.consumed != sum(site.sent.values()):
+                yield f"ingest.heaps: sent {sum(site.sent.values())}, consumed by the accounts {account.consumed}"
+            if account.overlap or account.skipped:
+                yield f"ingest.heaps: overlap {account.overlap}, skipped {account.skipped}: {account.deviations}"
+
+
+def _balances(site: Site) -> Iterator[str]:
+    for instance, server in site.servers.items():
+        for topic, account in server.event_loop.accounts.items():
+            if account.balance:
+                yield f"{instance}: {topic} has balance {account.balance}"
+
+
+def _dead_letters(site: Site) -> Iterator[str]:
+    partitions = site.broker.topics[f"{site.settings.prefix}dead-letters"].partitions
+    letters = [entry.value for partition in partitions for entry in partition.entries if not entry.is_mark]
+    if letters:
+        yield f"{len(letters)} dead letters, and all that was sent is good: {letters[0]}"
+
+
+def _crashes(site: Site) -> Iterator[str]:
+    for name, error in site.crashes:
+        yield f"{name} ended: {error!r}"
+
+
+ALWAYS = (
+    Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
+    Invariant("no process ends by itself", "rule 1", _crashes),
+)
+"""Checked each simulated second."""
+AT_THE_END = (
+    Invariant("totals are what was sent", "rule 3", _totals),
+    Invariant("accounts say what was sent, with no overlap and no hole", "rules 3 and 15", _accounts),
+    Invariant("what is good is used", "rule 1", _dead_letters),
+)
+"""Hold within a bounded time once no more faults come."""
+
+
+class NeverFall:
+    """Totals never fall (rule 3); told of each reading.
+
+    A server that was killed shows its snapshot first, for a moment, with the time of that: older than what was shown.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._most: dict[tuple[str, str], tuple[float, float]] = {}
+        """Value and time, by device and attribute."""
+
+    def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
+        """Take a reading."""
+        if attribute.endswith("Total") and now.quality is not Quality.INVALID and isinstance(now.value, int | float):
+            most, at = self._most.get((device, attribute), (0, 0.0))
+            if now.value < most and now.time >= at:
+                self.found.append(f"{device}/{attribute} fell from {most} to {now.value}")
+            elif now.value >= most:
+                self._most[device, attribute] = now.value, now.time

@@ -1,0 +1,110 @@
+"""Guards of the facade, each taken out once: the simulation must find every one of them."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from confluent_kafka import KafkaException
+
+from facade.bus import worker_positions
+from facade.bus.kafka import transactions
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.worker_positions import Standings
+from facade.runtime.progress import Progress
+from facade.runtime.worker import TransactionalWorker
+from tests.simulation.run import Result, run
+
+BUDGET = 60.0
+"""Processor time within which a mutant must be found [s]."""
+
+
+class Mutant(NamedTuple):
+    """One guard that is taken out."""
+
+    guard: str
+    where: Any
+    name: str
+    put: Any
+    """What stands in its place."""
+
+
+def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
+    return worker_positions._without_own(place, ground)
+
+
+def _settings(**changes: object) -> Callable[..., dict[str, object]]:
+    before = transactions._consumer_settings
+    return lambda group, slot: {**before(group, slot), **changes}
+
+
+def _commit_twice(self: KafkaTransactionalLog, records: Any) -> None:
+    """Commit the offsets before the records are there: in a transaction of their own."""
+    _commit(self, ())
+    _commit(self, records)
+
+
+def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
+    """Go on after a transaction that failed, without going back to what is committed."""
+    self._producer = None
+    raise transactions.Aborted(str(error)) from error
+
+
+def _keeps_partials(self: TransactionalWorker) -> None:
+    _start_over(self)
+    self._accounts = dict(getattr(self, "_before", {}))
+
+
+def _counts_all(self: Progress, record: Any) -> Any:
+    self.next.pop(record.partition, None)
+    return _take(self, record)
+
+
+def _snapshot_of_nothing(self: Progress, *args: Any, **more: Any) -> Any:
+    """Write where a flow is without what it has made of the records before."""
+    made = _snapshot(self, *args, **more)
+    return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "ledger": {}})
+
+
+def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
+    """Write a place one record behind what was folded."""
+    made = _snapshot(self, *args, **more)
+    ahead = {one: max(at - 1, 0) for one, at in made.offsets.items()}
+    return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
+
+
+_commit, _start_over = KafkaTransactionalLog.commit, TransactionalWorker._start_over
+_take, _snapshot = Progress.take, Progress.snapshot
+
+MUTANTS = (
+    Mutant("D1: a worker's own position is compared with the group's", worker_positions, "begin", _group_is_believed),
+    Mutant(
+        "0019: a producer that lost a connection begins no further transaction", transactions._Link, "log",
+        lambda self, *_: None,
+    ),
+    Mutant("a worker reads committed records", transactions, "_consumer_settings",
+           _settings(**{"isolation.level": "read_uncommitted"})),
+    Mutant("offsets are committed with the effect, not before", KafkaTransactionalLog, "commit", _commit_twice),
+    Mutant("after a transaction that failed a worker goes back", KafkaTransactionalLog, "_give_up", _no_way_back),
+    Mutant("what is read again after a restart is not counted again", Progress, "take", _counts_all),
+    Mutant("a snapshot has place and totals of one moment", Progress, "snapshot", _snapshot_of_nothing),
+    Mutant("a snapshot's place is behind the last record folded", Progress, "snapshot", _places_ahead),
+    Mutant("a worker's positions are written in the transaction", Standings, "records", lambda self: []),
+    Mutant("offsets of the transaction are those behind the last record", Standings, "take",
+           lambda self, place, after: None),
+)  # fmt: skip
+"""What is taken out, and how."""
+
+
+def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:
+    """Run one seed after the other with a mutant, until it is found; return that run, and the processor time [s]."""
+    began = time.process_time()
+    with patch.object(mutant.where, mutant.name, mutant.put):
+        for seed in range(1, 1000):
+            result = run(seed, 60.0)
+            spent = time.process_time() - began
+            if result.failures:
+                return result, spent
+            if spent > budget:
+                break
+    return None, time.process_time() - began

@@ -1,0 +1,314 @@
+"""What `confluent_kafka.Producer` gives, on the model of the brokers."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tests.simulation.broker import OFFSETS, Broker, Place
+from tests.simulation.consumers import UP, Membership, metadata
+from tests.simulation.groups import Groups
+from tests.simulation.network import LOST, Link, Network
+from tests.simulation.scheduler import Process
+
+_AGAIN = 0.1
+"""Before a request is sent again [s]."""
+_CONCURRENT = 0.02
+"""The same where a transaction is still being ended [s]."""
+_FENCED = (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+class Item:
+    """One record of a producer, until its fate is known."""
+
+    __slots__ = ("headers", "key", "place", "report", "value")
+
+    def __init__(self, place: Place, key: Any, value: Any, headers: Any, report: Any) -> None:
+        self.place, self.key, self.value, self.headers, self.report = place, key, value, headers, report
+
+
+class SimulatedProducer:
+    """See `confluent_kafka.Producer`, as far as the facade uses it."""
+
+    def __init__(self, process: Process, broker: Broker, groups: Groups, network: Network, config: dict[str, Any]):
+        self._process, self._broker, self._groups = process, broker, groups
+        self._scheduler = process.scheduler
+        self._config = config
+        self._slot = str(config.get("transactional.id", ""))
+        self._link = Link(network, process, f"{process.name}/{config.get('client.id', 'producer')}")
+        self._link.on_drop = self._on_drop
+        self._linger = float(config.get("linger.ms", 5)) / 1000
+        self._retries = int(config.get("retries", 1_000_000))
+        is_numbered = bool(self._slot) or config.get("enable.idempotence") is True
+        self._id, self._epoch = broker.new_producer() if is_numbered and not self._slot else (-1, 0)
+        self._queues: dict[Place, deque[Item]] = {}
+        self._under_way: dict[Place, list[Item]] = {}
+        self._sequences: dict[Place, int] = {}
+        self._known: set[Place] = set()
+        """Partitions that the coordinator knows as part of the transaction."""
+        self._left = 0
+        """Records whose fate is not known."""
+        self._reports: deque[Callable[[], None]] = deque()
+        self._waiting: Any = None
+        self._spoke = -1.0
+        self._error: KafkaError | None = None
+        """Why the transaction, or the producer, is of no more use."""
+        self._is_open = False
+        if self._slot:  # of two of one slot in a process, the first is one that was given up
+            if (former := process.parts.get(self._slot)) is not None:
+                former.close()
+            process.parts[self._slot] = self
+
+    def close(self) -> None:
+        """Be of no more use."""
+        self._link.close()
+        self._queues.clear()
+        self._under_way.clear()
+
+    def __len__(self) -> int:
+        return self._left + len(self._reports)
+
+    # Sending
+
+    def produce(
+        self, topic: str, value: Any = None, key: Any = None, partition: int = -1, on_delivery: Any = None,
+        headers: Any = None, **_: Any,
+    ) -> None:  # fmt: skip
+        """Queue a record."""
+        self._process.require_alive()
+        if self._slot and not self._is_open:
+            raise KafkaException(KafkaError(KafkaError._STATE, "no transaction is open"))
+        if topic not in self._broker.topics:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
+        place = (topic, self._broker.place_of(topic, key) if partition < 0 else partition)
+        item = Item(place, key, value, tuple(headers or ()), on_delivery or self._config.get("on_delivery"))
+        self._left += 1
+        queue = self._queues.setdefault(place, deque())
+        queue.append(item)
+        if len(queue) == 1 and place not in self._under_way:
+            self._scheduler.at(self._linger + 0.0002, self._send, place)
+
+    def _send(self, place: Place) -> None:
+        queue = self._queues.get(place)
+        if not queue or place in self._under_way or self._process.is_dead:
+            return
+        if self._slot and place not in self._known:
+            self._under_way[place] = []
+            epoch = self._epoch
+            self._link.call(
+                "AddPartitionsToTxn", lambda: self._broker.add_partitions(self._slot, epoch, [place]),
+                lambda answer: self._on_added(place, answer),
+            )  # fmt: skip
+            return
+        self._under_way[place] = [queue.popleft() for _ in range(min(len(queue), 10_000))]
+        self._try(place)
+
+    def _on_added(self, place: Place, answer: Any) -> None:
+        if self._under_way.pop(place, None) is None:
+            return  # given up meanwhile
+        if answer is None:
+            self._known.add(place)
+            self._send(place)
+        elif answer is LOST or answer == KafkaError.CONCURRENT_TRANSACTIONS:
+            self._scheduler.at(_AGAIN if answer is LOST else _CONCURRENT, self._send, place)
+        else:
+            self._fail_all(answer)
+
+    def _try(self, place: Place) -> None:
+        items = self._under_way.get(place)
+        if not items:
+            return
+        batch = [(one.key, one.value, one.headers) for one in items]
+        sequence, epoch = self._sequences.get(place, 0), self._epoch
+        self._link.call(
+            f"Produce {place[0]}/{place[1]}",
+            lambda: self._broker.produce(place, batch, self._id, epoch, sequence, self._slot),
+            lambda answer: self._on_answer(place, items, answer),
+        )
+
+    def _on_answer(self, place: Place, items: list[Item], answer: Any) -> None:
+        if self._under_way.get(place) is not items:
+            return  # purged
+        if answer is LOST and self._retries:
+            self._scheduler.at(_AGAIN, self._try, place)
+            return
+        del self._under_way[place]
+        if answer is None:
+            self._sequences[place] = self._sequences.get(place, 0) + len(items)
+            self._report(items, None)
+            if self._queues.get(place):
+                self._send(place)
+        else:
+            self._report(items, KafkaError._TRANSPORT if answer is LOST else answer)
+            if answer is not LOST:
+                self._fail_all(answer)
+
+    def _fail_all(self, code: int) -> None:
+        """Take no more records: the transaction, or the numbering, is broken."""
+        if self._slot:
+            code = KafkaError._FENCED if code in _FENCED else code
+            self._error = self._error or KafkaError(code, None, code == KafkaError._FENCED, False, True)
+        elif self._id >= 0:
+            self._error = self._error or KafkaError(KafkaError._FATAL, None, True)
+        queued = [one for queue in self._queues.values() for one in queue]
+        self._queues.clear()
+        self._report(queued, KafkaError._PURGE_QUEUE)
+
+    def _report(self, items: Sequence[Item], code: int | None) -> None:
+        self._left -= len(items)
+        only_errors = self._config.get("delivery.report.only.error")
+        for one in items:
+            if one.report is not None and not (only_errors and code is None):
+                self._reports.append(lambda one=one: self._tell(one, code))
+        if self._waiting is not None and (self._reports or not self._left):
+            self._scheduler.wake(self._waiting)
+
+    @staticmethod
+    def _tell(item: Item, code: int | None) -> None:
+        error = None if code is None else KafkaError(code)
+        item.report(error, SimpleNamespace(topic=lambda: item.place[0], error=lambda: error, value=lambda: item.value))
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Serve reports, waiting for one if there is none."""
+        self._process.require_alive()
+        self._speak()
+        if not self._reports and timeout > 0:
+            self._wait(self._scheduler.now + timeout)
+        served = len(self._reports)
+        while self._reports:
+            self._reports.popleft()()
+        if self._error is not None and self._error.fatal() and not self._slot:
+            raise KafkaException(self._error)
+        return served
+
+    def flush(self, timeout: float = 1e9) -> int:
+        """Wait until the fate of all records is known, and serve the reports."""
+        until = self._scheduler.now + timeout
+        self._process.require_alive()
+        while self._left and self._scheduler.now < until:
+            self._wait(until)
+        while self._reports:
+            self._reports.popleft()()
+        return len(self)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Give up what waits, and what is under way."""
+        if in_queue:
+            queued = [one for queue in self._queues.values() for one in queue]
+            self._queues.clear()
+            self._report(queued, KafkaError._PURGE_QUEUE)
+        if in_flight:
+            under_way, self._under_way = self._under_way, {}
+            self._report([one for items in under_way.values() for one in items], KafkaError._PURGE_INFLIGHT)
+
+    def list_topics(self, topic: str | None = None, timeout: float = 10.0) -> Any:
+        """Return what the brokers say of topics."""
+        answer = self._link.ask("Metadata", lambda: metadata(self._broker, topic), self._scheduler.now + timeout)
+        if answer is None or answer is LOST:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return answer
+
+    # Transactions
+
+    def init_transactions(self, timeout: float) -> None:
+        """End what a former producer of the same id has left open, and get the next epoch."""
+        limit = float(self._config.get("transaction.timeout.ms", 60_000)) / 1000
+        answer = self._insist("InitProducerId", lambda: self._broker.init_producer(self._slot, limit), timeout)
+        self._id, self._epoch = answer
+
+    def begin_transaction(self) -> None:
+        """Begin; nobody is asked."""
+        self._require_sound()
+        self._is_open, self._known = True, set()
+
+    def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: Membership, timeout: float) -> None:
+        """Commit offsets of a group together with the transaction."""
+        self._require_sound()
+        slot, epoch = self._slot, self._epoch
+        given = {(one.topic, one.partition): one.offset for one in offsets}
+        until = self._scheduler.now + timeout
+        self._insist("AddOffsetsToTxn", lambda: self._broker.add_partitions(slot, epoch, [OFFSETS]), timeout)
+        self._known.add(OFFSETS)
+
+        def commit() -> int | None:
+            refused = self._groups.refusal(group.group, group.name, group.id, group.generation)
+            if refused is not None:
+                return refused
+            return self._broker.offsets_in_transaction(slot, epoch, group.group, given)
+
+        self._insist("TxnOffsetCommit", commit, until - self._scheduler.now)
+
+    def commit_transaction(self, timeout: float) -> None:
+        """Wait until all records are there, and commit."""
+        self._end(timeout, committed=True)
+
+    def abort_transaction(self, timeout: float) -> None:
+        """Take everything back."""
+        self.purge()
+        self._error = None if self._error is None or not self._error.fatal() else self._error
+        self._end(timeout, committed=False)
+
+    def _end(self, timeout: float, *, committed: bool) -> None:
+        until = self._scheduler.now + timeout
+        while committed and self._left and self._error is None:
+            if self._scheduler.now >= until:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, None, False, True))
+            self._wait(until)
+        self._require_sound()
+        if self._known:
+            slot, epoch = self._slot, self._epoch
+            self._insist(
+                "EndTxn", lambda: self._broker.end_transaction(slot, epoch, committed=committed),
+                until - self._scheduler.now,
+            )  # fmt: skip
+        self._is_open = False
+
+    def _insist(self, what: str, request: Callable[[], Any], timeout: float) -> Any:
+        """Send a request until it is answered; one whose answer was lost is sent again."""
+        until = self._scheduler.now + timeout
+        self._process.require_alive()
+        while self._scheduler.now < until:
+            answer = self._link.ask(what, request, until)
+            if answer is LOST or answer == KafkaError.CONCURRENT_TRANSACTIONS:
+                self._scheduler.pause(self._scheduler.now + (_AGAIN if answer is LOST else _CONCURRENT))
+            elif isinstance(answer, int):
+                self._give_up(answer)
+            elif answer is not None or self._scheduler.now < until:
+                return answer
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, what, False, True))
+
+    def _give_up(self, code: int) -> NoReturn:
+        is_fenced = code in _FENCED
+        code = KafkaError._FENCED if is_fenced else code
+        self._error = KafkaError(code, None, is_fenced, False, True)
+        raise KafkaException(self._error)
+
+    def _require_sound(self) -> None:
+        self._process.require_alive()
+        if self._error is not None:
+            raise KafkaException(self._error)
+
+    # Being a client
+
+    def _on_drop(self) -> None:
+        logger = self._config.get("logger")
+        if hasattr(logger, "was_lost"):
+            self._reports.append(lambda: logger.log(10, "%s", "FAIL", self._link.name))
+        tell = self._config.get("error_cb")
+        if self._link.network.is_down and tell is not None:
+            self._reports.append(lambda: tell(KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+
+    def _speak(self) -> None:
+        now = self._scheduler.now
+        if now - self._spoke >= 1.0:
+            self._spoke = now
+            self._config["stats_cb"]("" if self._link.network.is_down else UP)
+
+    def _wait(self, until: float) -> None:
+        self._waiting = self._scheduler.current
+        try:
+            self._scheduler.pause(until)
+        finally:
+            self._waiting = None

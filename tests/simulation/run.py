@@ -1,0 +1,83 @@
+"""One run: a site, its faults, and what did not hold."""
+
+import time
+from dataclasses import dataclass, field
+
+from tests.simulation.faults import Fault, draw, plan
+from tests.simulation.invariants import ALWAYS, AT_THE_END, NeverFall
+from tests.simulation.site import Site
+
+SECONDS = 120.0
+"""Simulated time of a run with faults [s]."""
+SETTLED = 90.0
+"""After the last fault all must be right within so long [simulated s]."""
+_STEPS_PER_SECOND = 200_000
+"""More steps in a simulated second are a loop without end."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a run."""
+
+    seed: int
+    faults: list[Fault]
+    failures: list[str] = field(default_factory=list)
+    digest: str = ""
+    simulated: float = 0.0
+    """[s]"""
+    cpu: float = 0.0
+    """Processor time [s]."""
+    steps: int = 0
+    lines: list[str] = field(default_factory=list)
+    """Of the time line."""
+
+
+def run(seed: int, seconds: float = SECONDS, *, per_second: float = 1.0, faults: list[Fault] | None = None) -> Result:
+    """Run a site for some simulated time with faults, and then until all is right again.
+
+    Parameters
+    ----------
+    faults
+        Exactly these; None: drawn from the seed.
+    """
+    began = time.process_time()
+    site = Site(seed)
+    with site.trace.logs():
+        result = _run(site, seed, seconds, per_second, faults)
+    result.cpu = time.process_time() - began
+    return result
+
+
+def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[Fault] | None) -> Result:
+    names = [name for name in site.bodies if not name.startswith("node")]
+    chosen = draw(seed, seconds, per_second, names, ["aggregate"]) if faults is None else faults
+    plan(site, chosen)
+    result, falls = Result(seed, chosen), NeverFall()
+    site.watchers.append(falls.watch)
+    while site.scheduler.now < seconds and not result.failures:
+        _second(site, result, falls)
+    site.network.holds.clear()
+    site.network.losses.clear()
+    site.is_sending = False
+    until = site.scheduler.now + SETTLED
+    wrong = ["not looked at"]
+    while wrong and site.scheduler.now < until and not result.failures:
+        _second(site, result, falls)
+        wrong = [f"{one.name} ({one.rule}): {text}" for one in AT_THE_END for text in one.find(site)]
+    result.failures += wrong if not result.failures else []
+    for text in wrong and result.failures:
+        site.trace.note("WRONG", text)
+    result.digest, result.simulated, result.steps = site.trace.digest(), site.scheduler.now, site.scheduler.steps
+    result.lines = list(site.trace.lines)
+    for process in site.processes.values():
+        process.kill()
+    return result
+
+
+def _second(site: Site, result: Result, falls: NeverFall) -> None:
+    steps = site.scheduler.steps
+    site.scheduler.run(site.scheduler.now + 1.0)
+    result.failures += [f"{one.name} ({one.rule}): {text}" for one in ALWAYS for text in one.find(site)]
+    result.failures += [f"totals never fall (rule 3): {text}" for text in falls.found]
+    if site.scheduler.steps - steps > _STEPS_PER_SECOND:
+        result.failures.append("every loop ends (rule 19): more than 200,000 steps in a simulated second")

@@ -1,0 +1,194 @@
+"""A deployment of the facade: its processes, each started again when it ends, on one model of the brokers."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Clients, Connection
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.kafka.writer import KafkaStreamWriter, KafkaWriter
+from facade.bus.port import BusHealth, Fenced
+from facade.config import Settings
+from facade.flows.telemetry.plan import windowed
+from facade.flows.telemetry.worker import Worker
+from facade.icd.load import load
+from facade.icd.model import Icd
+from facade.instances import devices_of
+from facade.reading import Quality, Reading
+from facade.runtime.composition import Server, assemble
+from facade.runtime.heartbeats import INTERVAL, SignOfLife
+from tests.simulation.admin import SimulatedAdmin
+from tests.simulation.broker import Broker
+from tests.simulation.consumers import SimulatedConsumer
+from tests.simulation.groups import Groups
+from tests.simulation.network import Network
+from tests.simulation.producers import SimulatedProducer
+from tests.simulation.scheduler import START, HostClock, Process, Scheduler
+from tests.simulation.trace import Trace
+from tests.support.heaps import encoded, heap
+
+ICD: Icd = load()
+RESTART = 2.0
+"""Longest time until a process that ended is started again [s]."""
+
+
+class Sink:
+    """Takes what a device server shows, in the place of Tango; see `facade.runtime.publisher.EventSink`."""
+
+    def __init__(self, site: "Site", process: Process) -> None:
+        self._site, self._process = site, process
+
+    def show(self, device: str, attribute: str, reading: Reading) -> None:
+        """Take what clients read from now on."""
+        if not self._process.is_dead:
+            self._site.shown(self._process, device, attribute, reading)
+
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Take an event."""
+        if not self._process.is_dead:
+            self._site.pushed[device, attribute] += 1
+        return True
+
+
+class Site:
+    """All processes of a deployment."""
+
+    def __init__(self, seed: int, *, nodes: int = 4, rate: float = 2.0) -> None:
+        self.scheduler = Scheduler(seed)
+        self.trace = Trace(self.scheduler)
+        self.settings = Settings(prefix="s.", nodes=nodes)
+        self.network = Network(self.scheduler, self.trace.note)
+        self.broker = Broker(self.scheduler, ICD.topics, self.settings.prefix, self.trace.note)
+        self.groups = Groups(self.scheduler, self.broker, self.trace.note)
+        self.rate = rate
+        """Notifications of each node per second."""
+        self.is_sending = True
+        self.sent: Counter[int] = Counter()
+        """Notifications by node that are on the bus."""
+        self.readings: dict[tuple[str, str], Reading] = {}
+        self.pushed: Counter[tuple[str, str]] = Counter()
+        self.processes: dict[str, Process] = {}
+        self.servers: dict[str, Server] = {}
+        self.workers: dict[str, Worker] = {}
+        self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = []
+        """Told of each reading: device, attribute, the one before, and this one."""
+        self.crashes: list[tuple[str, BaseException]] = []
+        """Processes that ended by themselves, and were not to."""
+        self.bodies: dict[str, Callable[[Process], None]] = {
+            **{f"node-{node}": partial(self._node, node) for node in range(nodes)},
+            **{f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)},
+            **{name: partial(self._server, name) for name in ("ingest-00", "control")},
+        }
+        for name in self.bodies:
+            self.start(name)
+        self.scheduler.at(30.0, self._tidy)
+
+    # Processes
+
+    def start(self, name: str) -> None:
+        """Start a process, unless it runs."""
+        if (before := self.processes.get(name)) is not None and not before.is_dead:
+            return
+        process = Process(self.scheduler, name, self._clock(before))
+        self.processes[name] = process
+        process.on_end = partial(self._ended, process)
+        body = self.bodies[name]
+        self.trace.note(name, "starts")
+        process.spawn(lambda: body(process))
+
+    def _clock(self, before: Process | None) -> HostClock:
+        if before is not None:
+            return before.clock
+        random = self.scheduler.random
+        return HostClock(self.scheduler, skew=random.uniform(-0.05, 0.05), drift=random.uniform(-2e-5, 2e-5))
+
+    def kill(self, name: str) -> None:
+        """Kill a process; it is started again a little later."""
+        self.processes[name].kill()
+        self.scheduler.at(0.3 + RESTART * self.scheduler.random.random(), self.start, name)
+
+    def _ended(self, process: Process, error: BaseException | None) -> None:
+        if process.is_dead:
+            return
+        self.trace.note(process.name, f"ends: {error!r}")
+        if error is not None and not isinstance(error, Fenced):
+            self.crashes.append((process.name, error))
+        self.kill(process.name)
+
+    def connection(self, process: Process) -> Connection:
+        """Return how a process reaches the simulated brokers."""
+        broker, groups, network = self.broker, self.groups, self.network
+        clients = Clients(
+            consumer=lambda config: SimulatedConsumer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+            producer=lambda config: SimulatedProducer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+            admin=lambda config: SimulatedAdmin(process, broker, network, config),  # type: ignore[arg-type,return-value]
+        )
+        return Connection(self.settings, clock=process.clock, clients=clients)
+
+    def _tidy(self) -> None:
+        self.broker.tidy()
+        self.scheduler.at(30.0, self._tidy)
+
+    # Bodies of processes
+
+    def _node(self, node: int, process: Process) -> None:
+        """Send notifications, as an ingest node does."""
+        writer = KafkaStreamWriter(self.connection(process), health=BusHealth(), client=process.name, linger=0.005)
+        sequence, random = 0, self.scheduler.random
+        while True:
+            process.clock.sleep(random.random() * 2.0 / self.rate)
+            if not self.is_sending:
+                continue
+            at = process.clock.now() - START
+            writer.send_many("ingest.heaps", [str(node).encode()], encoded(heap(node, sequence, at)))
+            sequence += 1
+            self.sent[node] = sequence
+            writer.poll()
+
+    def _worker(self, slot: str, process: Process) -> None:
+        connection = self.connection(process)
+        log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
+        worker = self.workers[process.name] = Worker(log, ICD, self.settings, slot=slot, clock=process.clock)
+        writer = KafkaWriter(connection, health=BusHealth(), client=f"{process.name}-heartbeats")
+        sign = SignOfLife(process.name, "worker", writer.send, process.clock)
+        process.spawn(lambda: _beat(sign, process))
+        while True:
+            worker.step()
+
+    def _server(self, instance: str, process: Process) -> None:
+        bus = KafkaBus(self.connection(process), client=f"SdpFacade-{instance}")
+        server = self.servers[instance] = assemble(
+            *(ICD, self.settings, self._devices(instance), Sink(self, process), bus),
+            instance=f"SdpFacade-{instance}",
+            clock=process.clock,
+            versions={},
+        )
+        server.event_loop.run(threading.Event())
+
+    def _devices(self, instance: str) -> Mapping[str, list[str]]:
+        found = {name: devices_of(entry, self.settings).get(instance, []) for name, entry in ICD.classes.items()}
+        return {name: devices for name, devices in found.items() if devices}
+
+    # What is shown
+
+    def shown(self, process: Process, device: str, attribute: str, reading: Reading) -> None:
+        """Take what a device shows."""
+        key = (device, attribute)
+        before = self.readings.get(key)
+        self.readings[key] = reading
+        for watcher in self.watchers:
+            watcher(device, attribute, before, reading)
+
+    def value(self, device: str, attribute: str) -> Any:
+        """Return what an attribute shows; None: nothing, or nothing valid."""
+        reading = self.readings.get((device, attribute))
+        return None if reading is None or reading.quality is Quality.INVALID else reading.value
+
+
+def _beat(sign: SignOfLife, process: Process) -> None:
+    while True:
+        sign.perform()
+        process.clock.sleep(INTERVAL)
