@@ -300,6 +300,7 @@ class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snap
     time: Natural
     offsets: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     rebuild_from: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
+    last_read: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], tuple[Natural, Natural]] = {}
     account: AccountTotals
     ledger: dict[str, Any]
     readings: dict[str, dict[str, tuple[Anything, Anything, Anything]]]

@@ -264,6 +264,9 @@ class Reader(Protocol):
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""
 
+    def last_read(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """Return the offset after the last record taken and the leader epoch of that record, by partition."""
+
     @property
     def is_misplaced(self) -> bool:
         """Return whether a place is not on its log, so that nothing more of the partition is given."""

@@ -41,6 +41,20 @@ class TopicWatch(Protocol):
             The broker does not answer.
         """
 
+    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> Mapping[tuple[str, int], int]:
+        """Return up to which offset logs still have what was read, by topic and partition.
+
+        Parameters
+        ----------
+        places
+            The offset after the last record that was read and the leader epoch of that record, by topic and partition.
+
+        Raises
+        ------
+        BusError
+            The broker does not answer.
+        """
+
     def step(self, topics: Iterable[str]) -> Mapping[str, TopicShape]:
         """Return what the brokers have said of some topics since the last call; asks now and then, and never waits."""
 

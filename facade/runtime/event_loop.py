@@ -138,7 +138,11 @@ class EventLoop:
 
     def has_moved(self, reader: Reader) -> bool:
         """Return whether the topics must be opened anew, as one of them is another one or the place on it is gone."""
-        return positions.have_moved(self._progress, self._bus.watch(), reader)
+        moved = positions.have_moved(self._progress, self._bus.watch(), reader)
+        if moved:
+            for topic, progress in self._progress.items():
+                progress.reach({}, reader.last_read(topic))
+        return moved
 
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
@@ -224,7 +228,7 @@ class EventLoop:
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
             progress.account.behind = reader.lag(topic)
-            progress.reach(reader.reached(topic))
+            progress.reach(reader.reached(topic), reader.last_read(topic))
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
                 snapshot = progress.snapshot(

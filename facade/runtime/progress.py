@@ -23,6 +23,8 @@ _FIGURES: Mapping[Verdict, Deviation] = {
 }
 """Figure of the account that counts the records that a finding is about; others count how often they were found."""
 
+_MOST_EPOCH = 2**31 - 1
+
 
 class Progress:
     """The place of one flow on its topic.
@@ -40,6 +42,8 @@ class Progress:
         """Of the topic that the offsets are about; empty text: not known."""
         self.next: dict[int, int] = {}
         """Next offset to count, by partition."""
+        self.last: dict[int, tuple[int, int]] = {}
+        """Offset after the last record and the leader epoch of that record, by partition, where they are known."""
         self._first: dict[int, int] = {}
         """First offset on the log when it was last opened, by partition."""
         self._sure: dict[int, int] = {}
@@ -63,10 +67,11 @@ class Progress:
         self.account.settle(outcome, at_us)
         return outcome
 
-    def reach(self, offsets: Mapping[int, int]) -> None:
-        """Take note that a reader is behind marks of transactions, which are no records."""
+    def reach(self, offsets: Mapping[int, int], last: Mapping[int, tuple[int, int]]) -> None:
+        """Take note of where a reader is: also behind marks of transactions, which are no records."""
         for partition, at in offsets.items():
             self.next[partition] = max(at, self.next.get(partition, 0))
+        self.last |= last
 
     def place(self, now: Extent) -> list[Finding]:
         """Compare the place with the topic as it is now, and go on where that says; return what was wrong."""
@@ -82,6 +87,7 @@ class Progress:
         others = {} if is_new else {one: at for one, at in self.next.items() if one not in known}
         rebuild = self.rebuild_from()
         self.topic_id, self.next = topic.id or self.topic_id, others | start
+        self.last = {} if is_new else {one: at for one, at in self.last.items() if at[0] <= self.next.get(one, 0)}
         self._first = {one: first for one, (first, _) in topic.ranges.items()}
         self._sure = self._asked = dict(start)
         self._past.clear()
@@ -142,6 +148,7 @@ class Progress:
             time=round(now * 1e6),
             offsets=dict(self.next),
             rebuild_from=self.rebuild_from(),
+            last_read=self.last,
             account=self.account.totals(),
             ledger=self.flow.as_dict(),
             readings=snapshots.store_readings(remembered),
@@ -159,6 +166,7 @@ class Progress:
         readings = snapshots.load_readings(snapshot.readings)
         self.flow.restore(snapshot.ledger)
         self.topic_id, self.next = snapshot.topic_id, dict(snapshot.offsets)
+        self.last = {one: (at, epoch) for one, (at, epoch) in snapshot.last_read.items() if epoch <= _MOST_EPOCH}
         self._past.append((monotonic, snapshot.rebuild_from))
         self.account.restore(snapshot.account)
         return readings

@@ -83,6 +83,10 @@ class Readers:
         """Return the next offset to take, by partition."""
         return self._by_topic[topic].reached(topic)
 
+    def last_read(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """Return the offset after the last record taken, and its leader epoch, by partition."""
+        return self._by_topic[topic].last_read(topic)
+
     @property
     def is_misplaced(self) -> bool:
         """Return whether a place on any of the topics is not on its log."""

@@ -141,7 +141,7 @@ def test_a_device_server_goes_on_when_the_end_of_a_topic_is_lost(
 ) -> None:
     """The broker loses the last record that a device server has written, and so refuses what follows: several records
     are waiting then. All of them are told to have failed, and the next one is written by another client; whoever reads
-    the topic is told that its place is not there any more."""
+    the topic is told that its place is not there any more, and learns where others have taken its place."""
     deployment = deploy(nodes=1, prepare=False)
     deployment.create_topics()
     settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
@@ -168,5 +168,6 @@ def test_a_device_server_goes_on_when_the_end_of_a_topic_is_lost(
     threading.Thread(target=write, daemon=True).start()
     until(ended.is_set, "the writer goes on")
     until(lambda: reader.take(10, 0.1) or reader.is_misplaced, "the reader is told")
+    assert bus.watch().kept({("accounts", 0): reader.last_read("accounts")[0]}) == {("accounts", 0): 2}
     writer.close(5.0)
     reader.close()

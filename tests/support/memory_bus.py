@@ -30,6 +30,8 @@ class MemoryBroker:
     """Of topics that were made again; any other has its name as its id."""
     first: dict[tuple[str, int], int] = field(default_factory=dict)
     """Where the log of a partition begins, if not at 0."""
+    cuts: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """Where the log of a partition was cut, each time."""
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics that exist."""
@@ -41,6 +43,7 @@ class MemoryBroker:
         for place in [place for place in self.logs if place[0] == topic]:
             del self.logs[place]
             self.first.pop(place, None)
+            self.cuts.pop(place, None)
 
     def end(self, topic: str, partition: int) -> int:
         """Return the offset after the newest record."""
@@ -53,6 +56,11 @@ class MemoryBroker:
     def cut(self, topic: str, partition: int, end: int) -> None:
         """Lose the records from an offset on, as a broker may that is stopped uncleanly."""
         del self.logs[topic, partition][end:]
+        self.cuts.setdefault((topic, partition), []).append(end)
+
+    def kept(self, place: tuple[str, int], at: int, epoch: int) -> int:
+        """Return up to where a log still has what was read; the leader epoch is how often it had been cut by then."""
+        return min([at, *self.cuts.get(place, ())[epoch:]])
 
     def append(self, record: Record) -> None:
         """Write a record to the partition it names, or to the one of its key."""
@@ -250,6 +258,7 @@ class MemoryReader:
         self._broker = broker
         self._waits = waits
         self.is_misplaced = False
+        self._last: dict[tuple[str, int], tuple[int, int]] = {}
         self._next = {
             (topic, partition): start.get(topic, {}).get(partition, broker.first.get((topic, partition), 0))
             for topic, chosen in topics.items()
@@ -260,15 +269,23 @@ class MemoryReader:
         """Return the next records; when there are none, wait if it was made to."""
         records: list[Record] = []
         for place, at in self._next.items():
-            if not self._broker.first.get(place, 0) <= at <= self._broker.end(*place):
+            last, epoch = self._last.get(place, (0, 0))
+            is_cut = self._broker.kept(place, last, epoch) < last
+            if is_cut or not self._broker.first.get(place, 0) <= at <= self._broker.end(*place):
                 self.is_misplaced = True
                 continue
             found = self._broker.logs.get(place, [])[at : at + limit - len(records)]
             self._next[place] = at + len(found)
+            if found:
+                self._last[place] = self._next[place], len(self._broker.cuts.get(place, ()))
             records += found
         if not records and self._waits:
             self._broker.clock.sleep(timeout)
         return records
+
+    def last_read(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return the place behind the last record and its leader epoch; see `facade.bus.port.Reader`."""
+        return {partition: last for (known, partition), last in self._last.items() if known == topic}
 
     def caught_up(self, topic: str) -> bool:
         """Return whether everything has been taken."""
@@ -334,6 +351,10 @@ class MemoryBus:
             )
             for topic, id in broker.topic_ids(topics).items()
         }
+
+    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+        """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
+        return {place: self._broker.kept(place, *at) for place, at in places.items()}
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
         """Return what topics are now; see `facade.bus.positions.TopicWatch`."""

@@ -9,7 +9,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.inspection import id_of
+from facade.bus.port import BusHealth
 from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
 
@@ -49,6 +51,10 @@ class KafkaTopicWatch:
             )
             for topic, description in there.items()
         }
+
+    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+        """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
+        return find_kept(self._connection, places, BusHealth())
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
         """Return what has been said of topics; see `facade.bus.positions.TopicWatch`."""
