@@ -14,7 +14,7 @@ from rich.progress import track
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
 from clients.alarm_lines import alarm_lines, entry_line, without_repeats
 from facade.cli.tango_host import TangoHost, require_tango_database
-from facade.console import ERR, OUT
+from facade.console import ERR, OUT, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.alerts.follower import Entry
@@ -53,7 +53,7 @@ def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json
         conditions = load().conditions
         for alarm in alarms:
             for text in alarm_lines(alarm, conditions):
-                OUT.print(text)
+                say(text)
         if not alarms:
             OUT.print("no alarms: all conditions are at rest")
     if str(shown["State"]) == "UNKNOWN":
@@ -86,7 +86,7 @@ def history(
         typer.echo(json.dumps(msgspec.to_builtins(entries), indent=2))
         return
     for entry in entries:
-        OUT.print(entry_line(entry, date=True))
+        say(entry_line(entry, date=True))
     if not entries:
         OUT.print(f"nothing is remembered of {escape(repr(which))}")
 

@@ -13,7 +13,7 @@ from clients.status import judge, without
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import OUT, Console
+from facade.console import Console, say
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
 from facade.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
@@ -90,7 +90,7 @@ def status(
         head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP at {escape(tango_host or 'an unknown place')}"
         answering = sum(not why for why in servers.values())
         moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        OUT.print(f"{head}, {moment}; {answering} of {len(servers)} device servers answer")
+        say(f"{head}, {moment}; {answering} of {len(servers)} device servers answer")
         for finding in findings:
-            OUT.print(line(finding))
+            say(line(finding))
     raise typer.Exit(EXIT_CODES[health])

@@ -29,6 +29,11 @@ ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 _PIPE_WIDTH: Final = 180
 
 
+def say(text: str) -> None:
+    """Print a line to standard output; a terminal that is too narrow for it gets it folded between words."""
+    OUT.print(text, soft_wrap=not OUT.is_terminal)
+
+
 def wide(width: int = _PIPE_WIDTH) -> Console:
     """Return a console for tables: a file or a pipe has no width of its own, and 80 columns are too few for them."""
     console = Console(highlight=False)

@@ -15,7 +15,7 @@ from facade.bus.kafka.spans import find_span
 from facade.bus.kafka.survey import Survey, TopicState
 from facade.bus.kafka.topics import differences
 from facade.config import Settings, load_settings
-from facade.console import OUT
+from facade.console import say
 from facade.errors import BusError, ConfigError
 from facade.findings import EXIT_CODES, NOTE, RANKS, STYLES, UNKNOWN, Finding, line, overall
 from facade.icd.load import load
@@ -59,9 +59,9 @@ def check(
         typer.echo(json.dumps(content | {"findings": [one._asdict() for one in findings]}, indent=2))
     else:
         where = escape(f"{settings.bootstrap}, prefix {settings.prefix!r}")
-        OUT.print(f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  the bus at {where}")
+        say(f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  the bus at {where}")
         for finding in findings:
-            OUT.print(line(finding))
+            say(line(finding))
     raise typer.Exit(EXIT_CODES[health])
 
 

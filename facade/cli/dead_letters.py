@@ -233,7 +233,10 @@ def _one(connection: Connection, place: Place) -> Record:
     if begin <= offset < end:
         for record in read_span(connection, TOPIC, {partition: (offset, offset + 1)}):
             return record
-    raise ConfigError(f"no dead letter {partition}:{offset}: partition {partition} has offsets {begin} to {end - 1}")
+        why = "there is the mark of a transaction; `sdp-facade dead-letters list` shows which ones are letters"
+    else:
+        why = f"partition {partition} has offsets {begin} to {end - 1}"
+    raise ConfigError(f"no dead letter {partition}:{offset}: {why}")
 
 
 def _print(rows: list[list[str]], columns: Sequence[str]) -> None:

@@ -44,6 +44,8 @@ class TransactionalWorker(ABC):
         self, log: TransactionalLog, topics: Mapping[str, int], *, name: str, clock: Clock, retry: float
     ) -> None:
         self._log, self._name, self._clock, self._retry = log, name, clock, retry
+        self._by = name
+        """Who could not use a record, in its dead letter."""
         self._most_bytes = topics
         self._encode = msgspec.json.Encoder().encode
         self.accounts = {topic: StreamAccount() for topic in topics}
@@ -112,7 +114,7 @@ class TransactionalWorker(ABC):
         self._accounts[record.topic, record.partition].settle(outcome)
         if isinstance(outcome, Rejected):
             self._dead_bytes += len(record.value or b"")
-            self._dead_letters.append(dead_letter(record, outcome, by=self._name))
+            self._dead_letters.append(dead_letter(record, outcome, by=self._by))
 
     def _idle(self) -> float:
         """Return the time since the last commit [s]."""

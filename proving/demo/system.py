@@ -265,6 +265,7 @@ def what_to_try(demo: Demo) -> str:
 Then try:
 
     sdp-facade watch
+    sdp-facade status             # and: alerts list, commands list, dead-letters list, bus check
     jive
     itango3
     python
@@ -277,4 +278,5 @@ Then try:
     tangogql                      # GraphQL for Taranta, where it is installed
     sdp-facade simulate --help
 
+The account in the end is the simulator's: what you send on ingest.heaps, or put back there, shows as a difference.
 Logs: {demo.options.folder}"""

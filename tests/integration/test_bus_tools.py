@@ -119,6 +119,8 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
         "unknown-node": (300, 300),
         "schema": (2, 0),
     }
+    last = find_span(connection, TOPIC)[0][1] - 1
+    assert "there is the mark of a transaction" in call(connection, "dead-letters", "show", f"0:{last}", code=1)
 
 
 def test_what_stands_behind_an_open_transaction_is_waited_for(connection: Connection) -> None:

@@ -21,7 +21,7 @@ from devices.base import FacadeDevice
 from devices.mapping import tango_text
 from devices.queries import refusal
 from facade.bus.port import Record as BusRecord
-from facade.console import Console
+from facade.console import Console, say
 from facade.flows.alerts.follower import Entry
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.logs import PlainFormatter, SkaFormatter
@@ -218,3 +218,16 @@ def assert_terminal_shows_only_text(site: Site) -> None:
     text = STYLE.sub("", out.getvalue())
     assert all(one.isprintable() for one in text.split("\n"))
     assert "\\u001b" in text
+
+
+@pytest.mark.parametrize(
+    ("terminal", "lines"), [(True, ["what is", "wrong with", "it"]), (False, ["what is wrong with it"])]
+)
+def test_a_terminal_folds_lines_between_words_and_a_file_has_them_whole(
+    terminal: bool, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    made = Console(file=out, force_terminal=terminal, width=10, soft_wrap=True, color_system=None)
+    monkeypatch.setattr("facade.console.OUT", made)
+    say("what is wrong with it")
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == lines

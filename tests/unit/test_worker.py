@@ -111,6 +111,7 @@ def test_a_bad_record_is_a_counted_result_and_hides_no_neighbour(broker, kind):
     assert headers["dl.reason"].decode() == kind.reason
     assert headers["dl.path"].startswith(b"$")
     assert headers["dl.detail"]
+    assert headers["dl.by"] == b"aggregate-0"
 
 
 def test_a_dead_letter_gives_the_original_back():

@@ -86,6 +86,7 @@ class Worker(TransactionalWorker):
         self._streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
         most_bytes = {topic: icd.topics[topic].max_bytes for topic in self._streams}
         super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
+        self._by = f"aggregate-{slot}"  # a slot alone says nothing to who reads the letter
 
     def _take(self) -> None:
         left = self._limits.interval - self._idle()
