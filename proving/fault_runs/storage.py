@@ -50,7 +50,7 @@ _LAGS = {
 _TOPICS = {
     "heaps, SdpBus": (HEAPS, "accounts"),
     "heaps, nodes": (HEAPS, "ingest.summary"),
-    "alerts": ("alerts, ", "alerts was", "snapshots"),
+    "alerts": (ALERTS, "snapshots"),
     "segments": (CALIBRATION, "accounts"),
 }
 """What is said of these topics names a deviation of a total."""

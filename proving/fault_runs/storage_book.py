@@ -1,12 +1,14 @@
 """The book of the storage fault run: what devices show, held against what the producer knows and the log has."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-_OFFSETS = re.compile(r"offsets (\d+) to (\d+)")
+_OFFSETS = re.compile(r"([\w.-]+), partition \d+: offsets (\d+) to (\d+)")
+_WORD = re.compile(r"[\w-]+(?:\.\w+)*")
 
 
 class Verdict(StrEnum):
@@ -32,19 +34,16 @@ class Finding:
     """Those of them that are not counted."""
     is_behind: bool = False
     """Whether SdpBus says that records are not taken yet."""
-    topics: tuple[str, ...] = ("",)
+    topics: tuple[str, ...] = ()
     """Only what is said of one of them names a deviation of this total. The first is that of the records that are
     counted."""
 
-    def is_named(self, said: Sequence[str]) -> bool:
-        """Return whether what was said names so many records, or some of another topic, which stand for many."""
-        named = 0
-        for line in said:
-            ranges = [(int(first), int(last)) for first, last in _OFFSETS.findall(line)]
-            if not ranges or self.topics[0] not in line:
-                return True
-            named += sum(last - first + 1 for first, last in ranges)
-        return named >= abs(self.wrong)
+    def names(self, line: str) -> float:
+        """Return how many of its records a line names; infinite: a whole topic, or records that stand for many."""
+        if ranges := _OFFSETS.findall(line):
+            found = [(topic, int(last) - int(first) + 1) for topic, first, last in ranges if topic in self.topics]
+            return sum(math.inf if topic != self.topics[0] else count for topic, count in found)
+        return math.inf if set(_WORD.findall(line)) & set(self.topics) else 0
 
 
 @dataclass(slots=True)
@@ -95,11 +94,11 @@ class Book:
         """
         verdict = Verdict.EXACT
         for one in findings:
-            news = [line for line in said if any(topic in line for topic in one.topics)]
+            news = {line: one.names(line) for line in said if one.names(line)}
             if one.wrong < 0 and one.is_behind:
                 verdict = Verdict.BEHIND if verdict is Verdict.EXACT else verdict
             elif one.wrong:
-                is_named = bool(news) and one.is_named(news)
+                is_named = sum(news.values()) >= abs(one.wrong)
                 verdict = Verdict.NAMED if is_named and verdict is not Verdict.SILENT else Verdict.SILENT
                 text = f"{act} ({did}): {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
                 self.lines.append(f"{text}; named: {' | '.join(news) or 'nothing'}")

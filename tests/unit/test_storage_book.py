@@ -1,5 +1,7 @@
 """What the fault run of the storage calls exact, named and silent."""
 
+import math
+
 import pytest
 
 from proving.fault_runs.storage_book import Book, Finding, Ledger, Verdict
@@ -44,8 +46,9 @@ def test_what_was_wrong_once_is_not_wrong_again() -> None:
 def test_only_what_nobody_has_named_is_silent() -> None:
     """The verdict of an act is that of its worst total."""
     book, said = Book(), ["ingest.heaps, partition 0: offsets 3 to 9 were not taken"]
-    right, wrong, unread = Finding("a", 0, 0, 0), Finding("b", -7, 0, 0), Finding("c", 0, 4, 4)
-    worse = Finding("b", -8, 0, 0)
+    heaps = ("ingest.heaps",)
+    right, wrong, unread = Finding("a", 0, 0, 0), Finding("b", -7, 0, 0, topics=heaps), Finding("c", 0, 4, 4)
+    worse = Finding("b", -8, 0, 0, topics=heaps)
     assert book.enter("kill", "", [right], []) is Verdict.EXACT
     assert book.enter("kill", "", [right, unread], []) is Verdict.UNREAD
     assert book.enter("kill", "", [right, wrong], said) is Verdict.NAMED
@@ -57,9 +60,18 @@ def test_only_what_nobody_has_named_is_silent() -> None:
     assert book.verdicts["kill"].total() == 5
 
 
-def test_offsets_of_another_topic_stand_for_many_records() -> None:
-    wrong = Finding("nodes", -700, 0, 0, topics=("ingest.heaps", "ingest.summary"))
-    assert wrong.is_named(["ingest.summary, partition 1: offsets 3 to 4 were not taken"])
-    assert wrong.is_named(["ingest.heaps was deleted and made again"])
-    assert not wrong.is_named(["ingest.heaps, partition 1: offsets 3 to 4 were not taken"])
-    assert wrong.is_named([f"ingest.heaps, partition {one}: offsets 0 to 349 were not taken" for one in (0, 1)])
+@pytest.mark.parametrize(
+    ("line", "records"),
+    [
+        ("ingest.heaps, partition 1: offsets 3 to 4 were not taken", 2),
+        ("skipped of ingest.heaps: ingest.heaps, partition 1: offsets 3 to 4 were not taken", 2),
+        ("ingest.summary, partition 1: offsets 3 to 4 were not taken", math.inf),
+        ("ingest.heaps was deleted and made again", math.inf),
+        ("calibration, partition 0: offsets 3 to 9 were not taken", 0),
+        ("6 records of accounts: calibration, partition 0: offsets 3 to 9 came again", 0),
+        ("calibration was deleted and made again", 0),
+    ],
+)
+def test_a_line_names_records_of_a_total(line: str, records: float) -> None:
+    """Records of another topic that a total depends on stand for many."""
+    assert Finding("nodes", -700, 0, 0, topics=("ingest.heaps", "ingest.summary")).names(line) == records
