@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.writer import KafkaStreamWriter, KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
 from facade.config import Settings
@@ -26,10 +26,11 @@ class Client:
     def __init__(self, config: dict[str, Any]) -> None:
         self.error: KafkaError | None = None
         self.told: KafkaError | None = None
+        self.config, self.waiting = config, 0
         self.taken: list[Any] = []
         self.made.append(self)
 
-    def produce(self, topic: str, *_: object, on_delivery: Any, **__: object) -> None:
+    def produce(self, topic: str, *_: object, on_delivery: Any = None, **__: object) -> None:
         if self.error is not None:
             raise KafkaException(self.error)
         self.taken.append(on_delivery)
@@ -41,11 +42,14 @@ class Client:
         return 0
 
     def purge(self) -> None:
-        for report in self.taken:
+        for _ in range(self.waiting):
+            self.config["on_delivery"](KafkaError(KafkaError._PURGE_QUEUE), SimpleNamespace(topic=lambda: "t.alerts"))
+        self.waiting = 0
+        for report in filter(None, self.taken):
             report(KafkaError(KafkaError._PURGE_QUEUE), SimpleNamespace(topic=lambda: "t.alerts"))
 
     def __len__(self) -> int:
-        return 0
+        return self.waiting
 
 
 @pytest.fixture
@@ -81,3 +85,13 @@ def test_a_client_that_is_well_is_kept(writer: KafkaWriter) -> None:
     with pytest.raises(BusError, match="was not sent"):
         writer.post([RECORD])
     assert len(Client.made) == 1
+
+
+def test_a_stream_goes_on_with_another_client_and_counts_what_the_dead_one_had(writer: KafkaWriter) -> None:
+    """A simulator goes on when the broker has lost records that it had confirmed."""
+    stream = KafkaStreamWriter(writer._connection, health=BusHealth(), client="test")
+    stream.send_many("alerts", [b"k"] * 2, [b"v"] * 2)
+    Client.made[-1].error, Client.made[-1].waiting = LOST, 2
+    stream.send_many("alerts", [b"k"] * 3, [b"v"] * 3)
+    assert [len(client.taken) for client in Client.made] == [0, 2, 3]
+    assert (stream.queued, stream.failed, stream.delivered) == (5, 2, 3)

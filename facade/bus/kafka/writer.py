@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Record
+from facade.clock import Clock
 from facade.errors import BusError
 
 _LAST_REPORTS = 1.0
@@ -113,7 +114,7 @@ class KafkaWriter:
 
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""
-        self._drain(self._producer, timeout)
+        _drain(self._producer, self._connection.clock, timeout)
 
     def _produce(self, record: Record, on_delivery: object) -> None:
         topic, headers = self._connection.topic(record.topic), list(record.headers)
@@ -129,24 +130,13 @@ class KafkaWriter:
 
     def _replace(self, dead: Producer, error: KafkaException) -> None:
         """Go on with another producer: to a broker that lost confirmed records this one's numbers do not follow."""
-        if error.args[0].code() != KafkaError._FATAL and not error.args[0].fatal():
+        if not _is_dead(error):
             raise error
         with self._replacing:
             if self._producer is dead:
                 self._producer = self._open()
                 dead.purge()
-                self._drain(dead, _LAST_REPORTS)
-
-    def _drain(self, producer: Producer, timeout: float) -> None:
-        """Serve reports until there are no more of a producer, at most for `timeout` [s].
-
-        The client's ``flush`` does the same, but goes on with the next report when one has raised that the producer has
-        died: what runs then has an exception pending, and may leave a lock taken for ever.
-        """
-        deadline = self._connection.clock.monotonic() + timeout
-        while len(producer) and (left := deadline - self._connection.clock.monotonic()) > 0:
-            with suppress(KafkaException):
-                producer.poll(min(left, 0.05))
+                _drain(dead, self._connection.clock, _LAST_REPORTS)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -209,17 +199,15 @@ class KafkaStreamWriter:
         """Records accepted for sending."""
         self.failed = 0
         """Records that are known not to be delivered."""
-        self._producer = connection.producer(
-            health,
-            {
-                **producer_settings(connection.prefix + client, linger),
-                "queue.buffering.max.messages": 1_000_000,
-                "queue.buffering.max.kbytes": 1_048_576,
-                "message.timeout.ms": round(patience * 1000),
-                "delivery.report.only.error": True,
-                "on_delivery": self._on_failure,
-            },
-        )
+        self._settings = {
+            **producer_settings(connection.prefix + client, linger),
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1_048_576,
+            "message.timeout.ms": round(patience * 1000),
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_failure,
+        }
+        self._producer = connection.producer(health, self._settings)
 
     @property
     def backlog(self) -> int:
@@ -258,9 +246,14 @@ class KafkaStreamWriter:
                 try:
                     produce(name, value, key)
                 except BufferError:
-                    self._producer.poll(0.05)
+                    self.poll(0.05)
+                    produce = self._producer.produce
                     continue
                 except KafkaException as error:
+                    if _is_dead(error):
+                        self._replace()
+                        produce = self._producer.produce
+                        continue
                     self.failed += 1
                     self._note(f"record was refused by the client: {error.args[0].str()}")
                 break
@@ -268,16 +261,31 @@ class KafkaStreamWriter:
 
     def poll(self, timeout: float = 0.0) -> None:
         """Serve failures, waiting at most `timeout` [s] for one."""
-        self._producer.poll(timeout)
+        try:
+            self._producer.poll(timeout)
+        except KafkaException as error:
+            if not _is_dead(error):
+                raise
+            self._replace()
 
     def flush(self, timeout: float) -> bool:
         """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
-        return int(self._producer.flush(timeout)) == 0
+        _drain(self._producer, self._connection.clock, timeout)
+        return not self.backlog
 
     def abandon(self) -> None:
         """Give up what is still waiting: it counts as failed, though what is under way may yet arrive."""
         self._producer.purge()
-        self._producer.flush(1.0)
+        _drain(self._producer, self._connection.clock, _LAST_REPORTS)
+
+    def _replace(self) -> None:
+        """Go on with another producer: to a broker that lost confirmed records this one's numbers do not follow.
+
+        What it had not delivered counts as failed.
+        """
+        self.abandon()
+        self.failed += self.backlog  # of which nothing is told any more
+        self._producer = self._connection.producer(self._health, self._settings)
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -288,6 +296,23 @@ class KafkaStreamWriter:
         self._health.failed_writes += 1
         if self._health.last_error != text:  # a whole backlog fails at once, for one reason
             self._connection.note(self._health, text)
+
+
+def _is_dead(error: KafkaException) -> bool:
+    """Return whether a client takes no further record."""
+    return bool(error.args[0].code() == KafkaError._FATAL or error.args[0].fatal())
+
+
+def _drain(producer: Producer, clock: Clock, timeout: float) -> None:
+    """Serve reports until there are no more of a producer, at most for `timeout` [s].
+
+    The client's ``flush`` does the same, but goes on with the next report when one has raised that the producer has
+    died: what runs then has an exception pending, and may leave a lock taken for ever.
+    """
+    deadline = clock.monotonic() + timeout
+    while len(producer) and (left := deadline - clock.monotonic()) > 0:
+        with suppress(KafkaException):
+            producer.poll(min(left, 0.05))
 
 
 def _undelivered(error: KafkaError, message: Message) -> str:
