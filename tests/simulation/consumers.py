@@ -37,9 +37,9 @@ class SimulatedConsumer:
         self._tells_end = bool(config.get("enable.partition.eof"))
         self._at: dict[Place, int] = {}
         """Next offset by partition that is read."""
-        self._epochs: dict[Place, tuple[str, int]] = {}
-        """Topic's id and leader's epoch at the last read."""
         self._told_end: dict[Place, int] = {}
+        self._seen: dict[Place, int] = {}
+        """State of each partition of which everything has been read."""
         self._events: deque[Callable[[], Message | None]] = deque()
         """What the next call of `consume` is to serve."""
         self._waiting: Any = None
@@ -95,20 +95,25 @@ class SimulatedConsumer:
         for place in list(self._at):
             topic = self._broker.topics[place[0]]
             partition = topic.partitions[place[1]]
+            if self._seen.get(place) == partition.state:
+                continue
             at = self._at[place]
             if at == OFFSET_BEGINNING:
                 at = partition.first
             if not partition.first <= at <= partition.end:
                 self._misplaced(place, found)
                 continue
-            if limit - len(found) <= 0:
+            if limit <= 0:
                 break
             entries, at = partition.read(at, limit, committed=self._committed_only)
             self._at[place] = at
             limit -= len(entries)
             found += [_message(place, one) for one in entries]
             end = partition.stable if self._committed_only else partition.end
-            if self._tells_end and limit > 0 and at >= end and self._told_end.get(place) != at:
+            if limit <= 0 or at < end:
+                continue
+            self._seen[place] = partition.state
+            if self._tells_end and self._told_end.get(place) != at:
                 self._told_end[place] = at
                 found.append(_error(KafkaError._PARTITION_EOF, place, at))
 
@@ -135,6 +140,7 @@ class SimulatedConsumer:
             if at < 0 and at not in (OFFSET_BEGINNING, OFFSET_END):
                 at = self._broker.committed.get(self._group, {}).get(place, OFFSET_BEGINNING)
             self._at[place] = at
+            self._seen.pop(place, None)
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions no more."""

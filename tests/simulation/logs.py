@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 
@@ -30,6 +31,7 @@ class Numbered:
     """Number of the first record of the newest batch."""
 
 
+_states = count(1)
 ABORTED = -1
 """In the place of a producer: the transaction of the record was aborted."""
 
@@ -50,6 +52,8 @@ class Partition:
     """First offset of the open transaction, by producer."""
     numbers: dict[int, Numbered] = field(default_factory=dict)
     """By producer."""
+    state: int = field(default_factory=_states.__next__)
+    """Another number after each change, so that who has read all of it need not look again."""
 
     @property
     def stable(self) -> int:
@@ -64,6 +68,7 @@ class Partition:
             self.open.setdefault(producer, entry.offset)
         self.entries.append(entry)
         self.end += 1
+        self.state = next(_states)
         return entry.offset
 
     def mark(self, time_us: int, producer: int, *, committed: bool) -> None:
@@ -71,6 +76,7 @@ class Partition:
         begin = self.open.pop(producer, None)
         self.entries.append(Entry(self.end, time_us, None, None, (), is_mark=True))
         self.end += 1
+        self.state = next(_states)
         if begin is None:
             return
         for index in range(self._index(begin), len(self.entries)):
@@ -98,6 +104,7 @@ class Partition:
     def remove(self, before: int) -> None:
         """Remove what is before an offset, as retention does, and an administrator."""
         self.first = max(self.first, min(before, self.end))
+        self.state = next(_states)
         del self.entries[: self._index(self.first)]
 
     def expire(self, before_us: int) -> None:
@@ -128,6 +135,7 @@ class Partition:
         del self.entries[index:]
         self.end = max(end, self.first)
         self.leader_epoch += 1
+        self.state = next(_states)
         self.open = {producer: at for producer, at in self.open.items() if at < self.end}
         self.numbers = {}
         return lost

@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from facade.bus import worker_positions
+from facade.bus import standings, worker_positions
 from facade.bus.kafka import transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.worker_positions import Standings
+from facade.bus.standings import Standings
 from facade.runtime.progress import Progress
 from facade.runtime.worker import TransactionalWorker
 from tests.simulation.run import Result, run
@@ -77,7 +77,7 @@ _commit, _start_over = KafkaTransactionalLog.commit, TransactionalWorker._start_
 _take, _snapshot = Progress.take, Progress.snapshot
 
 MUTANTS = (
-    Mutant("D1: a worker's own position is compared with the group's", worker_positions, "begin", _group_is_believed),
+    Mutant("D1: a worker's own position is compared with the group's", standings, "begin", _group_is_believed),
     Mutant(
         "0019: a producer that lost a connection begins no further transaction", transactions._Link, "log",
         lambda self, *_: None,
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant("a snapshot's place is behind the last record folded", Progress, "snapshot", _places_ahead),
     Mutant("a worker's positions are written in the transaction", Standings, "records", lambda self: []),
     Mutant("offsets of the transaction are those behind the last record", Standings, "take",
-           lambda self, place, after: None),
+           lambda self, place, after, epoch=-1: None),
 )  # fmt: skip
 """What is taken out, and how."""
 

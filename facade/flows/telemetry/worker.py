@@ -21,6 +21,9 @@ from facade.messages import Partial
 from facade.racks import Racks
 from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
 
+_LOOK = 0.01
+"""Shortest wait for records [s]: so often looks a worker that has nothing to do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
@@ -90,7 +93,7 @@ class Worker(TransactionalWorker):
 
     def _take(self) -> None:
         left = self._limits.interval - self._idle()
-        for run in self._log.take(self._limits.batch, max(left, 0.001)):
+        for run in self._log.take(self._limits.batch, max(left, _LOOK)):
             self._fold(run)
 
     def _is_due(self) -> bool:
