@@ -81,6 +81,32 @@ def test_all_else_is_refused(root, path, reason):
     assert check(References([root]), path.format(root=root)) == reason
 
 
+def test_a_link_that_changes_on_the_way_leads_nowhere_else(root, monkeypatch):
+    """A folder becomes a link after it was looked at; a table that is open stays the one that was opened."""
+    claims, url = References([root]), f"file://{root}/sub/secret"
+    (root / "sub" / "secret").write_bytes(CONTENT)
+    open_, read_ = os.open, os.read
+
+    def swap(*args, **options):
+        monkeypatch.setattr("facade.flows.tables.places.os.open", open_)
+        (root / "sub").rename(root / "before")
+        (root / "sub").symlink_to(root.parent / "root2")
+        return open_(*args, **options)
+
+    monkeypatch.setattr("facade.flows.tables.places.os.open", swap)
+    assert check(claims, url) == "forbidden"
+
+    def replace(number, size):
+        monkeypatch.setattr("facade.flows.tables.places.os.read", read_)
+        (root / "table").unlink()
+        (root / "table").symlink_to(root.parent / "root2" / "other")
+        return read_(number, size)
+
+    (root.parent / "root2" / "other").write_bytes(bytes(SIZE))
+    monkeypatch.setattr("facade.flows.tables.places.os.read", replace)
+    assert check(claims, f"file://{root}/table") == CONTENT.decode()
+
+
 def test_size_and_digest_must_hold(root):
     claims, url = References([root], limit=3000), f"file://{root}/table"
     assert check(claims, url, size=SIZE + 1) == "size"

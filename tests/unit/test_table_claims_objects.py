@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import socket
 import sys
 import tracemalloc
 from threading import Event
@@ -238,6 +239,34 @@ def test_a_web_server_is_read_and_not_followed_elsewhere():
         "nothing": "missing",
     }
     assert (asked_elsewhere, "/secret" in asked) == ([], False)
+
+
+class Names:
+    """A name server that gives one answer after the other, and the last one for ever."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.left, self.asked = [*addresses], 0
+
+    async def resolve(self, host, port, family):
+        self.asked += 1
+        address = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return [{"hostname": host, "host": address, "port": port, "family": family, "proto": 0, "flags": 0}]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "::ffff:127.0.0.1", "fe80::1"])
+def test_the_address_that_is_judged_is_the_one_that_is_connected_to(monkeypatch, address):
+    """A name is resolved once for each connection: what a second answer would be makes no difference."""
+    monkeypatch.setattr("facade.flows.tables.web.socket.gethostname", lambda: "tables.test")
+    with web_server({"/tables/a": [(200, {}, CONTENT)]}) as (host, asked):
+        root = f"http://tables.test:{host.partition(':')[2]}/tables"
+        names = Names("127.0.0.1", "192.0.2.1")
+        assert check(claims(root, resolve=names.resolve), f"{root}/a") == CONTENT.decode()
+        assert names.asked == 1
+        monkeypatch.undo()
+        names = Names(address)
+        assert check(claims(root, resolve=names.resolve), f"{root}/a") == "forbidden"
+    assert (names.asked, asked) == (1, ["/tables/a"])
 
 
 @pytest.mark.parametrize(

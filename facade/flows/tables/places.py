@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from facade.errors import ConfigError
 from facade.flows.tables.buffers import write_all
 from facade.flows.tables.roots import AT, FORBIDDEN, NOT_CONFIGURED, Address, forbidden, shown, split
+from facade.flows.tables.web import Resolve, client_maker
 from facade.outcome import Rejected
 
 UNAVAILABLE = "unavailable"
@@ -131,10 +132,16 @@ class Files:
 
 
 class Stores:
-    """Opens the objects below some URLs; what it raises is for `unreadable`."""
+    """Opens the objects below some URLs; what it raises is for `unreadable`.
 
-    def __init__(self, roots: Sequence[Address]) -> None:
-        self._roots = roots
+    Parameters
+    ----------
+    resolve
+        Gives the addresses of web servers' names; None: the system's.
+    """
+
+    def __init__(self, roots: Sequence[Address], resolve: Resolve | None = None) -> None:
+        self._roots, self._resolve = roots, resolve
         self._systems: dict[str, Any] = {}
         """What fsspec has for each scheme: some take a second to make, and hold connections."""
 
@@ -147,7 +154,7 @@ class Stores:
         if not any(address.is_below(root) for root in self._roots):
             raise Unreadable(forbidden(url, self._roots))
         # Taken out as long as it is used, so that one that hangs is not used again.
-        system, is_sound = self._systems.pop(address.scheme, None) or filesystem(address), True
+        system, is_sound = self._systems.pop(address.scheme, None) or filesystem(address, self._resolve), True
         system.invalidate_cache()  # it may remember what was there before
         # One answer as it comes. Told a size, fsspec does not ask a web server for it first, which makes any error
         # "not found".
@@ -164,7 +171,7 @@ class Stores:
                 self._systems[address.scheme] = system
 
 
-def filesystem(address: Address) -> Any:
+def filesystem(address: Address, resolve: Resolve | None = None) -> Any:
     """Return what fsspec has for a scheme, anew.
 
     Raises
@@ -174,7 +181,7 @@ def filesystem(address: Address) -> Any:
     """
     scheme = address.scheme
     # A redirection could lead to any other host; the first one is an error.
-    options = {"max_redirects": 1} if address.is_web else {}
+    options = {"max_redirects": 1, "get_client": client_maker(Unreadable, resolve)} if address.is_web else {}
     try:
         module = importlib.import_module("fsspec")
     except ImportError as error:

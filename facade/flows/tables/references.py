@@ -15,6 +15,7 @@ from facade.clock import Clock, SystemClock
 from facade.flows.tables.buffers import CHUNK, BufferPool
 from facade.flows.tables.places import UNAVAILABLE, Files, Opened, Stores, Unreadable, unreadable
 from facade.flows.tables.roots import AT, NOT_CONFIGURED, Address, Root, shown
+from facade.flows.tables.web import Resolve
 from facade.outcome import Rejected
 
 MAY_BE_SENT_AGAIN = (UNAVAILABLE, NOT_CONFIGURED)
@@ -47,6 +48,8 @@ class References:
         Longest time for one [s].
     silence
         For so long nothing may come from its place [s].
+    resolve
+        Gives the addresses of web servers' names; None: the system's.
     """
 
     def __init__(
@@ -57,12 +60,13 @@ class References:
         limit: int = 20_000_000_000,
         patience: float = 150.0,
         silence: float = 30.0,
+        resolve: Resolve | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.limit, self.patience, self.silence = limit, patience, min(silence, patience)
         files = [root for root in roots if isinstance(root, Path)]
         stores = [root for root in roots if isinstance(root, Address)]
-        objects = Stores(stores)
+        objects = Stores(stores, resolve)
         self._places: dict[str, Place] = {root.scheme: objects for root in stores}
         if files:
             self._places["file"] = Files(files)
