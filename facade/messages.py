@@ -286,6 +286,7 @@ class AccountTotals(Message, frozen=True):
     corrected: Natural = 0
     deviations: dict[str, Annotated[str, Meta(max_length=1000)]] = {}
     behind: Natural = 0
+    hanging: Annotated[str, Meta(max_length=1000)] = ""
     reasons: dict[str, Positive] = {}
     last_error: Annotated[str, Meta(max_length=1000)] = ""
     last_error_at: Natural = 0

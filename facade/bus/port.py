@@ -258,8 +258,11 @@ class Reader(Protocol):
     def caught_up(self, topic: str) -> bool:
         """Return whether everything has been taken that stood on the topic at the start, or was."""
 
+    def behind(self, topic: str) -> Mapping[int, int]:
+        """Count what is behind the last record taken, by partition and by what was last heard; asks nobody."""
+
     def lag(self, topic: str) -> int:
-        """Count what is behind the last record taken, by what was last heard; asks nobody."""
+        """Count what is behind the last records taken of all partitions."""
 
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""

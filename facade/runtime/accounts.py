@@ -36,6 +36,7 @@ class StreamAccount:
         "corrected",
         "dead_lettered",
         "deviations",
+        "hanging",
         "high_watermark",
         "in_flight",
         "last_error",
@@ -66,6 +67,8 @@ class StreamAccount:
         self.last_error = ""
         self.last_error_at = 0
         """When that was [Unix us]; 0: not known."""
+        self.hanging = ""
+        """What a transaction without an end holds back, in words."""
         self.behind = 0
         """Records on the topic that were not taken when this was last looked at."""
         self.offset_from = -1
@@ -139,6 +142,7 @@ class StreamAccount:
         self.skipped += other.skipped
         if isinstance(other, StreamAccount):
             self.overlap += other.overlap
+            self.hanging = self.hanging or other.hanging
             for what, said in other.deviations.items():
                 for text in said.split(_AND):
                     self._say(what, text)

@@ -227,8 +227,8 @@ class EventLoop:
         records = []
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
-            progress.account.behind = reader.lag(topic)
             progress.reach(reader.reached(topic), reader.last_read(topic))
+            progress.note_behind(reader.behind(topic), is_connected=self._bus.health.connected)
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
                 snapshot = progress.snapshot(

@@ -24,6 +24,9 @@ _FIGURES: Mapping[Verdict, Deviation] = {
 """Figure of the account that counts the records that a finding is about; others count how often they were found."""
 
 _MOST_EPOCH = 2**31 - 1
+_HANGS = 40.0
+"""No transaction lasts so long [s]: the longest time-out, of 20 s, and the broker's look at it each 10 s."""
+_LONGEST = 1000
 
 
 class Progress:
@@ -49,6 +52,8 @@ class Progress:
         self._sure: dict[int, int] = {}
         self._asked: dict[int, int] = {}
         """Values of `next` when the topic surely was the one of the id, and when that was last asked."""
+        self._stands: dict[int, tuple[int, float]] = {}
+        """Where it stands on each partition, and since when [monotonic s]."""
         self._keep = keep
         self._clock = clock
         self._past: deque[tuple[float, dict[int, int]]] = deque()
@@ -72,6 +77,27 @@ class Progress:
         for partition, at in offsets.items():
             self.next[partition] = max(at, self.next.get(partition, 0))
         self.last |= last
+
+    def note_behind(self, behind: Mapping[int, int], *, is_connected: bool) -> None:
+        """Take note of how many records wait, by partition, and whether a transaction without an end holds them back.
+
+        A broker that loses the end of a log may lose the mark that ends a transaction there, and nothing of the
+        partition is given then to readers of committed records, until the same producer writes there again.
+        """
+        now, hangs = self._clock.monotonic(), []
+        self.account.behind = sum(behind.values())
+        for partition, count in sorted(behind.items()):
+            at = self.next.get(partition, 0)
+            before, since = self._stands.get(partition, (-1, now))
+            if before != at or not count or not is_connected:
+                since = now
+            self._stands[partition] = at, since
+            if now - since > _HANGS:
+                hangs.append(
+                    f"{self.flow.topic}, partition {partition}: {count} records from offset {at} on are not given for"
+                    f" {now - since:.0f} s"
+                )
+        self.account.hanging = "; ".join(hangs)[:_LONGEST]
 
     def place(self, now: Extent) -> list[Finding]:
         """Compare the place with the topic as it is now, and go on where that says; return what was wrong."""

@@ -75,6 +75,10 @@ class Readers:
         """Return whether all that stood on a topic was taken."""
         return self._by_topic[topic].caught_up(topic)
 
+    def behind(self, topic: str) -> Mapping[int, int]:
+        """Return the records of a topic that were not taken, by partition."""
+        return self._by_topic[topic].behind(topic)
+
     def lag(self, topic: str) -> int:
         """Return the records of a topic that were not taken."""
         return self._by_topic[topic].lag(topic)

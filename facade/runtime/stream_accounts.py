@@ -232,6 +232,8 @@ class ReaderAccounts(Flow):
         self._newest: dict[tuple[str, str], tuple[int, AccountTotals]] = {}
         self._backlogs: dict[tuple[str, str], Backlog] = {}
         self._rates: dict[str, RateMeter] = {}
+        self.newest_us: dict[str, int] = {}
+        """When each instance last gave an account, by its own clock [Unix us]."""
         self._streams: dict[str, StreamTotals] | None = None
         """The sum as it was last made, while it holds."""
 
@@ -249,6 +251,7 @@ class ReaderAccounts(Flow):
         backlog = self._backlogs.setdefault(key, Backlog())
         backlog.note(snapshot.time / _MICRO, position, position + snapshot.account.behind)
         self._newest[key] = snapshot.time, snapshot.account
+        self.newest_us[snapshot.instance] = snapshot.time
         self._streams = None
         return USED
 

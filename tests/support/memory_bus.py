@@ -292,8 +292,12 @@ class MemoryReader:
         return self.lag(topic) == 0
 
     def lag(self, topic: str) -> int:
-        """Count what is behind the last record taken."""
-        return sum(self._broker.end(*place) - at for place, at in self._next.items() if place[0] == topic)
+        """Count what is behind the last records taken of all partitions."""
+        return sum(self.behind(topic).values())
+
+    def behind(self, topic: str) -> dict[int, int]:
+        """Count what is behind the last record taken, by partition."""
+        return {one: self._broker.end(name, one) - at for (name, one), at in self._next.items() if name == topic}
 
     def reached(self, topic: str) -> dict[int, int]:
         """Return the next offset by partition."""

@@ -29,11 +29,11 @@ INSTANCES = ("alerts", "calibration", "control", "ingest-00", "quality", "subarr
 WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0")
 
 
-def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None):
+def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW):
     """Return signs of life of a whole facade, in which some have fallen silent, said goodbye, or never spoken."""
     made = Heartbeats()
     names = {f"SdpFacade-{one}": "server" for one in INSTANCES} | dict.fromkeys(WORKERS, "worker")
-    for at in range(round(NOW) - 60, round(NOW) + 1):
+    for at in range(round(NOW) - 60, round(until) + 1):
         for name, role in names.items():
             if name in unheard or (name in {*silent, *stopped} and at > NOW - 30):
                 continue
@@ -67,7 +67,7 @@ def heartbeat(devices=(MASTER,), at=NOW, name="a"):
 
 def overview(
     *, connected=True, bus_error="", nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
-    streams=None, heartbeats=None, without="", scan=1, states=(),
+    streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(),
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
@@ -99,7 +99,11 @@ def overview(
     )
     bus = BusHealth(connected=connected, last_error=bus_error)
     readers = SimpleNamespace(streams=found)
-    flows = [Presence(server), TelemetryHealth(server), CommandsHealth(server)]
+    flows = [
+        Presence(server, accounts_us or {f"SdpFacade-{one}": 10**15 for one in INSTANCES}),
+        TelemetryHealth(server),
+        CommandsHealth(server),
+    ]
     for device, attribute, value, time in states:
         time_us = round(time * 1e6)
         server.states.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)

@@ -3,12 +3,14 @@
 import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 
 import facade
 from facade.bus.port import Span
+from facade.clock import ManualClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
 from facade.flows.telemetry.health import TelemetryHealth
@@ -18,7 +20,8 @@ from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.admin_mode import allowed
 from facade.runtime.health import ORIGIN, Complaint, Health
-from facade.runtime.stream_accounts import RateMeter
+from facade.runtime.progress import Progress
+from facade.runtime.stream_accounts import RateMeter, StreamTotals
 from tests.support.overview import NOW, heartbeat, overview, signs_of_life
 
 MODES = load().enums["AdminMode"]
@@ -131,6 +134,28 @@ def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
     assert any("ingest.heaps lags" in one for one in reasons)
     assert key in shown.find(NOW)
     assert before == shown.values("SdpMaster")
+
+
+def test_records_that_a_transaction_without_an_end_holds_back_are_named():
+    """A reader of committed records is given nothing of one partition, while others go on."""
+    clock = ManualClock(NOW)
+    progress = Progress(SimpleNamespace(topic="ingest.summary"), keep=4.0, clock=clock)
+    stream = StreamTotals()
+    told = []
+    for moves, connected in ((True, True), (False, False), (False, True)):
+        for _ in range(60):
+            clock.sleep(1.0)
+            progress.next = {0: progress.next.get(0, 0) + moves, 1: progress.next.get(1, 0) + 1, 2: 7}
+            progress.note_behind({0: 3, 1: 3, 2: 0}, is_connected=connected)
+        told.append(progress.account.hanging)
+    assert told == ["", "", "ingest.summary, partition 0: 3 records from offset 60 on are not given for 60 s"]
+    assert progress.account.behind == 6
+    stream.account.add(progress.account)
+    health, (reason,) = (shown := overview(streams={"ingest.summary": stream})).judge(NOW)
+    assert (health, reason) == ("DEGRADED", f"a transaction does not end: {told[-1]}")
+    assert set(shown.find(NOW)) == {("transactionHanging", "sdp-facade/ingest.summary")}
+    progress.note_behind({0: 0}, is_connected=True)
+    assert progress.account.hanging == ""
 
 
 def test_what_makes_it_fail_comes_before_what_degrades_it():

@@ -72,6 +72,21 @@ def test_who_was_never_heard_of_is_named_at_once_and_an_alarm_later():
     assert shown.find(NOW) == {}
 
 
+def test_a_server_that_lives_and_gives_no_account_is_named():
+    """The figures of what it reads are not of now: that of a server whose snapshots are refused, for example."""
+    heartbeats = signs_of_life()
+    accounts = {f"SdpFacade-{one}": round((NOW - 3) * 1e6) for one in INSTANCES}
+    shown = overview(heartbeats=heartbeats, accounts_us=accounts)
+    assert shown.judge(NOW) == ("OK", ())
+    later = signs_of_life(until=NOW + 20)
+    heartbeats.newest |= later.newest
+    heartbeats._newest = later._newest
+    accounts |= {name: round((NOW + 18) * 1e6) for name in accounts if not name.endswith("alerts")}
+    health, reasons = shown.judge(NOW + 20)
+    assert health == "DEGRADED"
+    assert [one.partition(" and ")[0] for one in reasons if "alive" in one] == ["device server alerts is alive"]
+
+
 def test_what_a_deployment_does_without_is_not_missed():
     lives = signs_of_life(unheard=("SdpFacade-quality", "SdpFacade-ingest-00", "alerts-intake-0"))
     assert overview(heartbeats=lives, without="quality, ingest,alerts-intake").judge(NOW) == ("OK", ())

@@ -108,14 +108,19 @@ class KafkaReader:
         name = self._connection.topic(topic)
         return all((place.topic, place.partition) in self._ended for place in self._places if place.topic == name)
 
-    def lag(self, topic: str) -> int:
-        """Count what is behind the last record taken, by what was last heard; asks nobody."""
-        name, lag = self._connection.topic(topic), 0
+    def behind(self, topic: str) -> dict[int, int]:
+        """Count what is behind the last record taken, by partition; see `facade.bus.port.Reader`."""
+        name, found = self._connection.topic(topic), {}
         for place in self._places:
             at = self._next.get((place.topic, place.partition))
             if place.topic == name and at is not None:
-                lag += max(int(self._consumer.get_watermark_offsets(place, cached=True)[1]) - at, 0)
-        return lag
+                end = int(self._consumer.get_watermark_offsets(place, cached=True)[1])
+                found[place.partition] = max(end - at, 0)
+        return found
+
+    def lag(self, topic: str) -> int:
+        """Count what is behind the last records taken of all partitions."""
+        return sum(self.behind(topic).values())
 
     def reached(self, topic: str) -> dict[int, int]:
         """Return the next offset to take by partition; see `facade.bus.port.Reader`."""

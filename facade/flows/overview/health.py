@@ -25,8 +25,9 @@ _DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
 }
 """Condition and severity of what is wrong for good where a position did not agree."""
 _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"
+_HANGING = "transactionHanging"
 _CONDITIONS = dict.fromkeys(
-    (_UNBALANCED, _LAGGING, _DEAD, _CORRECTED, *(one for one, _ in _DEVIATIONS.values())), f"{ORIGIN}/"
+    (_UNBALANCED, _LAGGING, _DEAD, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())), f"{ORIGIN}/"
 )
 """Conditions of the alerts about streams, and how their sources begin."""
 
@@ -135,6 +136,9 @@ class Overview:
                 text = f"account of {name} does not balance: records were lost or counted twice"
                 yield Complaint("FAILED", text, (_UNBALANCED, f"{ORIGIN}/{name}"), "CRITICAL")
             yield from self._deviations(name, stream)
+            if stream.account.hanging:
+                text = f"a transaction does not end: {stream.account.hanging}"
+                yield Complaint("DEGRADED", text, (_HANGING, f"{ORIGIN}/{name}"), of_bus=True)
             missing = stream.untaken(now, self._stale_after)
             if missing and now - stream.heard <= self._stale_after:
                 yield Complaint("DEGRADED", f"partitions {missing} of {name} are taken by no worker")

@@ -15,6 +15,8 @@ from facade.runtime.scans import scans
 
 _MOST_LISTED = 4
 _SERVER, _WORKER = "serverGone", "workerSilent"
+_NO_ACCOUNT = 15.0
+"""A device server gives an account each 2 s; one that gave none for so long is named [s]."""
 _NEVER_STARTED = 60.0
 """Who was never heard of is an alarm only after so long [s]: not everything is started at once."""
 
@@ -25,13 +27,21 @@ class Presence(Health):
     Expected are each device-server instance that the deployment has, one worker of each kind at least, and whatever
     worker was heard of within the retention of the signs of life and did not say goodbye.
 
+    Parameters
+    ----------
+    accounts_us
+        When each device server last gave an account of what it reads, by its own clock [Unix us].
+
     Raises
     ------
     ConfigError
         The setting `without` names something that is no role of the ICD.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, accounts_us: Mapping[str, int]) -> None:
+        self._accounts_us = accounts_us
+        self._lives: dict[str, tuple[str, int]] = {}
+        """Incarnation of each device server, and when it was first heard of, by its own clock [Unix us]."""
         icd, settings = server.icd, server.settings
         without = {name.strip() for name in settings.without.split(",")} - {""}
         if odd := without - icd.roles.keys():
@@ -71,6 +81,16 @@ class Presence(Health):
             if not self._heartbeats.alive(name := self._prefix + instance):
                 text = f"device server {instance} {self._seen(name)}"
                 yield Complaint("DEGRADED", text, self._alarm(name, _SERVER, instance), "CRITICAL")
+            elif self._without_account(name) > _NO_ACCOUNT:
+                text = f"device server {instance} is alive and gives no account: figures of what it reads are old"
+                yield Complaint("DEGRADED", text, of_bus=True)
+
+    def _without_account(self, name: str) -> float:
+        """Return for how long a device server has lived without giving an account, by its own clock [s]."""
+        beat = self._heartbeats.newest[name].heartbeat
+        if self._lives.get(name, ("", 0))[0] != beat.incarnation:
+            self._lives[name] = beat.incarnation, beat.time
+        return (beat.time - max(self._lives[name][1], self._accounts_us.get(name, 0))) / 1e6
 
     def _of_kind(self, worker: Worker) -> Iterator[Complaint]:
         heard = self._heartbeats.heard_of(worker.group)
