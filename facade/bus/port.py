@@ -172,6 +172,9 @@ class GroupMember(Protocol):
             The broker does not answer.
         """
 
+    def leader_epoch(self, partition: int, offset: int) -> int:
+        """Return the leader epoch of the record before an offset; -1: it was not taken since the partition came."""
+
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Give partitions from other offsets on, by partition; for who keeps its own place.
 

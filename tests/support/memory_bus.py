@@ -190,6 +190,8 @@ class MemoryGroupMember:
         self._topic = topic
         self._group = group
         self._positions: dict[int, int] = {}
+        self._last: dict[int, tuple[int, int]] = {}
+        """Offset after the last record, and how often the log had been cut by then, by partition."""
         self._changes = 0
         self.assignment: Mapping[int, int] = {}
         self._next: frozenset[int] | None = frozenset(range(broker.partitions[topic]))
@@ -208,12 +210,16 @@ class MemoryGroupMember:
         records: list[Record] = []
         for partition, at in self._positions.items():
             place = (self._topic, partition)
-            if not self._broker.first.get(place, 0) <= at <= self._broker.end(*place):
+            last, epoch = self._last.get(partition, (0, 0))
+            is_cut = self._broker.kept(place, last, epoch) < last
+            if is_cut or not self._broker.first.get(place, 0) <= at <= self._broker.end(*place):
                 self._changes += 1
                 self.assignment = {**self.assignment, partition: self._changes}
                 continue
             found = self._broker.logs.get(place, [])[at : at + limit - len(records)]
             self._positions[partition] = at + len(found)
+            if found:
+                self._last[partition] = self._positions[partition], len(self._broker.cuts.get(place, ()))
             records += found
         return records
 
@@ -236,9 +242,15 @@ class MemoryGroupMember:
         known = self._broker.committed
         return {partition: known.get((self._group, self._topic, partition), -1) for partition in partitions}
 
+    def leader_epoch(self, partition: int, offset: int) -> int:
+        """Return how often the log had been cut when the last record was taken."""
+        return self._last.get(partition, (0, -1))[1]
+
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Give partitions from other offsets on."""
         self._positions |= offsets
+        for partition in offsets:
+            self._last.pop(partition, None)
 
     def _committed(self, partition: int) -> int:
         return self._broker.committed.get((self._group, self._topic, partition), 0)

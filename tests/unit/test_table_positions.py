@@ -130,6 +130,25 @@ def test_a_lost_end_is_said_and_what_comes_in_its_place_is_no_repetition(desk, i
     assert "calibration, partition 0: offsets 2 to 2 were counted and are not on the log" in note
 
 
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_what_replaces_a_lost_end_is_taken_though_the_log_has_grown_beyond_the_place(desk, is_stopped):
+    desk.run([*cut("open", b"o" * 30)[2:], *cut("lost", b"l" * 30)])
+    end = desk.broker.end("calibration", 0)
+
+    def replace_end() -> None:
+        desk.broker.cut("calibration", 0, end - 2)
+        desk.send(*cut("b", b"b" * 30), *cut("c", b"c" * 30))
+
+    if is_stopped:
+        restarted(desk, replace_end)
+    else:
+        replace_end()
+        desk.work()
+    assert announced(desk) == ["a", "open", "lost", "b", "c"]
+    (note,) = notes(desk)
+    assert f"calibration, partition 0: offsets {end - 2} to {end - 1} were counted and are not on the log" in note
+
+
 def test_entries_of_an_older_worker_hold_at_the_first_start_and_not_for_another_topic(desk):
     """They name no log."""
     for key in [place for place in desk.broker.logs if place[0] == "positions"]:

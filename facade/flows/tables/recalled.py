@@ -4,6 +4,7 @@ Two things say it: ``positions`` has the first record that is needed again, ``ta
 Both name the log that their offsets are of; what is on ``tables`` about another log says nothing about this one.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +13,16 @@ from msgspec.structs import replace
 
 from facade.bus.port import GroupMember, Record, Writer
 from facade.bus.positions import Extent, TopicWatch
-from facade.bus.worker_positions import POSITIONS, Beginning, Ground, WorkerPosition, begin, newest, position_record
+from facade.bus.worker_positions import (
+    POSITIONS,
+    Beginning,
+    Ground,
+    WorkerPosition,
+    begin,
+    is_log_of,
+    newest,
+    position_record,
+)
 from facade.errors import BusError
 from facade.flows.tables.messages import ASSEMBLING, CALIBRATION, TABLES, decode_table
 from facade.messages import Table
@@ -59,11 +69,14 @@ def find(
     grounds = _grounds(bus.watch(), member, partitions)
     positions, troubles = newest(bus.read_all(POSITIONS), group)
     own = {one: positions[CALIBRATION, one] for one in partitions if (CALIBRATION, one) in positions}
+    _cut_back(bus.watch(), own, grounds)
     found = _recall_all(bus.read_all(TABLES), own, grounds)
     return found, troubles + [past.beginning.note for past in found.values() if past.beginning.note]
 
 
-def positions(group: str, worker: str, offsets: Mapping[int, int], logs: Mapping[int, str]) -> list[Record]:
+def positions(
+    group: str, worker: str, member: GroupMember, offsets: Mapping[int, int], logs: Mapping[int, str]
+) -> list[Record]:
     """Return the records of the worker's own positions.
 
     Parameters
@@ -73,7 +86,15 @@ def positions(group: str, worker: str, offsets: Mapping[int, int], logs: Mapping
     """
     return [
         position_record(
-            WorkerPosition(group=group, topic=CALIBRATION, partition=one, log=logs[one], next=at, worker=worker)
+            WorkerPosition(
+                group=group,
+                topic=CALIBRATION,
+                partition=one,
+                log=logs[one],
+                next=at,
+                worker=worker,
+                leader_epoch=member.leader_epoch(one, at),
+            )
         )
         for one, at in offsets.items()
     ]
@@ -86,6 +107,18 @@ def _grounds(watch: TopicWatch, member: GroupMember, partitions: Collection[int]
         raise BusError(f"partitions {missing} of {CALIBRATION} are assigned; expected them to exist, they do not")
     committed = member.committed(partitions)
     return {one: Ground(extent.id, *extent.ranges[one], committed[one]) for one in partitions}
+
+
+def _cut_back(watch: TopicWatch, own: Mapping[int, WorkerPosition], grounds: dict[int, Ground]) -> None:
+    """Let logs that were cut and have grown again end where they were cut: what stands behind is new."""
+    places = {
+        (CALIBRATION, one): (at.next, at.leader_epoch)
+        for one, at in own.items()
+        if is_log_of(at.log, grounds[one].topic_id)
+    }
+    for (_, one), kept in watch.kept(places).items():
+        if kept < own[one].next:
+            grounds[one] = dataclasses.replace(grounds[one], end=min(grounds[one].end, kept))
 
 
 def _recall_all(

@@ -287,7 +287,7 @@ class TableWorker:
         moved = {number: offset for number, offset in offsets.items() if offset > self._partitions[number].committed}
         if moved:
             logs = {number: state.log for number, state in self._partitions.items()}
-            own = positions(self._group, self._name, moved, logs)
+            own = positions(self._group, self._name, self._member, moved, logs)
             self._bus.writer().send_all_durably(own, self._timing.patience)
             self._member.commit(moved)
             for number, offset in moved.items():
