@@ -1,6 +1,7 @@
 """The only module that reads the clock, so that every other one can be tested without waiting."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -15,6 +16,16 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait [s]."""
+
+
+def wait_until(clock: Clock, condition: Callable[[], bool], within: float, each: float = 0.05) -> bool:
+    """Wait for a condition, which is looked at now and then [s]; tell whether it came true in time [s]."""
+    deadline = clock.monotonic() + within
+    while not condition():
+        if clock.monotonic() > deadline:
+            return False
+        clock.sleep(each)
+    return True
 
 
 class SystemClock:

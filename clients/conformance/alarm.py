@@ -20,6 +20,7 @@ from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
+from facade.clock import wait_until
 from facade.errors import ConfigError, FacadeError
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import PacketCodec
@@ -34,7 +35,6 @@ _TOPIC = "alerts"
 _WITHIN = 10.0
 """Longest wait for the effect of an alert or an action [s]."""
 _CONFIRMED = 5.0
-_EVERY = 0.05
 _FEW = 5
 """Alerts that are asked for."""
 _PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
@@ -232,11 +232,8 @@ class _TestAlarm:
             return [one for one in self._events if one.get(kind, {}).get("source") == SOURCE]
 
     def _await(self, condition: Callable[[], bool], what: str, found: Callable[[], str]) -> None:
-        deadline = self._clock.monotonic() + _WITHIN
-        while not condition():
-            if self._clock.monotonic() > deadline:
-                raise Mismatch(f"{what} within {_WITHIN:g} s", found())
-            self._clock.sleep(_EVERY)
+        if not wait_until(self._clock, condition, _WITHIN):
+            raise Mismatch(f"{what} within {_WITHIN:g} s", found())
 
     def _on_event(self, event: Any) -> None:
         if event.err or not event.attr_value.value:

@@ -9,7 +9,7 @@ import tango
 
 from clients.events import immutable
 from clients.sockets import await_sockets
-from facade.clock import Clock
+from facade.clock import Clock, wait_until
 from facade.icd.model import Attribute
 
 _FIRST_WITHIN = 5.0
@@ -158,17 +158,15 @@ class _Recorder:
 
     def await_first(self, within: float) -> None:
         """Wait until every subscription has brought what Tango gives at once; data-ready events bring nothing."""
-        deadline = self._clock.monotonic() + within
-        while self._clock.monotonic() < deadline:
+
+        def all_there() -> bool:
             with self._lock:
-                waiting = [
-                    key
-                    for key, stream in self._streams.items()
-                    if key[2] != "data-ready" and not (stream.first or stream.refused or stream.errors)
-                ]
-            if not waiting:
-                return
-            self._clock.sleep(0.05)
+                return all(
+                    kind == "data-ready" or stream.first or stream.refused or stream.errors
+                    for (_, _, kind), stream in self._streams.items()
+                )
+
+        wait_until(self._clock, all_there, within)
 
     def restart(self) -> None:
         """Begin the window."""

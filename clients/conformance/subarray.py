@@ -9,7 +9,7 @@ from typing import Any
 import tango
 
 from clients.conformance.verdicts import Mismatch
-from facade.clock import Clock
+from facade.clock import Clock, wait_until
 from facade.icd.model import Icd
 
 STATE, OBS_STATE, COMMANDED, PENDING = "State", "obsState", "commandedObsState", "commandsPending"
@@ -114,12 +114,9 @@ class Subarray:
 
     def wait(self, condition: Callable[[], bool], within: float, what: str) -> None:
         """Wait until something is so; that it does not become so is a mismatch."""
-        deadline = self._clock.monotonic() + within
-        while not condition():
-            if self._clock.monotonic() > deadline:
-                state, obs_state = self.states()
-                raise Mismatch(f"{what} within {within:g} s", f"State {state}, obsState {obs_state}")
-            self._clock.sleep(_EVERY)
+        if not wait_until(self._clock, condition, within, _EVERY):
+            state, obs_state = self.states()
+            raise Mismatch(f"{what} within {within:g} s", f"State {state}, obsState {obs_state}")
 
     def _label(self, name: str, value: Any) -> Any:
         if name == STATE:

@@ -18,7 +18,7 @@ from facade.bus.dead_letters import original
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic, inspect_topics, newest_records
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, wait_until
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
 from facade.icd.model import Attribute, DeviceClass, Icd
@@ -181,16 +181,16 @@ class System:
 
     def set_aside(self, topic: str, places: Collection[Place]) -> frozenset[Place]:
         """Return those of some places of a topic of which there are dead letters, or will be within some seconds."""
-        deadline = self.clock.monotonic() + _SET_ASIDE_WITHIN
         found: set[Place] = set()
-        while not found.issuperset(places):
-            for letter in newest_records(self.connection, DEAD_LETTERS, _HISTORY):
+
+        def all_there() -> bool:
+            for letter in newest_records(self.connection, DEAD_LETTERS, _HISTORY) if places else ():
                 with suppress(ValueError):  # of a letter that is none
                     about = original(letter)
-                    found |= {(about.partition, about.offset)} if about.topic == topic else set()
-            if self.clock.monotonic() > deadline:
-                break
-            self.clock.sleep(0.2)
+                    found.update([(about.partition, about.offset)] if about.topic == topic else [])
+            return found.issuperset(places)
+
+        wait_until(self.clock, all_there, _SET_ASIDE_WITHIN, 0.2)
         return frozenset(found.intersection(places))
 
     def sample(self, topic: str) -> list[Record]:

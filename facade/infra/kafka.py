@@ -17,7 +17,7 @@ from string import Template
 from typing import Final
 
 from facade.bus.kafka.inspection import find_cluster
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, wait_until
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
@@ -35,7 +35,6 @@ _JAVA_OPTIONS: Final = (
 )
 _STARTS_WITHIN_S: Final = 90.0
 _ARCHIVES_WITHIN_S: Final = 60.0
-_LOOK_AGAIN_S: Final = 0.05
 _ANSWERS_WITHIN_S: Final = 0.5
 
 
@@ -76,23 +75,22 @@ class Kafka:
     def await_ready(self, port: int, processes: Sequence[Process]) -> None:
         """Return when the broker is a live member of its cluster."""
         self.report(f"Kafka: starting on {HOST}:{port}")
-        deadline = self.clock.monotonic() + _STARTS_WITHIN_S
         cluster_id = self._cluster_id()
-        while self.clock.monotonic() < deadline:
+
+        def answers() -> bool:
             for process in processes:
                 check_alive(process)
             found = find_cluster(f"{HOST}:{port}", _ANSWERS_WITHIN_S)
             if found is not None and found.id != cluster_id:
-                raise PortTakenError(
-                    f"another Kafka answers on {HOST}:{port}: expected cluster {cluster_id}, got {found.id}"
-                )
-            if found is not None and (HOST, port) in found.brokers:
-                return
-            self.clock.sleep(_LOOK_AGAIN_S)
-        raise InfraError(
-            f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
-            f"the end of {processes[0].log}:\n" + processes[0].tail()
-        )
+                what = f"expected cluster {cluster_id}, got {found.id}"
+                raise PortTakenError(f"another Kafka answers on {HOST}:{port}: {what}")
+            return found is not None and (HOST, port) in found.brokers
+
+        if not wait_until(self.clock, answers, _STARTS_WITHIN_S):
+            raise InfraError(
+                f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
+                f"the end of {processes[0].log}:\n" + processes[0].tail()
+            )
 
     def clean_up(self) -> None:
         """Nothing is outside the folder."""

@@ -74,7 +74,7 @@ def up(options: Options | None = None, *, report: tools.Report | None = None, cl
     options = options or Options()
     runtime = Runtime(options.state_dir, report, clock)
     with runtime.lock():
-        runtime.state = _merged(load(runtime.state_dir), options)
+        runtime.state = _merged(runtime.state, options)
         ports = {ServiceName.KAFKA: options.kafka_port, ServiceName.TANGO_DB: options.tango_port}
         runtime.start({name: port for name, port in ports.items() if not runtime.is_up(name, port)})
         return runtime.endpoints()
@@ -138,7 +138,6 @@ def down(
     if not runtime.state_dir.exists():
         return
     with runtime.lock():
-        runtime.state = load(runtime.state_dir)
         for name in reversed(ServiceName):
             runtime.stop(name, kill=wipe)
         if wipe:
@@ -162,7 +161,6 @@ def start_service(
     runtime = Runtime(state_dir, report, clock)
     name = _service_name(service)
     with runtime.lock():
-        runtime.state = load(runtime.state_dir)
         known = runtime.state.services.get(name)
         if known is None:
             raise InfraError(f"{name} was never started in {runtime.state_dir}; use `sdp-facade infra up` first")
@@ -194,7 +192,6 @@ def stop_service(
     runtime = Runtime(state_dir, report, clock)
     name = _service_name(service)
     with runtime.lock():
-        runtime.state = load(runtime.state_dir)
         runtime.stop(name, kill=kill)
 
 

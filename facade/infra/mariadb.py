@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, wait_until
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.debian import unpacked_packages
@@ -23,7 +23,6 @@ from facade.infra.service import check_alive
 from facade.infra.tango_database import INSTANCE, await_tango_database
 
 _STARTS_WITHIN_S: Final = 60.0
-_LOOK_AGAIN_S: Final = 0.05
 _LONGEST_SOCKET: Final = 107  # sun_path holds 108 bytes with the final zero
 _SCHEMA: Final = "tango"  # the stored procedures name it, so it is no choice
 _ACCOUNT: Final = """
@@ -118,20 +117,21 @@ class MariaDbTangoDatabase:
 
     def _await_mariadb(self, client: list[str], env: dict[str, str], server: Process) -> None:
         self.report("Tango database: starting MariaDB")
-        deadline = self.clock.monotonic() + _STARTS_WITHIN_S
-        while True:
+        said = ""
+
+        def answers() -> bool:
+            nonlocal said
             check_alive(server)
             try:
                 tools.run([*client, "-e", "SELECT 1"], what="asking MariaDB", env=env)
             except InfraError as error:
-                if self.clock.monotonic() > deadline:
-                    end = server.tail()
-                    raise InfraError(
-                        f"{error}\nwithin {_STARTS_WITHIN_S:g} s; the end of {server.log}:\n{end}"
-                    ) from error
-            else:
-                return
-            self.clock.sleep(_LOOK_AGAIN_S)
+                said = str(error)
+                return False
+            return True
+
+        if not wait_until(self.clock, answers, _STARTS_WITHIN_S):
+            end = server.tail()
+            raise InfraError(f"{said}\nwithin {_STARTS_WITHIN_S:g} s; the end of {server.log}:\n{end}")
 
     def _load_schema(self, root: Path, client: list[str], env: dict[str, str]) -> None:
         loaded = self.folder / "data" / "schema-loaded"

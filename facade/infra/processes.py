@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import psutil
 
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, wait_until
 from facade.errors import InfraError
 from facade.infra.tools import tail_of
 
@@ -185,12 +185,7 @@ class Process:
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end; return whether it came in time [s]."""
-        deadline = self._clock.monotonic() + seconds
-        while self.is_alive:
-            if self._clock.monotonic() >= deadline:
-                return False
-            self._clock.sleep(_LOOK_AGAIN)
-        return True
+        return wait_until(self._clock, lambda: not self.is_alive, seconds, _LOOK_AGAIN)
 
     def tail(self) -> str:
         """Return the last lines of its log, for an error message."""

@@ -1,8 +1,8 @@
 """Holds the state of one folder while its lock is held, and starts and stops the services in it."""
 
 import shutil
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from facade.infra.mariadb import MariaDbTangoDatabase
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, started_in
 from facade.infra.service import PortTakenError, Service
-from facade.infra.state import LOCK_FILE, STATE_FILE, InfraState, ServiceName, ServiceState, TangoDb, save
+from facade.infra.state import LOCK_FILE, STATE_FILE, InfraState, ServiceName, ServiceState, TangoDb, load, save
 from facade.infra.tango_database import EmbeddedTangoDatabase
 
 _ATTEMPTS: Final = 4
@@ -45,13 +45,16 @@ class Runtime:
     def __init__(self, state_dir: Path, report: tools.Report | None = None, clock: Clock | None = None) -> None:
         self.state_dir = state_dir.resolve()
         self.state = InfraState()
-        self._report = report or _say_nothing
+        self._report = report or (lambda _: None)
         self._clock = clock or SystemClock()
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Wait for other callers on this folder; hold it only in a `with` statement."""
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Wait for other callers on this folder, and read its state."""
         waiting = f"waiting for another `infra` command on {self.state_dir}"
-        return tools.locked(self.state_dir / LOCK_FILE, on_wait=lambda: self._report(waiting))
+        with tools.locked(self.state_dir / LOCK_FILE, on_wait=lambda: self._report(waiting)):
+            self.state = load(self.state_dir)
+            yield
 
     def is_up(self, name: ServiceName, port: int = 0) -> bool:
         """Return whether the service runs and has answered; it must then be on the port that is asked for."""
@@ -170,7 +173,3 @@ class Runtime:
     def _put(self, name: ServiceName, service: ServiceState) -> None:
         self.state = self.state.with_service(name, service)
         save(self.state_dir, self.state)
-
-
-def _say_nothing(_: str) -> None:
-    """Report to nobody."""

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from facade.flows.alerts import states
 from facade.flows.alerts.messages import ACTIVE, SEVERITIES, Action, Alarm, AlarmKey, Alert
+from facade.flows.alerts.refusals import refusal
 from facade.icd.model import Condition
 
-LONGEST_SHELVING = 7 * 86400.0
-"""Shelving ends, and not later than after this [s]: what is forgotten on a shelf is no alarm any more."""
 _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
 """A source whose clock is further ahead, or behind, than this is not believed [us]."""
 _REST_US = 600_000_000
@@ -107,8 +106,7 @@ class Ledger:
         self.skewed += not believed
         alarm = self.get(alert.key)
         if alarm is None:
-            alarm = Alarm(condition=alert.condition, source=alert.source, state=states.NORM, through=0)
-            self.by_condition.setdefault(alert.condition, {})[alert.source] = alarm
+            alarm = self._new(alert.key)
         elif sequence <= alarm.through:
             return False
         # What a clock that was far ahead has said must not hide what it says once it is right.
@@ -134,11 +132,10 @@ class Ledger:
         alarm = self.get(action.key)
         if alarm is not None and sequence <= alarm.through:
             return None if sequence in alarm.acted else "it had no effect when it was first read"
-        if why := self.refusal(action, at_us):
+        if why := refusal(action, alarm, at_us):
             return why
         if alarm is None:
-            alarm = Alarm(condition=action.condition, source=action.source, state=states.NORM, through=0)
-            self.by_condition.setdefault(action.condition, {})[action.source] = alarm
+            alarm = self._new(action.key)
         match action.action:
             case "ACKNOWLEDGE":
                 self._step(alarm, states.ACKNOWLEDGE)
@@ -160,31 +157,6 @@ class Ledger:
             self._plan(alarm)
         self._touch(alarm, at_us)
         return None
-
-    def refusal(self, action: Action, now_us: int) -> str:
-        """Say why an action is not possible now; nothing if it is."""
-        alarm, name = self.get(action.key), f"{action.condition} of {action.source}"
-        if action.action == "SHELVE":
-            most = round(LONGEST_SHELVING * 1e6)
-            if not now_us < action.until <= now_us + most:
-                return f"until: expected an end within {LONGEST_SHELVING:.0f} s from now, got {action.until} us"
-            return ""
-        if action.action == "REMOVE_FROM_SERVICE":
-            return f"{name} is out of service already" if alarm is not None and alarm.out_of_service else ""
-        if alarm is None:
-            return f"expected an alarm, got {name}, which is at rest or was never heard of"
-        match action.action:
-            case "ACKNOWLEDGE" if alarm.state not in states.UNACKNOWLEDGED:
-                return f"{name} needs no acknowledgement: its state is {alarm.state}"
-            case "ACKNOWLEDGE" if action.occurrence != alarm.occurrence:
-                return f"occurrence: expected the newest of {name}, {alarm.occurrence}, got {action.occurrence}"
-            case "RESET" if states.RESET not in states.TRANSITIONS[alarm.state]:
-                return f"{name} is not latched: its state is {alarm.state}"
-            case "UNSHELVE" if not alarm.shelved_until:
-                return f"{name} is not shelved"
-            case "RETURN_TO_SERVICE" if not alarm.out_of_service:
-                return f"{name} is in service already"
-        return ""
 
     def fire(self, now_us: int) -> None:
         """Let delays and shelving end that have ended by now."""
@@ -228,6 +200,11 @@ class Ledger:
         """Return the new occurrences of alarms since the last call, with their times [Unix us]."""
         occurrences, self._occurrences = self._occurrences, []
         return occurrences
+
+    def _new(self, key: AlarmKey) -> Alarm:
+        condition, source = key
+        alarm = Alarm(condition=condition, source=source, state=states.NORM, through=0)
+        return self.by_condition.setdefault(condition, {}).setdefault(source, alarm)
 
     def _raise(self, alarm: Alarm, alert: Alert, sequence: int, at_us: int, *, anew: bool) -> None:
         delay = self._condition(alarm).on_delay

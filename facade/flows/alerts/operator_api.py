@@ -16,8 +16,8 @@ from facade.clock import Clock
 from facade.errors import CommandRefused
 from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow
-from facade.flows.alerts.ledger import LONGEST_SHELVING
 from facade.flows.alerts.messages import Action, ActionKind, Alarm, alert_record
+from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
 
 CONFIRMED_WITHIN = 0.4
 """Longest wait for the bus in an operator's call [s]."""
@@ -102,7 +102,7 @@ class OperatorApi:
         origin = f"SdpAlerts.{command}"
         self._require_all(origin)
         action = self._action(kind, self._request(kind, text, origin), origin)
-        if why := self.flow.ledger.refusal(action, action.time):
+        if why := refusal(action, self.flow.ledger.get(action.key), action.time):
             raise CommandRefused(_NOT_ALLOWED, why, origin)
         self._sender.send(alert_record(action), CONFIRMED_WITHIN)
         return action.id
