@@ -4,11 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-import tango
-
 from clients.conformance.system import System
-from clients.conformance.verdicts import Mismatch, NotShown
-from facade.errors import FacadeError
+from clients.conformance.verdicts import Mismatch, NotShown, in_words
 from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query, Topic
 
 Entry = TypeVar("Entry", Attribute, Command, Query, DeviceClass)
@@ -97,14 +94,8 @@ def decide(case: Case, system: System) -> Result:
         return result("passed", case.run(system))
     except NotShown as reason:
         return result("skipped", str(reason))
-    except Mismatch as mismatch:
-        return result("failed", str(mismatch))
-    except tango.DevFailed as failed:
-        return result("failed", f"expected an answer, got {failed.args[0].reason}: {failed.args[0].desc}")
-    except FacadeError as error:
-        return result("failed", f"expected an answer, got {error}")
     except Exception as error:
-        return result("failed", f"expected something that can be understood, got {type(error).__name__}: {error}")
+        return result("failed", in_words(error))
 
 
 def demand(expected: object, got: object) -> str:

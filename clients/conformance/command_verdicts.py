@@ -9,11 +9,11 @@ from typing import Any
 from clients.conformance.case import demand
 from clients.conformance.endings import ENDINGS
 from clients.conformance.options import ANSWERS_WITHIN, CLOCKS
-from clients.conformance.samples import GOOD
 from clients.conformance.seen import ADDRESSES, FINAL, NOT_REPORTED, STEPS, Given, Walk
 from clients.conformance.subarray import OBS_STATE, RESULT
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
+from clients.sample_arguments import FAMILIES
 from facade.flows.commands.rules import STABLE
 from facade.icd.model import Command
 
@@ -198,4 +198,4 @@ def judge_bus(walk: Walk, on_bus: OnBus) -> str:
 
 def is_walked(command: Command) -> bool:
     """Return whether the walk can give a command."""
-    return command.name in _WALKED and (command.argument is None or command.argument in GOOD)
+    return command.name in _WALKED and (command.argument is None or command.argument in FAMILIES)

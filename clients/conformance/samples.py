@@ -9,72 +9,12 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from clients.sample_arguments import VERSION, sample
 from facade.icd.model import Icd
 
 UNKNOWN_KEY = "conformanceUnknownKey"
-SCAN_TYPE = "target:conformance"
 _NO_VERSION = "99.9"
 
-GOOD: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "assignres": (
-        "0.4",
-        {
-            "resources": {"receptors": ["SKA001", "SKA036"]},
-            "execution_block": {
-                "eb_id": "eb-conformance-{run}",
-                "max_length": 60.0,
-                "context": {},
-                "beams": [{"beam_id": "vis0", "function": "visibilities"}],
-                "scan_types": [
-                    {
-                        "scan_type_id": ".default",
-                        "beams": {"vis0": {"channels_id": "channels", "polarisations_id": "all"}},
-                    },
-                    {"scan_type_id": SCAN_TYPE, "derive_from": ".default", "beams": {"vis0": {"field_id": "field"}}},
-                ],
-                "channels": [
-                    {
-                        "channels_id": "channels",
-                        "spectral_windows": [
-                            {
-                                "spectral_window_id": "window",
-                                "count": 16,
-                                "start": 0,
-                                "stride": 1,
-                                "freq_min": 350000000.0,
-                                "freq_max": 360000000.0,
-                                "link_map": [[0, 0]],
-                            }
-                        ],
-                    }
-                ],
-                "polarisations": [{"polarisations_id": "all", "corr_type": ["XX", "XY", "YX", "YY"]}],
-                "fields": [
-                    {
-                        "field_id": "field",
-                        "phase_dir": {
-                            "ra": [180.0],
-                            "dec": [-30.0],
-                            "reference_time": "2026-01-01T00:00:00",
-                            "reference_frame": "ICRF3",
-                        },
-                    }
-                ],
-            },
-            "processing_blocks": [
-                {
-                    "pb_id": "pb-conformance-{run}",
-                    "script": {"kind": "realtime", "name": "vis-receive", "version": "1.0.0"},
-                    "parameters": {},
-                }
-            ],
-        },
-    ),
-    "releaseres": ("0.4", {"resources": {"receptors": ["SKA036"]}}),
-    "configure": ("0.4", {"scan_type": SCAN_TYPE}),
-    "scan": ("0.4", {"scan_id": 1}),
-}
-"""Version and content by family; ``{run}`` differs from one command to the next."""
 WRONG_TYPE: Mapping[str, tuple[str, Any]] = {
     "assignres": ("resources", "everything"),
     "releaseres": ("resources", "everything"),
@@ -96,16 +36,14 @@ class Bad:
 
 def good(icd: Icd, family: str, run: str) -> str:
     """Return an argument that must be taken."""
-    version, content = GOOD[family]
-    text = json.dumps({"interface": address(icd, family, version), **content})
-    return text.replace("{run}", run)
+    return json.dumps({"interface": address(icd, family, VERSION), **sample(family, f"conformance-{run}")})
 
 
 def bad(icd: Icd, family: str, run: str) -> list[Bad]:
     """Return arguments that must be refused."""
     document = json.loads(good(icd, family, run))
     key, value = WRONG_TYPE[family]
-    interface = address(icd, family, GOOD[family][0])
+    interface = address(icd, family, VERSION)
     no_version = f"{interface.rpartition('/')[0]}/{_NO_VERSION}"
     found = [
         Bad(aspect="refuses-no-json", text="{not json", words=("JSON",)),

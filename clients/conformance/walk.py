@@ -12,7 +12,7 @@ from clients.conformance.samples import bad, good
 from clients.conformance.seen import FINAL, REPORTED, STEPS, Given, RefusedCall, Walk
 from clients.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Subarray
 from clients.conformance.system import System
-from clients.conformance.verdicts import Mismatch
+from clients.conformance.verdicts import Mismatch, in_words
 from facade.errors import ConfigError
 from facade.icd.model import Command, DeviceClass
 
@@ -57,12 +57,8 @@ def walk(system: System, device_class: DeviceClass, device: str) -> Walk:
         walker = _Walker(system, device_class, subarray, found)
         try:
             walker.go()
-        except Mismatch as mismatch:
-            found.broken_off = str(mismatch)
-        except tango.DevFailed as failed:
-            found.broken_off = f"expected an answer, got {failed.args[0].desc}"
-        except (ValueError, TypeError, LookupError) as error:
-            found.broken_off = f"expected what can be understood, got {type(error).__name__}: {error}"
+        except Exception as error:
+            found.broken_off = in_words(error)
         finally:
             found.ended = system.clock.now()
             found.left = put_back(subarray)
@@ -88,10 +84,8 @@ def put_back(subarray: Subarray) -> str:
         if subarray.states() != AT_REST:
             subarray.call("Off", None)
             subarray.wait(lambda: subarray.states() == AT_REST and subarray.settled(), _PATIENCE, "OFF and EMPTY again")
-    except Mismatch as mismatch:
-        return str(mismatch)
-    except tango.DevFailed as failed:
-        return f"expected OFF and EMPTY again, got {failed.args[0].desc}"
+    except (Mismatch, tango.DevFailed) as error:
+        return in_words(error)
     return ""
 
 

@@ -1,9 +1,10 @@
 """The observation of a demo as TM plans it: which command leads from where to where, and with what argument."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clients.sample_arguments import VERSION, sample
 from facade.config import MOST_SUBARRAYS
 
 Argument = dict[str, Any]
@@ -31,66 +32,23 @@ class Step:
 
 def assign(subarray: int, number: int, day: str) -> Argument:
     """Return the argument of AssignResources: an execution block with two scan types of one beam."""
-    fields = {"beams": {"vis0": {"field_id": "field_a"}}, "derive_from": ".default"}
-    return {
-        "interface": "https://schema.skao.int/ska-sdp-assignres/0.4",
-        "resources": {"receptors": [f"SKA{receptor:03d}" for receptor in range(subarray, 64, MOST_SUBARRAYS)]},
-        "execution_block": {
-            "eb_id": f"eb-demo{subarray:02d}-{day}-{number:05d}",
-            "max_length": 100.0,
-            "context": {},
-            "beams": [{"beam_id": "vis0", "function": "visibilities"}],
-            "scan_types": [
-                {
-                    "scan_type_id": ".default",
-                    "beams": {"vis0": {"channels_id": "vis_channels", "polarisations_id": "all"}},
-                },
-                {"scan_type_id": "target:a", **fields},
-                {"scan_type_id": "calibration:b", **fields},
-            ],
-            "channels": [{"channels_id": "vis_channels", "spectral_windows": [_WINDOW]}],
-            "polarisations": [{"polarisations_id": "all", "corr_type": ["XX", "XY", "YX", "YY"]}],
-            "fields": [_FIELD],
-        },
-        "processing_blocks": [
-            {
-                "pb_id": f"pb-demo{subarray:02d}-{day}-{number:05d}",
-                "script": {"kind": "realtime", "name": "vis-receive", "version": "0.6.0"},
-                "parameters": {},
-            }
-        ],
-    }
+    receptors = [f"SKA{receptor:03d}" for receptor in range(subarray, 64, MOST_SUBARRAYS)]
+    return _argument("assignres", sample("assignres", f"demo{subarray:02d}-{day}-{number:05d}", receptors=receptors))
 
 
 def configure(subarray: int, number: int, day: str) -> Argument:
     """Return the argument of Configure."""
-    return {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "target:a"}
+    return _argument("configure", sample("configure", ""))
 
 
 def scan(subarray: int, number: int, day: str) -> Argument:
     """Return the argument of Scan."""
-    return {"interface": "https://schema.skao.int/ska-sdp-scan/0.4", "scan_id": number}
+    return _argument("scan", sample("scan", "", number=number))
 
 
-_WINDOW: Mapping[str, Any] = {
-    "spectral_window_id": "fsp_1_channels",
-    "count": 13824,
-    "start": 0,
-    "stride": 1,
-    "freq_min": 0.35e9,
-    "freq_max": 1.05e9,
-    "link_map": [[0, 0], [6912, 1]],
-}
-_FIELD: Mapping[str, Any] = {
-    "field_id": "field_a",
-    "phase_dir": {
-        "ra": [201.365],
-        "dec": [-43.019],
-        "reference_time": "2026-11-21T00:00:00.0",
-        "reference_frame": "ICRF3",
-    },
-    "pointing_fqdn": "mid-tmc/telstate/0/pointing",
-}
+def _argument(family: str, content: Argument) -> Argument:
+    return {"interface": f"https://schema.skao.int/ska-sdp-{family}/{VERSION}", **content}
+
 
 OBSERVATION = (
     Step("On", OFF, "EMPTY"),

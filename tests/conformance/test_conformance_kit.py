@@ -21,6 +21,7 @@ from clients.conformance.page import page
 from clients.conformance.seen import STEPS
 from clients.conformance.system import in_order
 from clients.conformance.topics import headers_of, invalid
+from clients.sample_arguments import FAMILIES
 from facade.bus.port import Record
 from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
@@ -70,7 +71,7 @@ def test_the_test_alert_has_a_condition_that_disturbs_least():
     assert condition.priority == "LOW"
 
 
-@pytest.mark.parametrize("family", samples.GOOD)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_good_arguments_are_good_and_bad_ones_are_refused_for_their_own_reason(family):
     arguments = Arguments(ICD)
     arguments.check(family, samples.good(ICD, family, "1"))
