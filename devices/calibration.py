@@ -4,22 +4,15 @@ from typing import Any
 
 import msgspec
 
-from devices.base import FacadeDevice
 from devices.mapping import Encoded
-from devices.queries import refusal, tango_query
+from devices.queries import QueriedDevice, refusal
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow, describe, products_of
 from facade.flows.tables.messages import place
-from facade.icd.model import DeviceClass
 
 
-class SdpCalibration(FacadeDevice):
+class SdpCalibration(QueriedDevice):
     """The calibration of one subarray."""
-
-    @classmethod
-    def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
-        """Make the Tango commands of the class, by name."""
-        return {one.name: tango_query(one) for one in entry.queries}
 
     def query_ListTables(self) -> str:  # noqa: N802 - Tango's name
         """Return what is known of each product."""

@@ -8,9 +8,9 @@ from tango.server import command
 
 from devices.base import FacadeDevice
 from devices.mapping import TangoReading, to_tango
-from devices.queries import refusal, tango_query
+from devices.queries import as_tango, refusal, tango_query
 from facade import tracing
-from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
+from facade.errors import BusError
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.outcomes import QUEUED
 from facade.flows.commands.rules import OBS_STATE
@@ -95,15 +95,8 @@ class CommandedDevice(FacadeDevice):
             It was refused, was not sent, or was not confirmed in time; the text says which.
         """
         gateway, device = self.gateway(name), self.get_name().lower()
-        try:
-            id = gateway.give(device, name, argument, tracing.current())
-        except CommandRefused as error:
-            raise refusal(str(error), error.origin, error.reason) from error
-        except NotSent as error:
-            raise refusal(str(error), f"{type(self).__name__}.{name}") from error
-        except OutcomeUnknown as error:
-            raise refusal(str(error), f"{type(self).__name__}.{name}", "API_CommandTimedOut") from error
-        return [QUEUED], [id]
+        with as_tango(f"{type(self).__name__}.{name}"):
+            return [QUEUED], [gateway.give(device, name, argument, tracing.current())]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
         """Return what is known of one command."""

@@ -1,6 +1,7 @@
 """Commands that a device answers itself, and the one form in which a call is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tango
@@ -8,7 +9,8 @@ from tango.server import command
 
 from devices.base import FacadeDevice
 from devices.mapping import Encoded, tango_text, to_encoded
-from facade.icd.model import Query
+from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.icd.model import DeviceClass, Query
 
 FAILED = "API_CommandFailed"
 """Tango's word for a call that was not carried out."""
@@ -32,10 +34,32 @@ def tango_query(entry: Query) -> Callable[..., Any]:
     return made
 
 
+class QueriedDevice(FacadeDevice):
+    """A device that answers itself, and takes no commands of controllers."""
+
+    @classmethod
+    def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
+        """Make the Tango commands of the class, by name."""
+        return {one.name: tango_query(one) for one in entry.queries}
+
+
 def _carried(result: Any) -> Any:
     if isinstance(result, str):
         return tango_text(result)
     return to_encoded(result) if isinstance(result, Encoded) else result
+
+
+@contextmanager
+def as_tango(where: str) -> Iterator[None]:
+    """Make a refusal, or a bus that does not answer, an exception of Tango that says whether anything was done."""
+    try:
+        yield
+    except CommandRefused as error:
+        raise refusal(str(error), error.origin, error.reason) from error
+    except NotSent as error:
+        raise refusal(str(error), where) from error
+    except OutcomeUnknown as error:
+        raise refusal(str(error), where, "API_CommandTimedOut") from error
 
 
 def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:
