@@ -12,9 +12,10 @@ import yaml
 
 from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
-from facade.exports.asyncapi_messages import BINDING, JSON, message_names, messages, schema_of, traced
+from facade.exports.asyncapi_messages import BINDING, JSON, code_name, message_names, messages, schema_of, traced
 from facade.exports.asyncapi_words import QUALITY_OF_SERVICE, group_of, introduction, part_of
 from facade.icd.model import Icd, Topic, Window
+from facade.icd.words import duration_in_words
 from facade.manifest import Part, Side
 
 Node = dict[str, Any]
@@ -83,12 +84,7 @@ def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
 
 def operation_id(role: str, action: Side, topic: str) -> str:
     """Return the id of an operation, such as ``controllerReceivesCommandAcks``."""
-    first, rest = role[0], _joined(role)[1:]
-    return f"{first}{rest}{action.capitalize()}s{_joined(topic)}"
-
-
-def _joined(name: str) -> str:
-    return "".join(word.capitalize() for word in name.replace(".", "-").split("-"))
+    return f"{role[0]}{code_name(role)[1:]}{action.capitalize()}s{code_name(topic)}"
 
 
 def _server() -> Node:
@@ -134,7 +130,7 @@ def _about(topic: Topic) -> Iterator[str]:
     if topic.cleanup == "compact":
         yield "Compacted: the newest record of each key is kept for ever, so whoever starts late has it."
     elif topic.retention is not None:
-        yield f"Records are kept for {_duration(topic.retention)}."
+        yield f"Records are kept for {duration_in_words(topic.retention)}."
     if topic.timestamp == "LogAppendTime":
         yield "The Kafka timestamp of a record is the time at which the broker appended it."
     if topic.window is not None:
@@ -152,14 +148,6 @@ def _windows(window: Window) -> str:
     each = " and ".join(f"`{name}`" for name in (window.group, window.epoch) if name is not None)
     counts = f"counts by one for each {each}" if each else "counts by one"
     return f"{text} `{window.sequence}` {counts}, so that what is missing or comes twice shows."
-
-
-def _duration(seconds: float) -> str:
-    for length, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= length and seconds % length == 0:
-            count = round(seconds / length)
-            return f"{count} {unit if count > 1 else unit[:-1]}"
-    return f"{seconds:g} s"
 
 
 def _setting(key: str, text: str) -> Any:
