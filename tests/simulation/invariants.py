@@ -58,14 +58,37 @@ def _crashes(site: Site) -> Iterator[str]:
         yield f"{name} ended: {error!r}"
 
 
+def _commands(site: Site) -> Iterator[str]:
+    commanding = site.commanding
+    for server in site.servers.values():
+        commanding.look(server)
+    yield from commanding.wrong
+    for id, times in commanding.executed.items():
+        one = commanding.given[id]
+        if len(times) > 1 and not one.repeatable:
+            yield f"{one.name} {id} was executed {len(times)} times, and must not be repeated"
+        if one.sent == "not sent":
+            yield f"{one.name} {id} was executed, and its caller was told that it will not be"
+
+
+def _outcomes(site: Site) -> Iterator[str]:
+    for id, one in site.commanding.given.items():
+        if one.sent == "sent" and not one.outcome:
+            yield f"{one.name} {id} of {one.device} has no outcome"
+        if one.outcome == "COMPLETED" and id not in site.commanding.executed:
+            yield f"{one.name} {id} is COMPLETED, and was never executed"
+
+
 ALWAYS = (
     Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
     Invariant("no process ends by itself", "rule 1", _crashes),
+    Invariant("a command has one outcome, is not begun late, nor twice if it must not be", "rule 5", _commands),
 )
 """Checked each simulated second."""
 AT_THE_END = (
     Invariant("totals are what was sent", "rule 3", _totals),
     Invariant("accounts say what was sent, with no overlap and no hole", "rules 3 and 15", _accounts),
+    Invariant("each command has an outcome", "rule 5", _outcomes),
     Invariant("what is good is used", "rule 1", _dead_letters),
 )
 """Hold within a bounded time once no more faults come."""

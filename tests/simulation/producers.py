@@ -12,6 +12,7 @@ from tests.simulation.consumers import UP, Membership, metadata
 from tests.simulation.groups import Groups
 from tests.simulation.network import LOST, Link, Network
 from tests.simulation.scheduler import Process
+from tests.simulation.threads import Waiting
 
 _AGAIN = 0.1
 """Before a request is sent again [s]."""
@@ -51,7 +52,7 @@ class SimulatedProducer:
         self._left = 0
         """Records whose fate is not known."""
         self._reports: deque[Callable[[], None]] = deque()
-        self._waiting: Any = None
+        self._waiting = Waiting(self._scheduler)
         self._spoke = -1.0
         self._error: KafkaError | None = None
         """Why the transaction, or the producer, is of no more use."""
@@ -162,8 +163,8 @@ class SimulatedProducer:
         for one in items:
             if one.report is not None and not (only_errors and code is None):
                 self._reports.append(lambda one=one: self._tell(one, code))
-        if self._waiting is not None and (self._reports or not self._left):
-            self._scheduler.wake(self._waiting)
+        if self._reports or not self._left:
+            self._waiting.wake()
 
     @staticmethod
     def _tell(item: Item, code: int | None) -> None:
@@ -307,8 +308,4 @@ class SimulatedProducer:
             self._config["stats_cb"]("" if self._link.network.is_down else UP)
 
     def _wait(self, until: float) -> None:
-        self._waiting = self._scheduler.current
-        try:
-            self._scheduler.pause(until)
-        finally:
-            self._waiting = None
+        self._waiting.wait(until)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tests.simulation.faults import Fault, draw, plan
 from tests.simulation.invariants import ALWAYS, AT_THE_END, NeverFall
 from tests.simulation.site import Site
+from tests.simulation.threads import simulated
 
 SECONDS = 120.0
 """Simulated time of a run with faults [s]."""
@@ -32,7 +33,14 @@ class Result:
     """Of the time line."""
 
 
-def run(seed: int, seconds: float = SECONDS, *, per_second: float = 1.0, faults: list[Fault] | None = None) -> Result:
+def run(
+    seed: int,
+    seconds: float = SECONDS,
+    *,
+    per_second: float = 1.0,
+    faults: list[Fault] | None = None,
+    with_commands: bool = True,
+) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
 
     Parameters
@@ -41,8 +49,8 @@ def run(seed: int, seconds: float = SECONDS, *, per_second: float = 1.0, faults:
         Exactly these; None: drawn from the seed.
     """
     began = time.process_time()
-    site = Site(seed)
-    with site.trace.logs():
+    site = Site(seed, with_commands=with_commands)
+    with site.trace.logs(), simulated(site.scheduler):
         result = _run(site, seed, seconds, per_second, faults)
     result.cpu = time.process_time() - began
     return result
@@ -58,7 +66,7 @@ def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[
         _second(site, result, falls)
     site.network.holds.clear()
     site.network.losses.clear()
-    site.is_sending = False
+    site.is_sending = site.commanding.is_giving = False
     until = site.scheduler.now + SETTLED
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:

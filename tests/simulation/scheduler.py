@@ -49,8 +49,9 @@ class Process:
         """Called when a task has ended by itself, with what it raised."""
 
     def spawn(self, run: Callable[[], None]) -> None:
-        """Start a thread of the process."""
-        task = Task(self, greenlet(lambda: self._run(run)))
+        """Start a thread of the process; with the first one it ends."""
+        is_first = not self.tasks
+        task = Task(self, greenlet(lambda: self._run(run, is_first)))
         self.tasks.append(task)
         self.scheduler.wake(task)
 
@@ -79,7 +80,7 @@ class Process:
                 task.body.throw(Killed)
         self.scheduler.current = None
 
-    def _run(self, run: Callable[[], None]) -> None:
+    def _run(self, run: Callable[[], None], is_first: bool) -> None:
         error: BaseException | None = None
         try:
             run()
@@ -87,14 +88,15 @@ class Process:
             return
         except BaseException as raised:
             error = raised
-        self.scheduler.at(0.0, self.on_end, error)
+        if is_first or error is not None:
+            self.scheduler.at(0.0, self.on_end, error)
 
 
 class Scheduler:
     """Takes events in the order of simulated time; those of one time in the order in which they were made."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        self.seed, self.random = seed, Random(seed)
         self.now = 0.0
         """Simulated time [s]."""
         self.steps = 0

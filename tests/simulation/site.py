@@ -1,12 +1,10 @@
 """A deployment of the facade: its processes, each started again when it ends, on one model of the brokers."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.kafka.writer import KafkaStreamWriter, KafkaWriter
@@ -22,11 +20,13 @@ from facade.runtime.composition import Server, assemble
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
 from tests.simulation.admin import SimulatedAdmin
 from tests.simulation.broker import Broker
+from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
 from tests.simulation.groups import Groups
 from tests.simulation.network import Network
 from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
+from tests.simulation.threads import Event
 from tests.simulation.trace import Trace
 from tests.support.heaps import encoded, heap
 
@@ -56,7 +56,7 @@ class Sink:
 class Site:
     """All processes of a deployment."""
 
-    def __init__(self, seed: int, *, nodes: int = 4, rate: float = 2.0) -> None:
+    def __init__(self, seed: int, *, nodes: int = 4, rate: float = 2.0, with_commands: bool = True) -> None:
         self.scheduler = Scheduler(seed)
         self.trace = Trace(self.scheduler)
         self.settings = Settings(prefix="s.", nodes=nodes)
@@ -73,6 +73,7 @@ class Site:
         self.processes: dict[str, Process] = {}
         self.servers: dict[str, Server] = {}
         self.workers: dict[str, Worker] = {}
+        self.commanding = Commanding()
         self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = []
         """Told of each reading: device, attribute, the one before, and this one."""
         self.crashes: list[tuple[str, BaseException]] = []
@@ -82,6 +83,9 @@ class Site:
             **{f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)},
             **{name: partial(self._server, name) for name in ("ingest-00", "control")},
         }
+        if with_commands:
+            self.bodies["subarray"] = partial(self._server, "subarray")
+            self.bodies["controller"] = partial(self.commanding.control, self)
         for name in self.bodies:
             self.start(name)
         self.scheduler.at(30.0, self._tidy)
@@ -159,14 +163,16 @@ class Site:
             worker.step()
 
     def _server(self, instance: str, process: Process) -> None:
-        bus = KafkaBus(self.connection(process), client=f"SdpFacade-{instance}")
+        bus = WitnessedBus(self.connection(process), f"SdpFacade-{instance}", self.commanding)
         server = self.servers[instance] = assemble(
             *(ICD, self.settings, self._devices(instance), Sink(self, process), bus),
             instance=f"SdpFacade-{instance}",
             clock=process.clock,
             versions={},
         )
-        server.event_loop.run(threading.Event())
+        if "controller" in self.bodies:
+            self.commanding.operate(self, process, server)
+        server.event_loop.run(Event(self.scheduler))  # type: ignore[arg-type]
 
     def _devices(self, instance: str) -> Mapping[str, list[str]]:
         found = {name: devices_of(entry, self.settings).get(instance, []) for name, entry in ICD.classes.items()}

@@ -1,0 +1,179 @@
+"""Commands of a simulated site: operators who give them, a controller that executes them, and what became of each."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.group import KafkaGroupMember
+from facade.bus.kafka.sender import KafkaSender
+from facade.bus.port import Record
+from facade.controller import Call
+from facade.controller.execution import Execution
+from facade.controller.process import Threads, _beats, devices_of
+from facade.controller.simulator.controller import SimulatedController
+from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.gateway import Gateway
+from facade.flows.commands.messages import COMMANDS, decode_command
+from facade.flows.commands.outcomes import FINAL
+from facade.icd.load import load
+from facade.runtime.composition import Server
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import Event
+from tests.support.arguments import example
+
+if TYPE_CHECKING:
+    from tests.simulation.site import Site
+
+ICD = load()
+NAME = "controller"
+ARGUMENTS = {"AssignResources": "assignres", "ReleaseResources": "releaseres", "Configure": "configure", "Scan": "scan"}
+"""Families of arguments, by command."""
+_PATIENCE = 2.0
+"""Longest pause of an operator between two commands [s]."""
+
+
+@dataclass(slots=True)
+class Given:
+    """One command that was put on the bus, or perhaps not."""
+
+    device: str
+    name: str
+    not_after: int
+    repeatable: bool
+    sent: str = "unknown"
+    """sent, not sent, or unknown."""
+    outcome: str = ""
+    """The first final one that anybody was shown."""
+
+
+class WitnessedBus(KafkaBus):
+    """The bus of a device server, whose commands are written down as they are sent."""
+
+    def __init__(self, connection: Connection, client: str, commanding: "Commanding") -> None:
+        super().__init__(connection, client=client)
+        self._commanding = commanding
+
+    def sender(self) -> KafkaSender:
+        """Open a producer for commands."""
+        sender = super().sender()
+        send, given = sender.send, self._commanding.given
+
+        def witnessed(record: Record, timeout: float) -> None:
+            command = decode_command(record.value)
+            one = given.setdefault(
+                command.id, Given(command.device, command.command, command.not_after, command.repeatable)
+            )
+            try:
+                send(record, timeout)
+            except NotSent:
+                one.sent = "not sent"
+                raise
+            one.sent = "sent"
+
+        sender.send = witnessed  # type: ignore[method-assign]
+        return sender
+
+
+class Commanding:
+    """Who gives commands, who executes them, and what became of each."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Given] = {}
+        """By id."""
+        self.executed: dict[str, list[int]] = defaultdict(list)
+        """When executions began, by the controller's clock [Unix us], by id."""
+        self.wrong: list[str] = []
+        self.is_giving = True
+        self._number = 0
+        self.refused = 0
+
+    # The controller
+
+    def control(self, site: "Site", process: Process) -> None:
+        """Be a controller; see `facade.controller.process.run`."""
+        simulated = SimulatedController(
+            ICD, component=NAME, faults=[], report=None, seed=1, speed=4.0, clock=process.clock
+        )
+        controller = simulated.controller
+        for name, handler in list(controller.handlers.items()):
+            controller.handlers[name] = lambda call, handler=handler: self._execute(process, call, handler)
+        devices = devices_of(controller.classes, ICD, site.settings)
+        connection = site.connection(process)
+        bus = KafkaBus(connection, client=NAME)
+        member = KafkaGroupMember(connection, COMMANDS, group=controller.group, member=NAME, health=bus.health)
+        execution = Execution(controller, ICD, devices, member, bus.open_reader, bus.writer(), clock=process.clock)
+        beat = _beats(controller, list(devices), bus.writer(), process.clock)
+        Threads(execution, list(devices), beat, Event(site.scheduler), clock=process.clock).run()  # type: ignore[arg-type]
+
+    def _execute(self, process: Process, call: Call, handler: Any) -> Any:
+        now_us = round(process.clock.now() * 1e6)
+        if not process.is_dead:
+            self.executed[call.id].append(now_us)
+            if now_us > call.message.not_after:
+                self.wrong.append(f"{call.command} began {(now_us - call.message.not_after) / 1e6:.3f} s too late")
+        return handler(call)
+
+    # The operators
+
+    def operate(self, site: "Site", process: Process, server: Server) -> None:
+        """Let an operator give commands to each device of a server, by Tango calls into its process."""
+        gateway = server.find(Gateway)
+        if gateway is not None:
+            for device in server.devices_with_commands():
+                process.spawn(lambda device=device: self._give(site, process, gateway, device))
+
+    def _give(self, site: "Site", process: Process, gateway: Gateway, device: str) -> None:
+        random = site.scheduler.random
+        names = [command.name for command in gateway.classes[device].commands]
+        while True:
+            process.clock.sleep(random.random() * _PATIENCE)
+            if not self.is_giving:
+                continue
+            name = random.choice(self._sensible(gateway, device, names))
+            try:
+                gateway.give(device, name, self._argument(name))
+                site.trace.note(process.name, f"took {name} of {device}")
+            except CommandRefused:
+                self.refused += 1
+            except (NotSent, OutcomeUnknown) as error:
+                site.trace.note(process.name, f"{name} of {device}: {type(error).__name__}")
+
+    def _sensible(self, gateway: Gateway, device: str, names: Sequence[str]) -> Sequence[str]:
+        """Return what is allowed now, as operators look first."""
+        state, obs_state = gateway.show(device)
+        commands = {one.name: one for one in gateway.classes[device].commands}
+        found = [
+            name
+            for name in names
+            if (not commands[name].state or state in commands[name].state)
+            and (obs_state is None or not commands[name].obs_state or obs_state in commands[name].obs_state)
+        ]
+        return found or names
+
+    def _argument(self, name: str) -> str | None:
+        family = ARGUMENTS.get(name)
+        if family is None:
+            return None
+        self._number += 1
+        document = example(family, "1.0") | {"transaction_id": f"txn-sim-20270115-{self._number:05d}"}
+        return msgspec.json.encode(document).decode()
+
+    # What became of them
+
+    def look(self, server: Server) -> None:
+        """Take note of the outcomes that a server shows."""
+        gateway = server.find(Gateway)
+        if gateway is None:
+            return
+        for id, one in self.given.items():
+            if one.device in gateway.classes and (tracked := gateway.tracker.find(id)) is not None:
+                if one.outcome and one.outcome != "UNDELIVERED" and tracked.status in FINAL:
+                    if tracked.status != one.outcome:
+                        self.wrong.append(f"{one.name} {id} was {one.outcome}, and then {tracked.status}")
+                elif tracked.status in FINAL:
+                    one.outcome = tracked.status
