@@ -30,6 +30,9 @@ BUS: Final = "mid-sdp/bus/0"
 _ROUNDS: Final = 2
 """Phases in each codec; memory is compared with that after the first round."""
 _SETTLED_WITHIN, _LETTERS_WITHIN = 600.0, 120.0
+_EXPIRY: Final = "10"
+"""Time after which a table is given up of which a segment never comes, and its records are counted [s]: a spoilt number
+of segments makes such tables, and the phases wait for them."""
 _GROWTH, _SLACK = 1.25, 30.0
 """Memory that a process may have at the end, in terms of that after its warm-up, and on top of it [MB]."""
 _MOST_SHOWN = 20
@@ -188,7 +191,7 @@ def fuzz(
     progress.step(f"seed {seed}, records {first:,} to {first + records - 1:,}")
     with terminable(), testbed(folder, progress) as bed, bed.system("fuzz", nodes=4, subarrays=2) as deployment:
         for name, words in WORKERS.items():
-            deployment.launch(name, *words)
+            deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
         run = Fuzz(deployment, seed=seed, first=first, count=records)
         run.run()
     _print(progress.console, run)
