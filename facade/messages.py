@@ -284,6 +284,7 @@ class AccountTotals(Message, frozen=True):
     overlap: Natural = 0
     skipped: Natural = 0
     corrected: Natural = 0
+    redriven: Natural = 0
     deviations: dict[str, Annotated[str, Meta(max_length=1000)]] = {}
     behind: Natural = 0
     hanging: Annotated[str, Meta(max_length=1000)] = ""
@@ -348,6 +349,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     leader_epoch: Annotated[int, Meta(ge=-1, le=2147483647)] = -1
     skipped: Natural = 0
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
+    redriven: Natural = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
 

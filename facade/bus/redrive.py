@@ -2,7 +2,8 @@
 
 The topic of the dead letters says itself what was put back: in the transaction that puts a record back stands a mark on
 `dead-letters`, which names the record by where it first was. So a redrive that is killed, or begun twice, repeats
-nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no value.
+nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no value. An entry
+on `accounts`, in the same transaction, says how many were put back on each topic.
 """
 
 from collections import Counter
@@ -11,11 +12,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from facade.bus.dead_letters import NUMBER, PREFIX, TOPIC, original
 from facade.bus.port import Record
+from facade.bus.worker_positions import ACCOUNTS
+from facade.clock import Clock
 from facade.icd.model import Icd, Topic
+from facade.messages import StreamAccount
 from facade.printable import printable
 
+BY: Final = "dead-letters redrive"
+"""Who puts letters back, in the marks and entries of that."""
 REDRIVEN: Final = "redriven"
 """Reason of a mark."""
 FROM: Final = "redriven.from"
@@ -144,6 +152,7 @@ def takes_back(icd: Icd, topic: Topic) -> bool:
     an old one, a command has expired, and what the facade writes belongs to a transaction.
     """
     foreign = any(icd.roles[role].side == "SDP" for role in topic.writers if role in icd.roles)
+    foreign = foreign and topic is not icd.topics.get(ACCOUNTS)
     return topic.cleanup == "delete" and topic.qos not in ("command", "state") and foreign
 
 
@@ -207,7 +216,7 @@ def put_back(letter: Record) -> list[Record]:
         "reason": REDRIVEN,
         "path": "",
         "detail": f"put back from dead letter {place}",
-        "by": "dead-letters redrive",
+        "by": BY,
     }
     headers = tuple((PREFIX + name, text.encode()) for name, text in said.items())
     return [record, Record(topic=TOPIC, key=None, value=None, headers=headers)]
@@ -226,6 +235,16 @@ class TransactionWriter(Protocol):
         """
 
 
+def accounted(letters: Iterable[Record], time_us: int) -> Iterator[Record]:
+    """Return what stands on `accounts` of letters that are put back at a time [Unix us]."""
+    for topic, count in Counter(original(letter).topic for letter in letters).items():
+        entry = StreamAccount(
+            worker=BY, stream=topic, partition=-1, time=time_us, offset_from=-1, offset_to=-1, high_watermark=-1,
+            consumed=0, used=0, late=0, suppressed=0, dead_lettered=0, in_flight=0, reasons={}, redriven=count,
+        )  # fmt: skip
+        yield Record(topic=ACCOUNTS, key=f"{topic}/-1".encode(), value=msgspec.json.encode(entry))
+
+
 class Redrive:
     """Puts chosen dead letters back, some in each step.
 
@@ -238,9 +257,16 @@ class Redrive:
     """
 
     def __init__(
-        self, letters: Iterator[Record], chosen: Collection[Place], writer: TransactionWriter, *, most: int
+        self,
+        letters: Iterator[Record],
+        chosen: Collection[Place],
+        writer: TransactionWriter,
+        clock: Clock,
+        *,
+        most: int,
     ) -> None:
         self._letters, self._chosen, self._writer, self._most = letters, frozenset(chosen), writer, most
+        self._clock = clock
         self.done = 0
         """Records that are back."""
 
@@ -255,6 +281,7 @@ class Redrive:
             if len(batch) == self._most or size > _MOST_BYTES:
                 break
         if batch:
-            self._writer.write([record for letter in batch for record in put_back(letter)])
+            records = [record for letter in batch for record in put_back(letter)]
+            self._writer.write([*records, *accounted(batch, round(self._clock.now() * 1e6))])
             self.done += len(batch)
         return bool(batch)

@@ -151,7 +151,8 @@ def redrive(
     if writer is not None:
         _show_plan(made, quiet=as_json)
         step = min(_LARGEST_STEP, math.ceil(rate))
-        done = _run(Redrive(read_span(connection, TOPIC, span), made.chosen, writer, most=step), made, rate, clock)
+        running = Redrive(read_span(connection, TOPIC, span), made.chosen, writer, clock, most=step)
+        done = _run(running, made, rate, clock)
     if as_json:
         rows = [
             {"topic": name, "reason": why, "fate": fate.name.lower(), "letters": n}

@@ -28,7 +28,7 @@ TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDoub
 Over = Literal["window", "total"]
 Figure = Literal[
     "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
-    "overlap", "skipped", "corrected",
+    "overlap", "skipped", "corrected", "redriven",
 ]  # fmt: skip
 
 

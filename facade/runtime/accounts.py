@@ -48,6 +48,7 @@ class StreamAccount:
         "offset_to",
         "overlap",
         "reasons",
+        "redriven",
         "skipped",
         "suppressed",
         "uncommitted",
@@ -79,6 +80,8 @@ class StreamAccount:
         self.leader_epoch = -1
         self.overlap = self.skipped = self.corrected = 0
         """Of positions that did not agree; see `deviate`."""
+        self.redriven = 0
+        """Dead letters that were put back, and so are consumed again."""
         self.deviations: dict[str, str] = {}
         """The newest of each of them and of each partition, in words."""
 
@@ -140,6 +143,7 @@ class StreamAccount:
         self.reasons.update(other.reasons)
         self.corrected += other.corrected
         self.skipped += other.skipped
+        self.redriven += other.redriven
         if isinstance(other, StreamAccount):
             self.overlap += other.overlap
             self.hanging = self.hanging or other.hanging

@@ -176,6 +176,9 @@ class WorkerAccounts(Flow):
             return rejected
         heard = record.timestamp_us / _MICRO
         stream = self.streams.setdefault(entry.stream, StreamTotals())
+        if entry.redriven:  # whoever puts records back takes none: this is no sign of life of a worker
+            stream.account.redriven += entry.redriven if count else 0
+            return USED
         stream.heard = max(stream.heard, heard)
         if count and (trouble := stream.cover(entry, heard)):
             return Rejected(OVERLAP, "$.offset_from", trouble)
@@ -206,7 +209,8 @@ class WorkerAccounts(Flow):
 
 def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
     """Return why an entry cannot be true: what is added once stays in the totals for good."""
-    counts = (entry.consumed, entry.used, entry.late, entry.suppressed, entry.dead_lettered, entry.in_flight)
+    settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
+    counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
     if max(*counts, *entry.reasons.values()) > _MOST:
         return Rejected(
             "inconsistent", "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}"

@@ -3,11 +3,13 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from facade.bus.dead_letters import TOPIC, dead_letter, original
-from facade.bus.port import Record
+from facade.bus.port import BusHealth, Record
 from facade.bus.redrive import (
     FIRST,
     FROM,
@@ -23,8 +25,12 @@ from facade.bus.redrive import (
 from facade.cli.letter_forms import Listing, document, line
 from facade.clock import ManualClock
 from facade.errors import BusError
+from facade.flows.overview.health import Overview
+from facade.flows.overview.views import BusView
 from facade.icd.load import load
-from facade.outcome import Rejected
+from facade.outcome import USED, Rejected
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.memory_bus import MemoryBroker
 
 ICD = load()
@@ -35,7 +41,8 @@ class Bus:
     """The topics, and who sets records aside."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker(ManualClock(), dict.fromkeys([*ICD.topics, "no.such"], 1))
+        self.clock = ManualClock(1_800_000_000.0)
+        self.broker = MemoryBroker(self.clock, dict.fromkeys([*ICD.topics, "no.such"], 1))
 
     def reject(self, topic: str = HEAPS, reason: str = "unknown-node", *, by: str = "w", **record: object) -> Record:
         """Let a record come to a topic and become a dead letter; gives the record."""
@@ -55,7 +62,7 @@ class Bus:
         """Run one to its end, and say what became of how many letters."""
         letters = self.letters()
         made = plan(letters, ICD, selection or Selection(), again=again)
-        running = Redrive(iter(letters), made.chosen, self, most=most)
+        running = Redrive(iter(letters), made.chosen, self, self.clock, most=most)
         while running.step():
             pass
         assert running.done == len(made.chosen)
@@ -167,9 +174,33 @@ def test_a_transaction_that_fails_ends_the_run_and_the_next_goes_on(bus: Bus) ->
     bus.write = fail
     with pytest.raises(BusError):
         bus.redrive()
-    assert [len(records) for records in calls] == [4, 4], "two records with the mark of each"
+    assert [len(records) for records in calls] == [5, 5], "two records with the mark of each, and their count"
     bus.write = write
     assert bus.redrive() == {Fate.DONE: 2, Fate.PUT_BACK: 3}
+
+
+def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bus) -> None:
+    """Also of a stream that no worker takes, and whatever a device server said of it meanwhile."""
+    for topic in (HEAPS, HEAPS, HEAPS, "alerts"):
+        bus.reject(topic)
+    bus.redrive(Selection(places=[(0, 0)]))
+    bus.redrive()
+    accounts = WorkerAccounts()
+    worker, reader = StreamAccount(), StreamTotals()
+    worker.consumed, worker.used, worker.dead_lettered, worker.offset_to = 6, 3, 3, 6
+    reader.account.consumed = reader.account.used = 2
+    entry = worker.entry("aggregate-0", HEAPS, 0, round(bus.clock.now() * 1e6))
+    bus.broker.append(Record(topic="accounts", key=b"x", value=msgspec.json.encode(entry)))
+    for record in bus.broker.read("accounts"):
+        assert accounts.fold(record, count=True) == USED
+    kept = WorkerAccounts()
+    kept.restore(accounts.as_dict())
+    readers = SimpleNamespace(streams={"alerts": reader})
+    seen = Overview(ICD.classes["SdpBus"], BusHealth(connected=True), kept, readers, [])
+    shown = {name: one.value for _, name, one in BusView("bus", ICD.classes["SdpBus"], seen).readings(bus.clock.now())}
+    figures = ("Consumed", "Used", "DeadLettered", "Balance", "Redriven")
+    assert [shown[f"ingestHeaps{name}"] for name in figures] == [6, 3, 3, 0, 3]
+    assert [shown[f"alerts{name}"] for name in figures] == [2, 2, 0, 0, 1]
 
 
 HOSTILE = (

@@ -66,7 +66,10 @@ class Overview:
 
     def streams(self) -> dict[str, StreamTotals]:
         """Return the accounts of all streams."""
-        return {**self._readers.streams, **self._workers.streams}
+        readers, workers = self._readers.streams, self._workers.streams
+        for name in readers.keys() & workers.keys():  # a redrive writes entries for the streams of device servers, too
+            readers[name].account.redriven = workers[name].account.redriven
+        return {**workers, **readers}
 
     def complaints(self, now: float) -> list[Complaint]:
         """Return all that is wrong, the gravest first; of a bus that does not answer nothing else is known."""
