@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 import time
+from collections import Counter
 from multiprocessing import get_context
 
 from tests.simulation.mutants import BUDGET, MUTANTS, hunt
@@ -30,13 +31,16 @@ def main() -> int:
     print(f"seeds {first} to {first + count - 1}, {SECONDS:g} simulated s each, {given.faults:g} faults/s", flush=True)
     jobs = [(seed, given.faults) for seed in range(first, first + count)]
     began, simulated, cpu, faults = time.monotonic(), 0.0, 0.0, 0
+    counts: Counter[str] = Counter()
     with get_context("spawn").Pool(given.processes) as pool:
         for result in pool.imap_unordered(_job, jobs) if given.processes > 1 else map(_job, jobs):
             simulated, cpu = simulated + result.simulated, cpu + result.cpu
             faults += len(result.faults)
+            counts.update(result.counts)
             if result.failures:
                 _explain(result, given.faults)
                 return 1
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
     print(
         f"all held: {simulated / 3600:.2f} simulated hours, {faults} faults, {cpu:.0f} s of processor time"
         f" ({simulated / cpu:.0f} simulated s in each), {time.monotonic() - began:.0f} s"

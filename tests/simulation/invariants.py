@@ -1,5 +1,6 @@
 """What must hold in every run: a table, with the rule of the design beside each."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -71,6 +72,17 @@ def _commands(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} was executed, and its caller was told that it will not be"
 
 
+def _order(site: Site) -> Iterator[str]:
+    yield from site.alerting.wrong
+
+
+def _alerts(site: Site) -> Iterator[str]:
+    alerting = site.alerting
+    seen = Counter(key for _, key in alerting.seen)
+    yield from (f"alert {key} was confirmed, and no client saw it" for key in alerting.raised if key not in seen)
+    yield from (f"alert {key} was seen {times} times" for key, times in seen.items() if key is not None and times > 1)
+
+
 def _outcomes(site: Site) -> Iterator[str]:
     for id, one in site.commanding.given.items():
         if one.sent == "sent" and not one.outcome:
@@ -80,6 +92,7 @@ def _outcomes(site: Site) -> Iterator[str]:
 
 
 ALWAYS = (
+    Invariant("a client sees alerts in their order", "rule 6", _order),
     Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
     Invariant("no process ends by itself", "rule 1", _crashes),
     Invariant("a command has one outcome, is not begun late, nor twice if it must not be", "rule 5", _commands),
@@ -88,6 +101,7 @@ ALWAYS = (
 AT_THE_END = (
     Invariant("totals are what was sent", "rule 3", _totals),
     Invariant("accounts say what was sent, with no overlap and no hole", "rules 3 and 15", _accounts),
+    Invariant("a client sees each alert once", "rule 6", _alerts),
     Invariant("each command has an outcome", "rule 5", _outcomes),
     Invariant("what is good is used", "rule 1", _dead_letters),
 )

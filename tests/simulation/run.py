@@ -29,6 +29,8 @@ class Result:
     cpu: float = 0.0
     """Processor time [s]."""
     steps: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """What the run was about: notifications, commands, alerts."""
     lines: list[str] = field(default_factory=list)
     """Of the time line."""
 
@@ -40,6 +42,7 @@ def run(
     per_second: float = 1.0,
     faults: list[Fault] | None = None,
     with_commands: bool = True,
+    with_alerts: bool = True,
 ) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
 
@@ -49,7 +52,7 @@ def run(
         Exactly these; None: drawn from the seed.
     """
     began = time.process_time()
-    site = Site(seed, with_commands=with_commands)
+    site = Site(seed, with_commands=with_commands, with_alerts=with_alerts)
     with site.trace.logs(), simulated(site.scheduler):
         result = _run(site, seed, seconds, per_second, faults)
     result.cpu = time.process_time() - began
@@ -66,7 +69,7 @@ def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[
         _second(site, result, falls)
     site.network.holds.clear()
     site.network.losses.clear()
-    site.is_sending = site.commanding.is_giving = False
+    site.is_sending = site.commanding.is_giving = site.alerting.is_raising = False
     until = site.scheduler.now + SETTLED
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
@@ -76,6 +79,14 @@ def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[
     for text in wrong and result.failures:
         site.trace.note("WRONG", text)
     result.digest, result.simulated, result.steps = site.trace.digest(), site.scheduler.now, site.scheduler.steps
+    result.counts = {
+        "notifications": sum(site.sent.values()),
+        "commands": len(site.commanding.given),
+        "executions": sum(map(len, site.commanding.executed.values())),
+        "alerts": len(site.alerting.raised),
+        "seen": len(site.alerting.seen),
+        "events": sum(site.pushed.values()),
+    }
     result.lines = list(site.trace.lines)
     for process in site.processes.values():
         process.kill()

@@ -19,6 +19,7 @@ from facade.reading import Quality, Reading
 from facade.runtime.composition import Server, assemble
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
 from tests.simulation.admin import SimulatedAdmin
+from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
@@ -50,13 +51,17 @@ class Sink:
         """Take an event."""
         if not self._process.is_dead:
             self._site.pushed[device, attribute] += 1
+            if attribute == "lastAlert":
+                self._site.alerting.event(self._site, reading)
         return True
 
 
 class Site:
     """All processes of a deployment."""
 
-    def __init__(self, seed: int, *, nodes: int = 4, rate: float = 2.0, with_commands: bool = True) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int = 4, rate: float = 2.0, with_commands: bool = True, with_alerts: bool = True
+    ) -> None:
         self.scheduler = Scheduler(seed)
         self.trace = Trace(self.scheduler)
         self.settings = Settings(prefix="s.", nodes=nodes)
@@ -73,7 +78,7 @@ class Site:
         self.processes: dict[str, Process] = {}
         self.servers: dict[str, Server] = {}
         self.workers: dict[str, Worker] = {}
-        self.commanding = Commanding()
+        self.commanding, self.alerting = Commanding(), Alerting()
         self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = []
         """Told of each reading: device, attribute, the one before, and this one."""
         self.crashes: list[tuple[str, BaseException]] = []
@@ -86,6 +91,9 @@ class Site:
         if with_commands:
             self.bodies["subarray"] = partial(self._server, "subarray")
             self.bodies["controller"] = partial(self.commanding.control, self)
+        if with_alerts:
+            self.bodies["alerts"] = partial(self._server, "alerts")
+            self.alerting.add(self)
         for name in self.bodies:
             self.start(name)
         self.scheduler.at(30.0, self._tidy)
