@@ -42,11 +42,10 @@ class Seen(NamedTuple):
 
 def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
     """Return the same without the device servers that the deployment does not run, as its setting `without` says."""
-    roles = {role.strip() for role in settings.without.split(",")}
     absent = {
         instance
         for one in icd.classes.values()
-        if instance_role(one.instance) in roles
+        if instance_role(one.instance) in settings.left_out
         for instance in devices_of(one, settings)
     }
     return seen._replace(servers={name: why for name, why in seen.servers.items() if name not in absent})

@@ -71,6 +71,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Roles of the ICD that this deployment does not run, each by its name."""
+        return frozenset(name.strip() for name in self.without.split(",")) - {""}
+
     def __repr__(self) -> str:
         bootstrap = without_secrets(self.bootstrap)
         return f"Settings(bootstrap={bootstrap!r}, prefix={self.prefix!r}, nodes={self.nodes}, kafka=<hidden>)"

@@ -35,6 +35,10 @@ class Reason(StrEnum):
     """Nested deeper than any reader should follow."""
 
 
+UNREADABLE = frozenset(Reason)
+"""Reasons for which no reader of a topic can read a record, whatever it is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[Message]):
     """What became of a batch: every record is in exactly one of the two."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import GroupMember, Reader, Record, Writer
 from facade.clock import Clock
+from facade.codec.decode import UNREADABLE
 from facade.controller.api import Call, Place
 from facade.controller.life import State
 from facade.errors import BusError
@@ -32,6 +33,8 @@ OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[
 class CommandReader:
     """Reads commands; a record that is none is counted, and set aside if it is broken.
 
+    What nobody can read is set aside by the device server that reads the same topic, and is only counted here.
+
     Parameters
     ----------
     devices
@@ -51,7 +54,7 @@ class CommandReader:
         if isinstance(found, CommandMessage):
             return found
         self._account.settle(found)
-        if isinstance(found, Rejected):
+        if isinstance(found, Rejected) and found.reason not in UNREADABLE:
             self._writer.send(dead_letter(record, found, by=self._by))
         return None
 
@@ -59,10 +62,12 @@ class CommandReader:
         message = decode_command(record.value)
         if not isinstance(message, CommandMessage):
             return message
+        if message.device not in self._devices:
+            return Suppressed("other-device")
         if record.key != message.device.encode():
             key = (record.key or b"").decode(errors="replace")
             return Rejected("key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
-        return message if message.device in self._devices else Suppressed("other-device")
+        return message
 
 
 class Offsets:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.config import Settings
+from facade.icd.check_roles import instance_role
 from facade.icd.model import Icd
 from facade.manifest import Isolation, Manifest, load, manifests
 from facade.messages import DeviceComplaint
@@ -176,7 +177,14 @@ class Server:
             periodic_tasks=[*self.periodic_tasks, self.sign_of_life],
             effects=self.effects,
             isolation=isolation(),
+            left_to_others=self._left_to_others(),
         )
+
+    def _left_to_others(self) -> set[str]:
+        """Return the topics of which another device server sets aside what nobody can read."""
+        # Of a role that the deployment does not run, each reader has to.
+        here = self.settings.left_out | {instance_role(self.icd.classes[name].instance) for name in self.devices}
+        return {topic for one in manifests() for topic, role in one.set_aside_by.items() if role not in here}
 
     def _complaints(self) -> list[DeviceComplaint]:
         return [*complaints_of(self.publisher.last), *(one for find in self.complaints for one in find())]

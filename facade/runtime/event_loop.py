@@ -6,7 +6,7 @@ attributes turn invalid by the wall clock; a record that cannot be used becomes 
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -82,6 +82,7 @@ class EventLoop:
         periodic_tasks: Sequence[PeriodicTask] = (),
         effects: Effects | None = None,
         isolation: Mapping[str, Isolation] | None = None,
+        left_to_others: Collection[str] = (),
     ) -> None:
         self._bus = bus
         self._flows = _by_topic(flows)
@@ -95,7 +96,8 @@ class EventLoop:
         self._delivery = (
             Delivery(bus.writer(), publisher) if effects is None else EffectsDelivery(bus.writer(), publisher, effects)
         )
-        self._progress = {flow.topic: Progress(flow, keep=self._timing.rebuild, clock=clock) for flow in flows}
+        make = partial(Progress, keep=self._timing.rebuild, clock=clock)
+        self._progress = {one.topic: make(one, sets_aside=one.topic not in left_to_others) for one in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
         """Topics of which not everything has been read that stood on them at the start."""
@@ -244,8 +246,8 @@ class EventLoop:
         """Find where to go on, and open a reader there."""
         if not self.restored:
             found, troubles = snapshots.newest(self._bus.read_all(snapshots.TOPIC), self._instance)
-            for topic, flow in self._flows.items():
-                if flow.durable and topic in found:
+            for topic in self._flows:
+                if topic in found:
                     try:
                         readings = self._progress[topic].restore(found[topic], self._clock.monotonic())
                         troubles += self._publisher.restore(readings)
@@ -268,8 +270,9 @@ class EventLoop:
         return reader
 
     def _take(self, record: Record) -> None:
-        outcome = self._progress[record.topic].take(record)
-        if isinstance(outcome, Rejected):
+        progress = self._progress[record.topic]
+        outcome = progress.take(record)
+        if isinstance(outcome, Rejected) and not progress.is_set_aside(record):
             self._bus.writer().send(dead_letter(record, outcome, by=self._instance))
 
     def _note(self, trouble: str) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from facade.bus.port import Record
 from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
 from facade.clock import Clock
-from facade.outcome import USED, Outcome, Rejected
+from facade.codec.decode import UNREADABLE
+from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime import snapshots
 from facade.runtime.accounts import Deviation, StreamAccount
@@ -22,6 +23,8 @@ _FIGURES: Mapping[Verdict, Deviation] = {
     Verdict.DOUBT: "overlap",
 }
 """Figure of the account that counts the records that a finding is about; others count how often they were found."""
+_OTHER_SERVER = Suppressed("other-server")
+"""No reader of the topic can read the record, and the dead letter is another device server's."""
 
 _MOST_EPOCH = 2**31 - 1
 _HANGS = 40.0
@@ -36,10 +39,15 @@ class Progress:
     ----------
     keep
         How far back records are given again after a restart, to rebuild windows [s].
+    sets_aside
+        Whether this device server sets aside what no reader of the topic can read; another one does so otherwise.
     """
 
-    def __init__(self, flow: Flow, *, keep: float, clock: Clock) -> None:
+    def __init__(self, flow: Flow, *, keep: float, clock: Clock, sets_aside: bool = True) -> None:
         self.flow = flow
+        self._sets_aside = sets_aside
+        self._set_aside = Position("", {})
+        """Up to where the former run has set records aside, if this one reads the topic from its beginning."""
         self.account = StreamAccount()
         self.topic_id = ""
         """Of the topic that the offsets are about; empty text: not known."""
@@ -63,6 +71,8 @@ class Progress:
         """Give a record to the flow, and count what became of it, unless the snapshot counts it already."""
         count = record.offset >= self.next.get(record.partition, 0)
         outcome = self._fold(record, count=count)
+        if not self._sets_aside and isinstance(outcome, Rejected) and outcome.reason in UNREADABLE:
+            outcome = _OTHER_SERVER
         if not count:
             return USED
         self.next[record.partition] = record.offset + 1
@@ -71,6 +81,10 @@ class Progress:
         at_us = min(max(record.timestamp_us, 0), self._now_us())
         self.account.settle(outcome, at_us)
         return outcome
+
+    def is_set_aside(self, record: Record) -> bool:
+        """Return whether the former run has written the dead letter of a record."""
+        return record.offset < self._set_aside.offsets.get(record.partition, 0)
 
     def reach(self, offsets: Mapping[int, int], last: Mapping[int, tuple[int, int]]) -> None:
         """Take note of where a reader is: also behind marks of transactions, which are no records."""
@@ -114,6 +128,9 @@ class Progress:
         rebuild = self.rebuild_from()
         self.topic_id, self.next = topic.id or self.topic_id, others | start
         self.last = {} if is_new else {one: at for one, at in self.last.items() if at[0] <= self.next.get(one, 0)}
+        ends = {} if is_other(self._set_aside.topic_id, topic.id) else topic.ranges
+        before = {one: min(at, ends[one][1]) for one, at in self._set_aside.offsets.items() if one in ends}
+        self._set_aside = Position(self._set_aside.topic_id, before)
         self._first = {one: first for one, (first, _) in topic.ranges.items()}
         self._sure = self._asked = dict(start)
         self._past.clear()
@@ -188,6 +205,9 @@ class Progress:
         ValueError, msgspec.ValidationError
             It has another form; nothing has changed.
         """
+        if not self.flow.durable:
+            self._set_aside = Position(snapshot.topic_id, snapshot.offsets)
+            return {}
         # All or nothing: whatever can fail comes before the first change.
         readings = snapshots.load_readings(snapshot.readings)
         self.flow.restore(snapshot.ledger)

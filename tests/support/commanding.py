@@ -44,13 +44,19 @@ class Sink:
 class Server:
     """One device server with subarrays, driven step by step."""
 
-    def __init__(self, bench: "Bench", devices=(SUBARRAY, OTHER), instance: str = "SdpFacade-subarray") -> None:
+    def __init__(
+        self,
+        bench: "Bench",
+        devices=(SUBARRAY, OTHER),
+        instance: str = "SdpFacade-subarray",
+        device_class: str = "SdpSubarray",
+    ) -> None:
         self.bench = bench
         self.bus, self.sink = MemoryBus(bench.broker), Sink()
         self.service: Service = assemble(
             ICD,
             Settings(),
-            {"SdpSubarray": list(devices)},
+            {device_class: list(devices)},
             self.sink,
             self.bus,
             instance=instance,

@@ -606,6 +606,25 @@ def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reas
     server.give("Configure", CONFIGURE)
 
 
+@pytest.mark.parametrize("topic", ["commands", "command-acks", "heartbeats", "state"])
+def test_a_bad_record_becomes_one_dead_letter_however_many_read_it_and_start_again(bench, topic):
+    """D28: one bad acknowledgement became a dead letter of each device server that reads the topic, at each start."""
+    subarray = bench.server()
+    control = bench.server(devices=["mid-sdp/control/0"], instance="control", device_class="SdpMaster")
+    bench.broker.append(Record(topic=topic, key=b"x", value=b"junk"))
+    for server in (subarray, control):
+        server.cycle()
+    assert subarray.service.event_loop.accounts[topic].dead_lettered == 1
+    account = control.service.event_loop.accounts[topic]
+    assert (account.reasons, account.dead_lettered, account.balance) == ({"other-server": 1}, 0, 0)
+    bench.clock.sleep(3.0)
+    subarray.cycle()  # time for a snapshot
+    again = bench.server(ready=False)
+    again.cycle()
+    assert again.service.event_loop.accounts[topic].dead_lettered == 1
+    assert len(bench.broker.read("dead-letters")) == 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"time": 2**62}, {"time": -(2**62)}, {"status": "IN_PROGRESS", "remaining": 1e300}, {"text": "x" * 100_000}],

@@ -39,6 +39,14 @@ def test_what_a_manifest_names_exists(manifest: Manifest):
     assert roles <= ICD.roles.keys()
 
 
+@pytest.mark.parametrize("manifest", manifests(), ids=lambda manifest: manifest.name)
+def test_who_sets_records_aside_is_one_device_server_that_reads_them(manifest: Manifest):
+    single = {one.instance for one in ICD.classes.values() if "{" not in one.instance}
+    assert manifest.set_aside_by.keys() <= manifest.topics.keys()
+    for topic, role in manifest.set_aside_by.items():
+        assert role in single.intersection(ICD.topics[topic].readers)
+
+
 def test_each_topic_and_each_device_class_belongs_to_one_flow():
     topics = [topic for manifest in manifests() for topic in manifest.topics]
     classes = [name for manifest in manifests() for name in manifest.device_classes]

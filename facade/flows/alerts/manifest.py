@@ -11,6 +11,7 @@ MANIFEST = Manifest(
         "alert-packets": Isolation.READ_COMMITTED,
         "alert-state": Isolation.READ_COMMITTED,
     },
+    set_aside_by={"alert-state": "control"},
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
     reporter="facade.flows.alerts.composition:reporter",

@@ -10,6 +10,7 @@ MANIFEST = Manifest(
         "command-acks": Isolation.READ_COMMITTED,
         "state": Isolation.READ_COMMITTED,
     },
+    set_aside_by=dict.fromkeys(("commands", "command-acks", "state"), "subarray"),
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
     compose="facade.flows.commands.composition:compose",
     for_commands=True,

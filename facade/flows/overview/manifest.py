@@ -12,6 +12,7 @@ MANIFEST = Manifest(
         "snapshots": Isolation.READ_COMMITTED,
         "dead-letters": Isolation.READ_COMMITTED,
     },
+    set_aside_by={"heartbeats": "subarray"},
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
     compose="facade.flows.overview.composition:compose",
     words="facade.flows.overview.words:WORDS",

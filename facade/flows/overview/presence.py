@@ -43,7 +43,7 @@ class Presence(Health):
         self._lives: dict[str, tuple[str, int]] = {}
         """Incarnation of each device server, and when it was first heard of, by its own clock [Unix us]."""
         icd, settings = server.icd, server.settings
-        without = {name.strip() for name in settings.without.split(",")} - {""}
+        without = settings.left_out
         if odd := without - icd.roles.keys():
             known = ", ".join(sorted(icd.roles))
             raise ConfigError(f"settings: without: expected roles of the ICD ({known}), got {', '.join(sorted(odd))}")

@@ -6,6 +6,7 @@ MANIFEST = Manifest(
     name="telemetry",
     summary="Notifications of SDP, such as those of the ingest nodes, aggregated by window.",
     topics=dict.fromkeys(("ingest.heaps", "ingest.summary", "telemetry.summary"), Isolation.READ_COMMITTED),
+    set_aside_by=dict.fromkeys(("ingest.summary", "telemetry.summary"), "control"),
     device_classes={"SdpIngestNode": "devices.base:FacadeDevice"},
     compose="facade.flows.telemetry.composition:compose",
     for_sources=True,
