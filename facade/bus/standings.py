@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from facade.bus.port import Record, Span
 from facade.bus.positions import Finding, Verdict, is_other
 from facade.bus.worker_positions import (
+    ACCOUNTS,
     POSITIONS,
     Beginning,
     Ground,
@@ -84,24 +85,30 @@ class Standings:
         own: Mapping[Place, WorkerPosition],
         accounts: Mapping[Place, Sequence[WorkerPosition]],
         grounds: Mapping[Place, Ground],
-    ) -> dict[Place, list[WorkerPosition]]:
-        """Return where transactions ended behind a worker's own position, in order: `positions` may lose its end.
+    ) -> tuple[dict[Place, WorkerPosition], dict[Place, list[WorkerPosition]]]:
+        """Return the oldest position that the bus has of each partition, and where transactions ended behind it.
+
+        A broker that loses the end of a log loses it on `positions` or on `accounts`; one that loses the state of a
+        transaction may commit it on the one, and abort it on the other.
 
         Parameters
         ----------
         accounts
             See `accounted`.
         """
-        found = {}
+        oldest, found = dict(own), {}
         for place, ground in grounds.items():
-            at = own.get(place)
+            at, said = own.get(place), accounts.get(place, ())
             known = {
                 rank_of(one): one
-                for one in (*accounts.get(place, ()), *self._ends.get(place, ()))
+                for one in (*said, *self._ends.get(place, ()), *filter(None, [at]))
                 if is_log_of(one.log, ground.topic_id) and (at is None or is_log_of(at.log, id_of(one.log)))
             }
+            newest = max(said, key=rank_of, default=None)
+            if at is not None and newest is not None and newest.log == at.log and newest.next < at.next:
+                oldest[place] = at = newest
             found[place] = [one for rank, one in sorted(known.items()) if at is None or rank > rank_of(at)]
-        return found
+        return oldest, found
 
     def begin(
         self,
@@ -128,7 +135,7 @@ class Standings:
                 first = max(mine.next, ground.first)
                 again = (
                     f"{place[0]}, partition {place[1]}: offsets {first} to {stops[-1] - 1} are taken again, as the end"
-                    f" of `{POSITIONS}` was lost; what is counted of them is refused"
+                    f" of `{POSITIONS}` or `{ACCOUNTS}` was lost; what is counted of them is refused"
                 )
                 note = "; ".join(filter(None, (again, note)))
                 span = Span(mine.log, first, first, note=note, leader_epoch=mine.leader_epoch)

@@ -10,6 +10,7 @@ import pytest
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record, Span
 from facade.bus.worker_positions import WorkerPosition, position_record
@@ -171,3 +172,15 @@ def test_a_device_server_goes_on_when_the_end_of_a_topic_is_lost(
     assert bus.watch().kept({("accounts", 0): reader.last_read("accounts")[0]}) == {("accounts", 0): 2}
     writer.close(5.0)
     reader.close()
+
+
+def test_the_question_about_leader_epochs_is_answered_for_all_partitions(deploy: Callable[..., Deployment]) -> None:
+    """However many records stand behind the places: those of one partition keep no other one waiting."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    places = {(topic, 0): (10, 0) for topic in (SOURCE, "alerts", "calibration", "tables")}
+    for topic, partition in places:
+        values = [(b"0", b"%200d" % number) for number in range(2000)]
+        send(deployment.bootstrap, deployment.topic(topic), values, partition=partition)
+    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
+    assert find_kept(Connection(settings), places, BusHealth()) == dict.fromkeys(places, 10)

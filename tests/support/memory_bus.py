@@ -179,7 +179,8 @@ class MemoryTransactionalLog:
         }  # fmt: skip
         own, _ = newest(broker.read(POSITIONS), self._group)
         known = accounted(broker.read(ACCOUNTS), self._group, grounds)
-        self._standings.begin(own, grounds, self._standings.counted(own, known, grounds))
+        own, counted = self._standings.counted(own, known, grounds)
+        self._standings.begin(own, grounds, counted)
 
 
 class MemoryGroupMember:

@@ -265,6 +265,21 @@ def test_what_is_taken_again_ends_where_the_counted_transactions_ended():
     assert "offsets 10 to 59 are taken again" in site.stream.account.deviations["corrected"]
 
 
+def test_what_accounts_have_lost_is_taken_again():
+    """A broker that loses the state of a transaction may commit it on `positions`, and abort it on all other topics."""
+    site = Site()
+    for count in (10, 20):
+        site.send(0, count)
+        site.work()
+    entries = site.broker.logs["accounts", 0]
+    aborted = [one for one in entries if msgspec.json.decode(one.value)["offset_to"] <= 10 and one.key.endswith(b"/0")]
+    site.accounts, site.read = WorkerAccounts(), 0
+    site.broker.logs["accounts", 0] = aborted
+    site.send(0, 30)
+    site.work()
+    assert site.figures == (60, 0, 0, 1)
+
+
 def test_what_replaces_counted_records_is_counted_though_positions_lost_its_end_too():
     site = Site()
     for count in (10, 20, 30):
@@ -287,7 +302,8 @@ def test_a_worker_that_goes_on_remembers_where_its_transactions_ended():
         standings.take(place, after)
         standings.committed()
     own = {place: position("a", 10)}
-    standings.begin(own, grounds, standings.counted(own, {}, grounds))
+    own, counted = standings.counted(own, {}, grounds)
+    standings.begin(own, grounds, counted)
     stops = []
     while (stop := standings.stop(place)) < 100:
         standings.take(place, stop)

@@ -14,7 +14,7 @@ from facade.errors import BusError
 
 _BROKER_WAIT = 4.0
 """Longest wait for the end of open transactions [s]."""
-_ACCOUNTS_WAIT = 1.0
+_ACCOUNTS_WAIT = 2.0
 """Longest wait for accounts [s]: they tell what is counted only where `positions` has lost its end."""
 _RECENT = 20_000
 """So many of the newest offsets on `accounts` are of what may be lost: some 30 s of twenty busy workers."""
@@ -56,7 +56,7 @@ def find_grounds(
 
 
 def _read(connection: Connection, extents: Mapping[str, Extent], health: BusHealth) -> list[Record]:
-    """Read `positions` up to its end, and the newest accounts as far as open transactions let."""
+    """Read `positions` up to its end, and the newest accounts, unless an open transaction is in the way."""
     ends = {topic: {one: end for one, (_, end) in extent.ranges.items()} for topic, extent in extents.items()}
     topics: dict[str, None] = dict.fromkeys(one for one in (POSITIONS, ACCOUNTS) if one in extents)
     accounts = ends.get(ACCOUNTS, {})
@@ -65,9 +65,9 @@ def _read(connection: Connection, extents: Mapping[str, Extent], health: BusHeal
     try:
         records = reader.read_up_to(POSITIONS, ends[POSITIONS], _BROKER_WAIT)
         deadline = connection.clock.monotonic() + _ACCOUNTS_WAIT
-        while connection.clock.monotonic() < deadline and any(
-            reader.reached(ACCOUNTS).get(one, 0) < end for one, end in accounts.items()
-        ):
+        while any(reader.reached(ACCOUNTS).get(one, 0) < end for one, end in accounts.items()):
+            if connection.clock.monotonic() > deadline:  # what they would tell is not known
+                return [record for record in records if record.topic == POSITIONS]
             records += reader.take(10_000, 0.05)
         return records
     finally:

@@ -237,7 +237,7 @@ class KafkaTransactionalLog:
         committed = self._consumer.committed(self._assigned, timeout=_BROKER_WAIT)
         grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
-        counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
+        own, counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
         places = {place: (at.next, at.leader_epoch) for place, at in furthest(own, counted, grounds).items()}
         for place, kept in find_kept(self._connection, places, self._health).items():
             grounds[place] = replace(grounds[place], end=min(grounds[place].end, kept))
