@@ -209,7 +209,10 @@ class KafkaGroupMember:
             self._consumer = self._join()
             return
         name = self._settings["group.instance.id"]
-        raise Fenced(f"another process has joined the group as {name}; give each controller a name of its own")
+        raise Fenced(
+            f"another process has joined the group as {name}, or the broker hung for longer than a session and took"
+            " this one for another: give each process a name of its own; if no other has this one, start this one again"
+        )
 
 
 def _settings(group: str, member: str) -> dict[str, object]:
