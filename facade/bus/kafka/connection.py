@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from facade.bus.kafka.properties import require_usable
-from facade.bus.port import BusHealth
+from facade.bus.port import BusHealth, Record
 from facade.clock import Clock, SystemClock
 from facade.config import Settings
 
@@ -85,6 +85,22 @@ class Connection:
     def admin(self, own: Mapping[str, Any] | None = None) -> AdminClient:
         """Open a client that looks at topics and groups, or changes them; nobody asks for its health."""
         return self._clients.admin(self.config(BusHealth(), own or {}))
+
+    def queue(
+        self, producer: Producer, record: Record, on_delivery: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        """Hand a record to a producer, on the partition of its key.
+
+        Raises
+        ------
+        KafkaException
+            The client refuses it.
+        BufferError
+            Its queue is full.
+        """
+        producer.produce(
+            self.topic(record.topic), record.value, record.key, headers=list(record.headers), on_delivery=on_delivery
+        )
 
     def topic(self, name: str) -> str:
         """Return the topic's name on the brokers."""

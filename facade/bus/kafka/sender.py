@@ -79,13 +79,7 @@ class KafkaSender:
             done.set()
 
         try:
-            self._producer.produce(
-                self._connection.topic(record.topic),
-                record.value,
-                record.key,
-                headers=list(record.headers),
-                on_delivery=on_delivery,
-            )
+            self._connection.queue(self._producer, record, on_delivery)
         except KafkaException as error:
             return error.args[0]
         except BufferError:

@@ -62,13 +62,7 @@ class KafkaTransactionWriter:
     def _produce(self, record: Record) -> None:
         while True:
             try:
-                self._producer.produce(
-                    self._connection.topic(record.topic),
-                    record.value,
-                    record.key,
-                    headers=list(record.headers),
-                    on_delivery=self._on_delivery,
-                )
+                self._connection.queue(self._producer, record, self._on_delivery)
             except BufferError:
                 self._producer.poll(0.1)
             else:
