@@ -82,6 +82,8 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     comment: Annotated[str, Meta(max_length=2000)] = ""
     acted_at: Natural = 0
     acknowledged_at: Natural = 0
+    values: dict[str, float] = {}
+    acknowledged_values: dict[str, float] = {}
     acted: Annotated[list[Natural], Meta(max_length=256)] = []
 
 

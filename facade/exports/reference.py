@@ -96,6 +96,9 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
     if condition.re_alarm:
         late = duration_in_words(condition.re_alarm)
         yield f"Re-alarm: to be acknowledged again if there is news of it {late} after an acknowledgement"
+    if condition.re_alarm_growth:
+        factor = f"{condition.re_alarm_growth:g}"
+        yield f"Re-alarm at once: when a value is {factor} times what it was at the acknowledgement"
     if condition.suppressed_by:
         others = ", ".join(link(code(one), "alerts.md", one) for one in condition.suppressed_by)
         yield f"Suppressed while one of these explains it: {others}"

@@ -38,6 +38,13 @@ def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Found:
 
 
 @of_condition.rule
+def condition_growths_are_more_than_once(icd: Icd, name: str, one: Condition) -> Found:
+    """Require a factor above 1: an alarm that does not grow is no other one."""
+    if one.re_alarm_growth and not one.re_alarm_growth > 1:
+        yield "re_alarm_growth", f"expected a factor above 1, or 0 for none, got {one.re_alarm_growth:g}"
+
+
+@of_condition.rule
 def suppressors_exist(icd: Icd, name: str, one: Condition) -> Found:
     """Require other conditions of the ICD, and none that is suppressed by this one, even by way of others."""
     for other in one.suppressed_by:

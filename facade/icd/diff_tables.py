@@ -83,7 +83,7 @@ QUERY: Mapping[str, Rule] = {
 
 CONDITION: Mapping[str, Rule] = {
     **_each("label description response", text),
-    **_each("priority latching on_delay off_delay re_alarm suppressed_by", changed(adds(OPERATORS))),
+    **_each("priority latching on_delay off_delay re_alarm re_alarm_growth suppressed_by", changed(adds(OPERATORS))),
 }
 
 WINDOW: Mapping[str, Rule] = {

@@ -201,6 +201,8 @@ class Condition(_Table, frozen=True, kw_only=True):
     """How long it must be gone before the alarm clears [s]."""
     re_alarm: float = 0.0
     """An acknowledged alarm asks anew when its source still has news of it so long after [s]; 0: it does not."""
+    re_alarm_growth: float = 0.0
+    """An acknowledged alarm asks anew at once when a value of it is so many times what it was then; 0: it does not."""
     suppressed_by: tuple[str, ...] = ()
     """Conditions that explain this one: while any of them is active, this one is suppressed by design."""
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from facade.bus.port import Record
@@ -27,6 +28,8 @@ class Fault(NamedTuple):
     text: str
     began: int | None = None
     """When, if that is known [Unix us]: a later one is a new occurrence of the alarm."""
+    values: Mapping[str, float] = MappingProxyType({})
+    """Measured values, by name: an alarm whose values grow may ask anew."""
 
 
 class Flow(ABC):

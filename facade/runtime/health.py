@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from facade.reading import Value
@@ -23,6 +24,8 @@ class Complaint(NamedTuple):
     """Severity of that alert."""
     of_bus: bool = False
     """Whether the bus itself is not what it should be."""
+    values: Mapping[str, float] = MappingProxyType({})
+    """Measured values of that alert, by name."""
 
 
 class Health(ABC):

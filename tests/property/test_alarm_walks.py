@@ -16,7 +16,7 @@ CONDITIONS = {
     "plain": PLAIN,
     "latching": msgspec.structs.replace(PLAIN, latching=True),
     "delayed": msgspec.structs.replace(PLAIN, on_delay=3.0, off_delay=2.0),
-    "counting": msgspec.structs.replace(PLAIN, re_alarm=4.0),
+    "counting": msgspec.structs.replace(PLAIN, re_alarm=4.0, re_alarm_growth=2.0),
     "explained": msgspec.structs.replace(PLAIN, suppressed_by=("plain",)),
 }
 ACTIONS = ("ACKNOWLEDGE", "COMMENT", "SHELVE", "UNSHELVE", "RESET", "REMOVE_FROM_SERVICE", "RETURN_TO_SERVICE")
@@ -71,7 +71,13 @@ class Walk:
             number = len(self.records)
             raised_at = START_US if step.condition == "counting" else self.now_us
             return Alert(
-                **where, state=step.what, severity=step.severity, text="", raised_at=raised_at, sequence=number
+                **where,
+                state=step.what,
+                severity=step.severity,
+                text="",
+                raised_at=raised_at,
+                sequence=number,
+                values={"n": number},
             )
         alarm = self.ledger.get((step.condition, step.source))
         return Action(

@@ -103,6 +103,26 @@ def test_an_acknowledged_alarm_comes_back_while_there_is_still_news_of_it(bench)
     assert server.state("deadLetters") == "ACKED", "without news it does not"
 
 
+def test_an_acknowledged_alarm_whose_value_explodes_comes_back_at_once(bench):
+    """Ten times as many as at the acknowledgement, also over a restart; less is a new text."""
+    server = bench.server()
+    states, raised = [], bench.alert("deadLetters", text="", values={"new records": 3})
+    for count in (4, 20, 39, 40, 300, 400):
+        server.cycle()
+        if server.state("deadLetters") == "UNACK":
+            server.acknowledge("deadLetters")
+            server.cycle()
+        if count == 20:
+            server = bench.server()
+            server.cycle()
+        bench.alert(
+            "deadLetters", text=f"{count}", raised_at=raised.raised_at, values={"new records": count, "new": count}
+        )
+        server.cycle()
+        states.append(server.state("deadLetters"))
+    assert states == ["ACKED", "ACKED", "UNACK", "ACKED", "ACKED", "UNACK"]
+
+
 def test_a_latching_alarm_stays_until_it_is_reset(bench):
     server = bench.server()
     bench.alert("storageLow")

@@ -189,6 +189,7 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("condition_delays_are_possible", condition("on_delay", -1.0), of_condition("on_delay")),
     ("condition_delays_are_possible", condition("off_delay", 1e6), of_condition("off_delay")),
     ("condition_delays_are_possible", condition("re_alarm", 1e6), of_condition("re_alarm")),
+    ("condition_growths_are_more_than_once", condition("re_alarm_growth", 1.0), of_condition("re_alarm_growth")),
     ("suppressors_exist", condition("suppressed_by", ("nobody",)), of_condition("suppressed_by")),
     ("suppressors_exist", condition("suppressed_by", ("streamSilent",)), of_condition("suppressed_by")),
     ("topic_messages_exist", topic("alerts", also=("nothing",)), "topics.toml: topics[alerts].also"),

@@ -218,7 +218,10 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     stream.account.consumed = stream.account.dead_lettered = 6
     assert set(faults.find(1010.0)) == {("deadLetters", "sdp-facade/alerts")}
     assert set(faults.find(1069.0)) == {("deadLetters", "sdp-facade/alerts")}
-    assert faults.find(1071.0) == {}
+    stream.account.consumed = stream.account.dead_lettered = 46
+    (fault,) = faults.find(1069.5).values()
+    assert fault.values == {"new records": 41}, "of this time, not of all times: it is by their growth that it asks anew"
+    assert faults.find(1130.0) == {}
 
 
 def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):

@@ -119,7 +119,8 @@ class Ledger:
             self._raise(alarm, alert, sequence, at_us, anew=anew)
         else:
             self._clear(alarm, at_us)
-        alarm.text, alarm.source_sequence, alarm.through = alert.text, alert.sequence, sequence
+        alarm.text, alarm.values = alert.text, alert.values
+        alarm.source_sequence, alarm.through = alert.sequence, sequence
         if anew or (alert.state == ACTIVE and alert.raised_at != alarm.source_raised_at):
             alarm.source_raised_at = alert.raised_at
             alarm.raised_at = alert.raised_at if believed else at_us
@@ -139,7 +140,7 @@ class Ledger:
         match action.action:
             case "ACKNOWLEDGE":
                 self._step(alarm, states.ACKNOWLEDGE)
-                alarm.acknowledged_at = at_us
+                alarm.acknowledged_at, alarm.acknowledged_values = at_us, alarm.values
             case "RESET":
                 self._step(alarm, states.RESET)
             case "SHELVE":
@@ -211,7 +212,7 @@ class Ledger:
         if alarm.state in states.ACTIVE:
             alarm.pending = ""  # it has come back within the off-delay
             worse = SEVERITIES.index(alert.severity) > SEVERITIES.index(alarm.severity)
-            if worse or anew or self._has_to_ask_again(alarm, at_us):
+            if worse or anew or self._has_to_ask_again(alarm, alert, at_us):
                 self._begin(alarm, states.ESCALATE, sequence, at_us)
         elif not delay:
             self._begin(alarm, states.RAISE, sequence, at_us)
@@ -221,10 +222,15 @@ class Ledger:
             self._plan(alarm)
         alarm.severity = alert.severity
 
-    def _has_to_ask_again(self, alarm: Alarm, at_us: int) -> bool:
+    def _has_to_ask_again(self, alarm: Alarm, alert: Alert, at_us: int) -> bool:
         """Return whether news of an acknowledged alarm are a re-alarm (IEC 62682)."""
-        after_us = round(self._condition(alarm).re_alarm * 1e6)
-        return alarm.state == states.ACKED and 0 < after_us <= at_us - alarm.acknowledged_at
+        condition, before = self._condition(alarm), alarm.acknowledged_values
+        after_us, growth = round(condition.re_alarm * 1e6), condition.re_alarm_growth
+        is_late = 0 < after_us <= at_us - alarm.acknowledged_at
+        has_grown = growth > 0 and any(
+            value >= growth * before[name] > 0 for name, value in alert.values.items() if name in before
+        )
+        return alarm.state == states.ACKED and (is_late or has_grown)
 
     def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
         self._step(alarm, event)

@@ -172,16 +172,16 @@ class OwnAlerts:
             before = self._told.get(key)
             if before is None and self._looks[key] >= _LOOKS:
                 began = self._began.setdefault(key, now_us) if fault.began is None else fault.began
-                self._send(key, "ACTIVE", fault.severity, fault.text, began)
+                self._send(key, "ACTIVE", fault, began)
             elif before is not None and (fault.began or 0) > before.raised_at:
-                self._send(key, "ACTIVE", fault.severity, fault.text, fault.began or 0)
+                self._send(key, "ACTIVE", fault, fault.began or 0)
             elif before is not None and before.severity != fault.severity and self._looks[key] >= _LOOKS:
-                self._send(key, "ACTIVE", fault.severity, fault.text, before.raised_at)
+                self._send(key, "ACTIVE", fault, before.raised_at)
         for key, before in self._told.items():
             if key not in found and self._looks[key] >= _LOOKS:
-                self._send(key, "CLEARED", before.severity, f"gone: {before.text}", before.raised_at)
+                self._send(key, "CLEARED", Fault(before.severity, f"gone: {before.text}"), before.raised_at)
         for key, before in self._outdated(found)[:_TEXTS_AT_ONCE]:
-            self._send(key, "ACTIVE", before.severity, found[key].text, before.raised_at)
+            self._send(key, "ACTIVE", found[key]._replace(severity=before.severity), before.raised_at)
         self._mark = self._writer.mark()
 
     def _outdated(self, found: Found) -> list[tuple[AlarmKey, Alert]]:
@@ -194,15 +194,16 @@ class OwnAlerts:
             if at <= before and found[key].text[:_LONGEST] != self._told[key].text
         ]
 
-    def _send(self, key: AlarmKey, state: str, severity: str, text: str, raised_at: int) -> None:
+    def _send(self, key: AlarmKey, state: str, fault: Fault, raised_at: int) -> None:
         source = key[1]
         self._sequences[source] = max(self._sequences[source], self._before.sequences.get(source, 0)) + 1
         alert = Alert(
             condition=key[0],
             source=source,
-            severity=cast(Severity, severity),
+            severity=cast(Severity, fault.severity),
             state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
-            text=text[:_LONGEST],
+            text=fault.text[:_LONGEST],
+            values=dict(fault.values),
             raised_at=raised_at,
             sequence=self._sequences[source],
         )

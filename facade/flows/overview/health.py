@@ -56,8 +56,8 @@ class Overview:
         self._lags = [(one, source) for one, source in accounts if source.figure in ("lag", "lag_time")]
         self._stale_after = bus_class.stale_after
         self._workers, self._readers, self._flows = workers, readers, flows
-        self._counts: dict[tuple[str, str], tuple[int, float]] = {}
-        """Dead letters and corrections of each stream, and since when there are so many [Unix s]."""
+        self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
+        """Dead letters and corrections of each stream, since when there are so many [Unix s], and how many were old."""
         self._said: dict[Health, list[Complaint]] = {}
         """What each flow has said last."""
         self._failed: set[tuple[Health, type[Exception]]] = set()
@@ -108,7 +108,8 @@ class Overview:
         for one in self.complaints(now):
             if one.alarm is not None:
                 before = found.get(one.alarm)
-                found[one.alarm] = Fault(one.urgency, one.text if before is None else f"{before.text}; {one.text}")
+                text = one.text if before is None else f"{before.text}; {one.text}"
+                found[one.alarm] = Fault(one.urgency, text, values=one.values)
         return found
 
     def finds(self, key: FaultKey) -> bool:
@@ -150,10 +151,11 @@ class Overview:
             yield Complaint("DEGRADED", text, (_LAGGING, f"{ORIGIN}/{name}"))
         for name, stream in streams.items():
             account = stream.account
-            if self._is_new("dead letters", name, account.dead_lettered, now):
+            if new := self._new("dead letters", name, account.dead_lettered, now):
                 text = f"{account.dead_lettered} records of {name} could not be used so far; the last one: "
-                yield Complaint("DEGRADED", text + account.last_error, (_DEAD, f"{ORIGIN}/{name}"))
-            if self._is_new("corrected", name, account.corrected, now):
+                values = {"new records": float(new)}
+                yield Complaint("DEGRADED", text + account.last_error, (_DEAD, f"{ORIGIN}/{name}"), values=values)
+            if self._new("corrected", name, account.corrected, now):
                 text = f"corrected of {name}: {account.deviations.get('corrected', '')}"
                 yield Complaint("DEGRADED", text, (_CORRECTED, f"{ORIGIN}/{name}"))
 
@@ -171,12 +173,14 @@ class Overview:
                 found.append(source.stream)
         return list(dict.fromkeys(found))
 
-    def _is_new(self, what: str, stream: str, count: int, now: float) -> bool:
-        """Return whether a count has grown lately."""
-        before, since = self._counts.get((what, stream), (count, -_NEW_FOR))
-        since = now if count > before else since
-        self._counts[what, stream] = (count, since)
-        return now - since < _NEW_FOR
+    def _new(self, what: str, stream: str, count: int, now: float) -> int:
+        """Return by how much a count has grown since it last stood still for a while; 0 once it does."""
+        before, since, old = self._counts.get((what, stream), (count, -_NEW_FOR, count))
+        if count > before:
+            since, old = now, old if now - since < _NEW_FOR else before
+        old = min(old, count)
+        self._counts[what, stream] = (count, since, old)
+        return count - old if now - since < _NEW_FOR else 0
 
 
 def figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
