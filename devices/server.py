@@ -56,6 +56,11 @@ HIGH_WATER_MARK = "20000"
 """Events that ZMQ keeps for a slow client; Tango's default of 1000 is one burst of a rack."""
 
 
+GIL_SHARE = 0.0005
+"""For so long a thread runs while another one waits for Python's lock [s]. A read of a whole device takes the lock for
+each attribute: at Python's 5 ms it waits that long for each, while the event loop works."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the device server; arguments are Tango's: the instance, then options such as ``-v4``."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -63,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.write(2, f"usage: {SERVER} INSTANCE [Tango options]\nfor example: {SERVER} control\n".encode())
         sys.exit(USAGE)
     os.environ.setdefault("TANGO_DS_EVENT_BUFFER_HWM", HIGH_WATER_MARK)
+    sys.setswitchinterval(GIL_SHARE)
     try:
         start_logging(f"tango-server:{SERVER}/{arguments[0]}")
         icd, settings = load(), load_settings()
