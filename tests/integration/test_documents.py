@@ -79,6 +79,7 @@ def test_tm_of_the_readme_commands_the_controller_of_the_readme(deploy: Deploy) 
     tm = code(README, "subscribe_event(name")
     for _ in range(2):
         run(tm)
+        run(code(ROOT / "docs" / "explanation" / "tango-for-kafka-people.md", "obsState"))
     # Then, with the resources still assigned, a second command, as the page on lost answers gives it.
     argument = {"scan_type": "target:a", "transaction_id": "txn-tm-20261121-0002"}
     script = f"{tm.partition('subarray.ReleaseAllResources')[0]}\n{code(FROM_TM, 'def give')}\n"

@@ -1,6 +1,7 @@
 """What stands in the pages is so: commands and options exist, Python compiles, TOML is an interface, links hold."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import tango
+from jsonschema import Draft202012Validator
 
 from facade.icd.load import inspect, load
 from facade.settings_explained import PROCESS_VARIABLES
@@ -85,6 +87,20 @@ def test_the_example_of_a_solution_is_a_table_that_tango_can_show() -> None:
     solution = names["solution"]
     assert solution.valid_until > solution.valid_from > 1_700_000_000_000_000
     assert names["encode"](solution)
+
+
+def test_messages_that_pages_show_are_messages() -> None:
+    """Those with ... in them are cut short."""
+    seen = []
+    for page in PAGES:
+        for _, block in blocks(page, "json"):
+            message = json.loads(block)
+            said = message.get("schema", "").partition("/")[0]
+            if said and "..." not in block:
+                schema = json.loads((SCHEMAS / "messages" / f"{said}.schema.json").read_text())
+                Draft202012Validator(schema).validate(message)
+                seen.append(said)
+    assert {"heap", "alert"} <= set(seen)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

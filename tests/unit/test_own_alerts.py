@@ -220,7 +220,7 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     assert set(faults.find(1069.0)) == {("deadLetters", "sdp-facade/alerts")}
     stream.account.consumed = stream.account.dead_lettered = 46
     (fault,) = faults.find(1069.5).values()
-    assert fault.values == {"new records": 41}, "of this time, not of all times: it is by their growth that it asks anew"
+    assert fault.values == {"new records": 41}, "of this time, not of all times: by their growth it asks anew"
     assert faults.find(1130.0) == {}
 
 
