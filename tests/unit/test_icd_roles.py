@@ -109,7 +109,7 @@ PROCESSES = {
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
     "quality-pipeline": (set(), {QUALITY, "flagging"}),
     "storage": (set(), {"storage"}),
-    "operator-tool": ({CALIBRATION, TABLES, PACKETS, DEAD_LETTERS}, {CALIBRATION, DEAD_LETTERS}),
+    "operator-tool": ({CALIBRATION, TABLES, PACKETS, DEAD_LETTERS}, {CALIBRATION, DEAD_LETTERS, ACCOUNTS}),
 }
 
 
