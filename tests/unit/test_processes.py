@@ -15,9 +15,10 @@ import pytest
 
 from facade.errors import InfraError
 from facade.infra.processes import Process, ProcessRecord
+from tests.support.waiting import HANG
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = HANG) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition was not met in time"
