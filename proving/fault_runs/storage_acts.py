@@ -34,7 +34,7 @@ class StorageActs:
 
     def __init__(self, deployment: Deployment, chance: random.Random, readers: Readers) -> None:
         self._deployment, self._chance, self._readers = deployment, chance, readers
-        self._admin = AdminClient({"bootstrap.servers": deployment.settings.bootstrap, "log_level": 0})
+        self._admin = self._client()
         self._data = deployment.endpoints.state_dir / "kafka" / "data"
         self.broker_away = 0.0
         """Longest time from the broker's end until it took connections again [s]."""
@@ -51,6 +51,9 @@ class StorageActs:
 
     def do(self, act: str) -> str:
         """Do an act by its name."""
+        # A client whose connection ended with a broker may abort the process when it asks for a group
+        # (librdkafka #5397), so each act has a client of its own.
+        self._admin = self._client()
         try:
             return self.acts[act]()
         except KafkaException as error:
@@ -142,6 +145,9 @@ class StorageActs:
         for future in self._admin.delete_records([place], request_timeout=_ANSWER).values():
             future.result()
         return f"{topic}, partition {partition}, before offset {before}{' of ' * stopped}{end if stopped else ''}"
+
+    def _client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._deployment.settings.bootstrap, "log_level": 0})
 
     def _set_group(self, choose: Callable[[int, int, int], int]) -> str:
         group, topic = self._empty_group()
