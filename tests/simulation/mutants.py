@@ -1,18 +1,19 @@
 """Guards of the facade, each taken out once: the simulation must find every one of them."""
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
 from facade.bus import standings, worker_positions
-from facade.bus.kafka import transactions
+from facade.bus.kafka import reader, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.standings import Standings
+from facade.controller.handling import Handling
+from facade.flows.alerts.follower import Follower
+from facade.runtime.delivery import EffectsDelivery
 from facade.runtime.progress import Progress
-from facade.runtime.worker import TransactionalWorker
 from tests.simulation.run import Result, run
 
 BUDGET = 60.0
@@ -27,15 +28,16 @@ class Mutant(NamedTuple):
     name: str
     put: Any
     """What stands in its place."""
+    flow: str = "telemetry"
+    """What runs beside telemetry while it is looked for: commands, alerts or nothing."""
 
 
 def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
     return worker_positions._without_own(place, ground)
 
 
-def _settings(**changes: object) -> Callable[..., dict[str, object]]:
-    before = transactions._consumer_settings
-    return lambda group, slot: {**before(group, slot), **changes}
+def _uncommitted(prefix: str, *, committed: bool) -> dict[str, object]:
+    return _reader_settings(prefix, committed=False)
 
 
 def _commit_twice(self: KafkaTransactionalLog, records: Any) -> None:
@@ -48,11 +50,6 @@ def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
     """Go on after a transaction that failed, without going back to what is committed."""
     self._producer = None
     raise transactions.Aborted(str(error)) from error
-
-
-def _keeps_partials(self: TransactionalWorker) -> None:
-    _start_over(self)
-    self._accounts = dict(getattr(self, "_before", {}))
 
 
 def _counts_all(self: Progress, record: Any) -> Any:
@@ -73,7 +70,8 @@ def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
     return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
 
 
-_commit, _start_over = KafkaTransactionalLog.commit, TransactionalWorker._start_over
+_reader_settings = reader._settings
+_commit = KafkaTransactionalLog.commit
 _take, _snapshot = Progress.take, Progress.snapshot
 
 MUTANTS = (
@@ -82,8 +80,7 @@ MUTANTS = (
         "0019: a producer that lost a connection begins no further transaction", transactions._Link, "log",
         lambda self, *_: None,
     ),
-    Mutant("a worker reads committed records", transactions, "_consumer_settings",
-           _settings(**{"isolation.level": "read_uncommitted"})),
+    Mutant("a device server reads committed records", reader, "_settings", _uncommitted),
     Mutant("offsets are committed with the effect, not before", KafkaTransactionalLog, "commit", _commit_twice),
     Mutant("after a transaction that failed a worker goes back", KafkaTransactionalLog, "_give_up", _no_way_back),
     Mutant("what is read again after a restart is not counted again", Progress, "take", _counts_all),
@@ -92,6 +89,12 @@ MUTANTS = (
     Mutant("a worker's positions are written in the transaction", Standings, "records", lambda self: []),
     Mutant("offsets of the transaction are those behind the last record", Standings, "take",
            lambda self, place, after, epoch=-1: None),
+    Mutant("a command is not begun late", Handling, "is_late", lambda self, call: False, "commands"),
+    Mutant("a command that has an outcome is not executed again", Handling, "is_settled", lambda self, call: False,
+           "commands"),
+    Mutant("alerts: a snapshot is written only once the states before it are durable, and the events sent",
+           EffectsDelivery, "holds_snapshots", property(lambda self: False), "alerts"),
+    Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
 )  # fmt: skip
 """What is taken out, and how."""
 
@@ -101,7 +104,7 @@ def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:
     began = time.process_time()
     with patch.object(mutant.where, mutant.name, mutant.put):
         for seed in range(1, 1000):
-            result = run(seed, 60.0, with_commands=False, with_alerts=False)
+            result = run(seed, 60.0, with_commands=mutant.flow == "commands", with_alerts=mutant.flow == "alerts")
             spent = time.process_time() - began
             if result.failures:
                 return result, spent

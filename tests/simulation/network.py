@@ -1,12 +1,22 @@
 """Connections between clients and brokers: requests take time, and are lost, late or answered for nobody."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation.scheduler import Process, Scheduler
 
 LOST = object()
 """The answer to a request whose connection was lost: whether it was carried out is not known."""
+
+
+@dataclass(slots=True)
+class Overtaken:
+    """A request that is held until others have overtaken it."""
+
+    process: Process
+    left: int
+    arrive: Callable[[], None]
 
 
 class Network:
@@ -28,6 +38,10 @@ class Network:
         self.holds: list[tuple[str, float]] = []
         """Requests that are to be held on the wire: what (part of it), for how long [s]. The first that fits is held,
         its connection is lost, and it arrives later all the same."""
+        self.overtakings: list[tuple[str, int]] = []
+        """The same, by how many later requests of its process overtake it."""
+        self.overtaken: list[Overtaken] = []
+        """What is held so now."""
         self.losses: list[tuple[str, str]] = []
         """Requests, by a part of their name, of which the "request" or the "answer" is to be lost."""
 
@@ -48,6 +62,14 @@ class Network:
         self.is_down = False
         for link in list(self.links):
             link.on_up()
+
+    def overtake(self, process: Process) -> None:
+        """Count a request of a process, and let those arrive that have been overtaken often enough."""
+        for one in [one for one in self.overtaken if one.process is process]:
+            one.left -= 1
+            if one.left <= 0:
+                self.overtaken.remove(one)
+                one.arrive()
 
     def chosen(self, faults: list[Any], what: str) -> Any:
         """Take the first fault that is meant for a request, if there is one."""
@@ -116,6 +138,14 @@ class Link:
             network.scheduler.at(held[1], self._arrive_late, whole, request)
             self.drop()
             return
+        if network.overtakings and (held := network.chosen(network.overtakings, whole)):
+            network.note("network", f"holds {whole} until {held[1]} more have come, and the connection is lost")
+            late = Overtaken(self.process, held[1], lambda: self._arrive_late(whole, request))
+            network.overtaken.append(late)
+            self.drop()
+            return
+        if network.overtaken:
+            network.overtake(self.process)
         loss = network.chosen(network.losses, whole) if network.losses else None
         if loss and loss[1] == "request":
             network.note("network", f"loses request {whole}")

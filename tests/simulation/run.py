@@ -69,6 +69,7 @@ def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[
         _second(site, result, falls)
     site.network.holds.clear()
     site.network.losses.clear()
+    site.network.overtakings.clear()
     site.is_sending = site.commanding.is_giving = site.alerting.is_raising = False
     until = site.scheduler.now + SETTLED
     wrong = ["not looked at"]
