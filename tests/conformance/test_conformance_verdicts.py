@@ -163,6 +163,11 @@ def test_alarm_events(changes: str, alarms: str, ends: str) -> None:
     [
         (Stream(first=seen(1.0)), seen(1.0), seen(1.0), "passed"),
         (Stream(first=seen(2.0, age=1)), seen(1.0, age=2), seen(3.0), "passed"),
+        # How long something has waited: it grows while nothing comes, and begins anew with what comes.
+        (Stream(first=seen(3.7, age=2)), seen(3.6, age=2), seen(3.8, age=2), "passed"),
+        (Stream(first=seen(3.7, age=2)), seen(3.6, age=2), seen(3.6, age=1), "passed"),
+        (Stream(first=seen(3.7, age=3)), seen(3.6, age=2), seen(3.8, age=1), "Mismatch"),
+        (Stream(first=seen(3.7)), seen(3.6, age=2), seen(3.8, age=1), "Mismatch"),
         (Stream(first=seen(2.0)), seen(1.0), seen(1.0), "Mismatch: expected a first change event that agrees"),
         (Stream(first=seen(float("nan"))), seen(float("nan")), seen(1.0), "passed"),
         (Stream(refused="no"), seen(), seen(), "Mismatch: expected a subscription to change events"),
