@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from facade.bus.kafka import connection
 from facade.bus.kafka.connection import Clients, Connection
+from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.runs import by_partition
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Fenced
@@ -39,15 +40,26 @@ class Client:
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
         self._on_revoke: Callable[..., None] = lambda *_: None
+        self._on_lost: Callable[..., None] = lambda *_: None
 
-    def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Callable[..., None], on_lost: Any) -> None:
-        self._on_revoke = on_revoke
+    def subscribe(
+        self, topics: list[str], on_assign: Any, on_revoke: Callable[..., None], on_lost: Callable[..., None]
+    ) -> None:
+        self._on_revoke, self._on_lost = on_revoke, on_lost
 
     def consume(self, limit: int, timeout: float) -> list[Event]:
         events, revoked = self.script.pop(0) if self.script else ([], False)
         if revoked:
             self._on_revoke(self, [])
         return events
+
+    def poll(self, timeout: float) -> Event | None:
+        events = self.consume(1, timeout)
+        return events[0] if events else None
+
+    def lose(self) -> None:
+        """Have its session run out."""
+        self._on_lost(self, [])
 
     def close(self) -> None:
         type(self).closed += 1
@@ -110,6 +122,37 @@ def test_after_an_outage_a_worker_joins_anew_once(clock: ManualClock) -> None:
     Client.script = [([Event(FENCED)], False)]
     with pytest.raises(Fenced):
         log.take(10, 0.0)
+
+
+def test_after_a_broker_that_hung_a_worker_joins_anew_once(clock: ManualClock) -> None:
+    """Its session runs out long before the broker answers, and no connection is lost."""
+    log = slot(clock, BusHealth())
+    clock.sleep(6.0)
+    log._consumer.lose()
+    with pytest.raises(Aborted, match="taken away"):
+        log.take(10, 0.0)
+    clock.sleep(9.0)
+    Client.script = [([Event(FENCED)], False)]
+    with pytest.raises(Aborted, match="joins its group anew"):
+        log.take(10, 0.0)
+    Client.script = [([Event(FENCED)], False)]
+    with pytest.raises(Fenced):
+        log.take(10, 0.0)
+
+
+def test_after_a_broker_that_hung_a_member_joins_anew_once(clock: ManualClock) -> None:
+    """As a worker does: `tables assemble` and controllers are such members."""
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    member = KafkaGroupMember(shared, "calibration", group="tables", member="tables-0", health=BusHealth())
+    clock.sleep(6.0)
+    member._consumer.lose()
+    clock.sleep(9.0)
+    Client.script = [([Event(FENCED)], False)]
+    assert member.take(10, 0.0) == []
+    assert Client.made == 2
+    Client.script = [([Event(FENCED)], False)]
+    with pytest.raises(Fenced):
+        member.take(10, 0.0)
 
 
 def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:

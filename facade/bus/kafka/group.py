@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.records import to_record
+from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
 from facade.bus.kafka.transactions import retire
 from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
@@ -26,8 +27,6 @@ _SOON = 0.03
 """For so long after a record its commit is what is likely to come next [s]."""
 _PATIENCE = 5.0
 """Longest wait for such a commit [s]."""
-_OUTAGE = 30.0
-"""For so long after the broker was last away its answers may still be about what was before [s]."""
 
 
 class KafkaGroupMember:
@@ -58,7 +57,7 @@ class KafkaGroupMember:
         self._asked: SimpleQueue[tuple[Mapping[int, int], Future[None]]] = SimpleQueue()
         """What other threads want to have committed."""
         self._taken_at = float("-inf")
-        self._joined_at = 0.0
+        self._joined_at = self._lost_at = 0.0
         self._consumer = self._join()
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
@@ -167,7 +166,7 @@ class KafkaGroupMember:
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
         consumer = self._connection.consumer(self._health, self._settings)
-        consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         return consumer
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -179,6 +178,10 @@ class KafkaGroupMember:
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         for place in places:
             self._partitions.pop(place.partition, None)
+
+    def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._lost_at = self._connection.clock.monotonic()
+        self._on_revoke(consumer, places)
 
     def _is_record(self, message: Message) -> bool:
         error = message.error()
@@ -196,14 +199,10 @@ class KafkaGroupMember:
         return False
 
     def _on_fenced(self, error: KafkaError) -> None:
-        """Stop for good, unless it was the broker that forgot about us.
-
-        A member that loses its session while the broker is away is answered as if another process had
-        taken its name. So after an outage it joins anew, once.
-        """
+        """Stop for good, unless it was the broker that forgot about us; see `joins_anew`."""
         _log.error("consumer cannot go on: %s", error.str())
-        down_at = self._health.down_at
-        if down_at > self._joined_at and self._connection.clock.monotonic() - down_at < _OUTAGE:
+        now, down_at = self._connection.clock.monotonic(), self._health.down_at
+        if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
             self._consumer.close()
             self._partitions.clear()
             self._consumer = self._join()
@@ -224,7 +223,7 @@ def _settings(group: str, member: str) -> dict[str, object]:
         "isolation.level": "read_committed",
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": 1500,
+        "heartbeat.interval.ms": round(HEARTBEAT * 1000),
         "socket.timeout.ms": ANSWER_MS,
         "queued.max.messages.kbytes": 16_384,
         "fetch.queue.backoff.ms": 2,

@@ -23,6 +23,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
+from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
 from facade.bus.standings import Standings
@@ -37,10 +38,6 @@ _TRANSACTION = 5.0
 """The transaction's own time-out [s]."""
 _LOST_MARKS = 15.0
 """An answer that waits for the end of a transaction for so long waits for one that has ended: none lasts longer [s]."""
-_OUTAGE = 30.0
-"""For so long after the broker was last away its answers may still be about what was before [s]."""
-_HEARTBEAT = 1.5
-"""Time between two signs of life to the group [s]; their answers tell a worker that its slot was taken."""
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What the client says when a log does not have the place that is to be read."""
 
@@ -54,7 +51,7 @@ class KafkaTransactionalLog:
         self._slot = f"{connection.prefix}{group}-{slot}"
         self._group = connection.prefix + group
         self._topics = [connection.topic(topic) for topic in topics]
-        self._joined_at = 0.0
+        self._joined_at = self._lost_at = 0.0
         self._consumer = self._join()
         self._producer: Producer | None = None
         self._link = _Link()
@@ -181,7 +178,7 @@ class KafkaTransactionalLog:
         if reason.code() == KafkaError._FENCED:
             # Either the broker ended a transaction that took too long, or another process has the
             # slot. A new producer would fence that one in turn, so wait until the group has told.
-            self._no_producer_before = self._connection.clock.monotonic() + 2 * _HEARTBEAT
+            self._no_producer_before = self._connection.clock.monotonic() + 2 * HEARTBEAT
         self._connection.note(self._health, f"transaction of {self._slot} given up: {reason}")
         raise Aborted(f"transaction of {self._slot} given up, its records will be taken again: {reason}") from error
 
@@ -299,6 +296,10 @@ class KafkaTransactionalLog:
         self._assigned = []
         self._revoked = True
 
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._lost_at = self._connection.clock.monotonic()
+        self._on_revoke(consumer, partitions)
+
     def _on_event(self, error: KafkaError) -> None:
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal():
             self._on_fenced(error)
@@ -308,15 +309,10 @@ class KafkaTransactionalLog:
             raise Aborted(f"the log of {self._slot} is not as it was; where to go on is asked again: {error.str()}")
 
     def _on_fenced(self, error: KafkaError) -> NoReturn:
-        """Stop for good, unless it was the broker that forgot about us.
-
-        A worker that loses its session while the broker is away joins again under a new id, and what
-        it had sent under the old one is then answered as if another process had its slot. So after
-        an outage it joins anew, once; two real holders of a slot still end with one of them.
-        """
+        """Stop for good, unless it was the broker that forgot about us; see `joins_anew`."""
         _log.error("consumer cannot go on: %s", error.str())
-        down_at = self._health.down_at
-        if down_at > self._joined_at and self._connection.clock.monotonic() - down_at < _OUTAGE:
+        now, down_at = self._connection.clock.monotonic(), self._health.down_at
+        if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
             self._producer = None
             self._must_rewind = True
             self._consumer.close()
@@ -328,7 +324,7 @@ class KafkaTransactionalLog:
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
         consumer = self._connection.consumer(self._health, _consumer_settings(self._group, self._slot))
-        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         return consumer
 
 
@@ -368,7 +364,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": round(_HEARTBEAT * 1000),
+        "heartbeat.interval.ms": round(HEARTBEAT * 1000),
         # A tenth of a second of one core's work: more is only memory, and misses the processor's cache.
         "queued.min.messages": 50_000,
         "queued.max.messages.kbytes": 49_152,

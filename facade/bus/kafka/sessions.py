@@ -1,0 +1,23 @@
+"""What a fenced member of a consumer group does: end, as another process has its name, or join its group anew."""
+
+HEARTBEAT = 1.5
+"""Time between two signs of life to the group [s]; their answers tell a member that its name was taken."""
+_OUTAGE = 30.0
+"""For so long after an outage the broker's answers may still be about what was before [s]."""
+
+
+def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: float) -> bool:
+    """Return whether a member that was fenced joins its group anew, once.
+
+    A member that loses its session while the broker is away or hangs joins again under a new id. What it had sent
+    under the old one is then answered as if another process had its name. Where another process does have it, the
+    session is lost with the fence, not before. Two real holders of a name still end with one of them.
+
+    Parameters
+    ----------
+    fenced_at, joined_at, down_at, lost_at
+        Monotonic times at which the member was fenced, joined, last failed to reach a broker, and lost its session [s].
+    """
+    was_down = joined_at < down_at and fenced_at - down_at < _OUTAGE
+    had_lost = joined_at < lost_at and HEARTBEAT < fenced_at - lost_at < _OUTAGE
+    return was_down or had_lost
