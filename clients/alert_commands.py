@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 from collections.abc import Callable, Sequence
+from inspect import Signature, signature
 from typing import Annotated, Any
 
 import msgspec
@@ -92,20 +93,56 @@ def history(
 
 
 def _command(name: str, text: str) -> Callable[..., None]:
-    def call(
-        which: Which = None,
-        every: Every = False,
-        comment: Why = "",
-        user: User = "",
-        yes: Yes = False,
-        tango_host: TangoHost = "",
-        device: DeviceName = DEVICE,
-        as_json: AsJson = False,
-    ) -> None:
-        _act(name, which, every, comment, user, yes, tango_host, device, as_json)
+    """Return the sub-command of an action: its options are those of `_act`; only a shelf has a duration."""
+    left_out = ("name",) if name == "shelve" else ("name", "duration")
+    options = [one for one in signature(_act).parameters.values() if one.name not in left_out]
 
+    def call(**given: Any) -> None:
+        _act(name, **({"duration": ""} | given))
+
+    vars(call)["__signature__"] = Signature(options)
+    call.__annotations__ = {one.name: one.annotation for one in options}
     call.__doc__ = text
     return call
+
+
+def _act(
+    name: str,
+    duration: Annotated[str, typer.Option("--for", help="How long, up to 7d, such as 30m or 1h.")],
+    which: Which = None,
+    every: Every = False,
+    comment: Why = "",
+    user: User = "",
+    yes: Yes = False,
+    tango_host: TangoHost = "",
+    device: DeviceName = DEVICE,
+    as_json: AsJson = False,
+) -> None:
+    seconds = parse_duration(duration, "--for") if name == "shelve" else 0.0
+    action = ACTIONS[name]
+    if action.why and not comment:
+        raise ConfigError(f"--comment: expected why, got nothing; {name} keeps it with the alarm")
+    user = user or _login()
+    server = _server(tango_host, device)
+    chosen = choose(_alarms(server), which or (), action, every=every)
+    if len(chosen) > 1 and not yes:
+        _show(chosen, as_json)
+        ERR.print(f"nothing was done yet: {name} concerns {len(chosen)} alarms; say --yes to do it")
+        raise typer.Exit(1)
+    each = track(chosen, console=ERR, transient=True, disable=as_json or len(chosen) < _MANY)
+    done = [
+        _do(server, one, action, request(one, action, user=user, comment=comment, duration=seconds)) for one in each
+    ]
+    if as_json:
+        typer.echo(json.dumps(done, indent=2))
+    else:
+        for one in done:
+            what = f"[red]refused: {escape(one['refused'])}[/red]" if "refused" in one else f"action {one['id']}"
+            OUT.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(user)}: {what}")
+        if not done:
+            OUT.print(f"nothing to do: no alarm is in a state for {name}")
+    if any("refused" in one for one in done):
+        raise typer.Exit(1)
 
 
 acknowledge = _command(
@@ -152,61 +189,13 @@ return_to_service = _command(
 )
 
 
-def shelve(
-    duration: Annotated[str, typer.Option("--for", help="How long, up to 7d, such as 30m or 1h.")],
-    which: Which = None,
-    every: Every = False,
-    comment: Why = "",
-    user: User = "",
-    yes: Yes = False,
-    tango_host: TangoHost = "",
-    device: DeviceName = DEVICE,
-    as_json: AsJson = False,
-) -> None:
+shelve = _command(
+    "shelve",
     """Put an alarm aside for a time; it goes on being evaluated, and comes back by itself.
 
     Example: sdp-facade alerts shelve qualityLow --for 1h --comment "known bad weather"
-    """
-    seconds = parse_duration(duration, "--for")
-    _act("shelve", which, every, comment, user, yes, tango_host, device, as_json, seconds)
-
-
-def _act(
-    name: str,
-    which: Sequence[str] | None,
-    every: bool,
-    comment: str,
-    user: str,
-    yes: bool,
-    tango_host: str,
-    device: str,
-    as_json: bool,
-    duration: float = 0.0,
-) -> None:
-    action = ACTIONS[name]
-    if action.why and not comment:
-        raise ConfigError(f"--comment: expected why, got nothing; {name} keeps it with the alarm")
-    user = user or _login()
-    server = _server(tango_host, device)
-    chosen = choose(_alarms(server), which or (), action, every=every)
-    if len(chosen) > 1 and not yes:
-        _show(chosen, as_json)
-        ERR.print(f"nothing was done yet: {name} concerns {len(chosen)} alarms; say --yes to do it")
-        raise typer.Exit(1)
-    each = track(chosen, console=ERR, transient=True, disable=as_json or len(chosen) < _MANY)
-    done = [
-        _do(server, one, action, request(one, action, user=user, comment=comment, duration=duration)) for one in each
-    ]
-    if as_json:
-        typer.echo(json.dumps(done, indent=2))
-    else:
-        for one in done:
-            what = f"[red]refused: {escape(one['refused'])}[/red]" if "refused" in one else f"action {one['id']}"
-            OUT.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(user)}: {what}")
-        if not done:
-            OUT.print(f"nothing to do: no alarm is in a state for {name}")
-    if any("refused" in one for one in done):
-        raise typer.Exit(1)
+    """,
+)
 
 
 def _do(server: Any, alarm: AlarmDict, action: OperatorAction, argument: dict[str, Any]) -> dict[str, str]:
