@@ -8,14 +8,16 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from facade.bus.kafka import connection
+from facade.bus.kafka import connection, transactions
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.runs import by_partition
+from facade.bus.kafka.topics import broker_settings
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Fenced
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.icd.load import load
 
 FENCED = KafkaError(KafkaError._FATAL, "fenced by other consumer with same group.instance.id")
 
@@ -176,6 +178,12 @@ def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: Man
     gc.collect()
     assert consumer() is not None
     assert Client.closed == 0
+
+
+def test_what_topics_keep_uncompressed_is_not_compressed_on_its_way() -> None:
+    """D19: the broker unpacked it, and stored it as it was."""
+    assert {broker_settings(one)["compression.type"] for one in load().topics.values()} == {"uncompressed"}
+    assert transactions._producer_settings("0").get("compression.type", "none") == "none"
 
 
 def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:

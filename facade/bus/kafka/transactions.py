@@ -391,5 +391,4 @@ def _producer_settings(slot: str) -> dict[str, object]:
         "transaction.timeout.ms": round(_TRANSACTION * 1000),
         "linger.ms": 0,
         "message.max.bytes": 16_777_216,
-        "compression.type": "lz4",
     }
