@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from clients.conformance import alarm, queries
+from clients.conformance import alarm, execution, queries
 from clients.conformance.command_verdicts import (
     OnBus,
     judge_acks,
@@ -273,6 +274,21 @@ NOTHING = OnBus(records={}, acks={})
 )
 def test_commands(judge, ends):
     assert verdict(judge).startswith(ends)
+
+
+def test_one_cause_is_one_failure(monkeypatch):
+    """D25: the observation breaks off at a command; all that cannot be shown behind it is no failure of its own."""
+    found = Walk(device="d", began=NOW, given=[given("On")], broken_off="Configure was FAILED: no such scan type")
+    monkeypatch.setattr(execution, "seen_walk", lambda system: found)
+    monkeypatch.setattr(execution, "seen_on_bus", lambda system: OnBus(records={}, acks={}))
+    of = SimpleNamespace(device="d", entry=COMMANDS["Scan"])
+    checks = (*execution.GIVEN_CHECKS, execution.REPORTING, *execution.REFUSALS, execution.OVERTAKING)
+    behind = {one.aspect: verdict(lambda one=one: one.judge(None, of)) for one in checks}
+    assert {one.partition(":")[0] for one in behind.values()} == {"NotShown"}
+    assert all(found.broken_off in one for one in behind.values())
+    (observation,) = (one for one in execution.WALK_CHECKS if one.aspect == "observation")
+    cause = verdict(lambda: observation.judge(None, of))
+    assert cause == f"Mismatch: expected an observation from On to Off, got {found.broken_off}"
 
 
 def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: float = 1.0, **more: object) -> Walk:

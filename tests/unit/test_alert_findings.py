@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import tango
 
-from devices.mapping import tango_text, to_tango
+from devices.mapping import tango_attribute, tango_text, to_tango
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.reading import Reading
 from tests.support.alerting import ICD, Bench
@@ -20,6 +21,14 @@ def entries(server, sequence: int = 0) -> list[dict]:
 
 
 TEXT = "5 µs → 😀 \\u00b5"
+
+
+def test_no_panel_of_alerts_has_a_row_as_wide_as_an_alert():
+    """D26: ATKPanel shows each scalar that is not for experts in a row, all as wide as the longest text."""
+    texts = [one for one in ICD.classes["SdpAlerts"].attributes if one.type == "DevString" and not one.length]
+    assert {one.name for one in texts if not one.expert} == {"versionId"}
+    (wide,) = (one for one in texts if one.name == "lastAlert")
+    assert tango_attribute(ICD, wide).display_level is tango.DispLevel.EXPERT
 
 
 def test_a_text_of_any_language_gets_through_tango_which_knows_only_latin_1(bench):

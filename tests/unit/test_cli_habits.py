@@ -136,6 +136,31 @@ for words in {words!r}:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_missing_tango_host_is_said_without_tango() -> None:
+    """D19: it was said after 8.5 s, by Tango."""
+    needed = {"alerts history": ["a"], "alerts shelve": ["--for", "1h"]}
+    calls = [
+        [*words.split(), *needed.get(words, [])] + (["--comment", "c"] if "comment" in names else [])
+        for words, command in COMMANDS.items()
+        if "tango_host" in (names := {one.name for one in command.params}) and words not in OF_TANGO
+    ]
+    assert len(calls) > 10
+    code = f"""
+import sys
+from typer.testing import CliRunner
+from facade.cli.app import app
+
+for words in {calls!r}:
+    done = CliRunner().invoke(app, words, env={{"TANGO_HOST": ""}})
+    assert done.exit_code != 0, words
+    said = f"{{done.output}} {{done.exception}}"
+    assert "TANGO_HOST: expected host:port of the Tango database, got nothing" in said, (words, said)
+    assert "tango" not in sys.modules, words
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_help_names_each_sub_command_of_a_group_with_its_line() -> None:
     printed = CliRunner().invoke(app, ["alerts", "--help"]).output
     assert {"ack", "attachment", "follow", "intake"} < {*re.findall(r"^  ([\w-]+)  +\S", printed, re.MULTILINE)}

@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import SimpleNamespace
 
 import pytest
 
-from devices import server
+from devices import registration, server
 from devices.registration import register
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
@@ -146,6 +148,20 @@ def test_what_tells_a_starting_server_to_end_waits_until_it_stands(monkeypatch: 
             signal.signal(number, python)
     assert happened[0] == "assembled"
     assert sorted(happened[1:]) == ["Tango ends", "event loop runs"]
+
+
+def test_what_dsconfig_leaves_behind_goes_with_the_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D11: it keeps what it has changed in a temporary file, each time."""
+    left: list[Path] = []
+
+    def json2tango(argv: list[str], env: dict[str, str], **_: object) -> SimpleNamespace:
+        with NamedTemporaryFile(dir=env["TMPDIR"], prefix="dsconfig-", delete=False) as file:
+            left.append(Path(file.name))
+        return SimpleNamespace(returncode=2)
+
+    monkeypatch.setattr(registration.subprocess, "run", json2tango)
+    assert register(load(), Settings(nodes=2), "here:1") > 2
+    assert [file.exists() for file in left] == [False]
 
 
 def test_a_database_that_does_not_answer_is_one_line() -> None:

@@ -1,6 +1,7 @@
 """What the live view shows of recorded events; no server, no terminal."""
 
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from clients.terminal import SHOWN, draw, render, rows_in, summary
 from facade.icd.load import load
 from facade.reading import Quality
 
+ROOT = Path(__file__).parents[2]
 NOW = 1_800_000_000.0
 ICD = load()
 _OVERRUN = (
@@ -302,6 +304,22 @@ def test_the_picture_fetches_nothing(tmp_path: Path) -> None:
     picture = file.read_text()
     assert "1,234,567" in picture
     assert "url(http" not in picture
+
+
+def test_the_picture_of_the_pages_agrees_with_itself() -> None:
+    """D18: the rates of its nodes make that of the system, and its complaints are those of its panels."""
+    rows: dict[float, dict[float, str]] = {}
+    picture = (ROOT / "docs" / "images" / "watch.svg").read_text()
+    for x, y, text in re.findall(r'<text class="[^"]+" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', picture):
+        rows.setdefault(float(y), {})[float(x)] = text.replace("&#160;", " ")
+    lines = [" ".join(" ".join(text for _, text in sorted(row.items())).split()) for row in rows.values()]
+    nodes = [line.split() for line in lines if re.match(r"00\d\d ", line)]
+    total = next(int(found[1].replace(",", "")) for line in lines if (found := re.search(r"([\d,]+) heaps/s", line)))
+    rates = [int(row[2].replace(",", "")) for row in nodes]
+    assert len(rates) == 4
+    assert abs(sum(rates) - total) <= 2, "each is rounded"
+    text = "\n".join(lines)
+    assert ("no complaints" in text) == ("health OK" in text) == ("ALARM" not in text)
 
 
 def test_solutions_are_shown_with_what_is_under_way() -> None:
