@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from multiprocessing import get_context
 
 from tests.simulation.mutants import BUDGET, MUTANTS, hunt
@@ -32,14 +33,13 @@ def main() -> int:
     jobs = [(seed, given.faults) for seed in range(first, first + count)]
     began, simulated, cpu, faults = time.monotonic(), 0.0, 0.0, 0
     counts: Counter[str] = Counter()
-    with get_context("spawn").Pool(given.processes) as pool:
-        for result in pool.imap_unordered(_job, jobs) if given.processes > 1 else map(_job, jobs):
-            simulated, cpu = simulated + result.simulated, cpu + result.cpu
-            faults += len(result.faults)
-            counts.update(result.counts)
-            if result.failures:
-                _explain(result, given.faults)
-                return 1
+    for result in _results(jobs, given.processes):
+        simulated, cpu = simulated + result.simulated, cpu + result.cpu
+        faults += len(result.faults)
+        counts.update(result.counts)
+        if result.failures:
+            _explain(result, given.faults)
+            return 1
     print(", ".join(f"{count} {what}" for what, count in counts.items()))
     print(
         f"all held: {simulated / 3600:.2f} simulated hours, {faults} faults, {cpu:.0f} s of processor time"
@@ -48,13 +48,22 @@ def main() -> int:
     return 0
 
 
+def _results(jobs: list[tuple[int, float]], processes: int) -> Iterator[Result]:
+    if processes == 1:
+        yield from map(_job, jobs)
+        return
+    with get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(_job, jobs)
+
+
 def _job(given: tuple[int, float]) -> Result:
     return run(given[0], per_second=given[1])
 
 
 def _explain(result: Result, per_second: float) -> None:
     print(f"seed {result.seed}: {len(result.faults)} faults, and did not hold:", *result.failures, sep="\n  ")
-    fewest = shrink(result, lambda faults: run(result.seed, per_second=per_second, faults=faults))
+    # After the last fault that matters nothing happens that does.
+    fewest = shrink(result, lambda faults: run(result.seed, 5.0 + max(one.at for one in faults), faults=faults))
     print("time line with the fewest faults that do it:", *fewest.lines, sep="\n")
     print(f"faults ({len(fewest.faults)}):", *fewest.faults, "and then:", *fewest.failures, sep="\n  ")
     print(f"the same again: make simulate ARGS='--hours 0.01 --seed {result.seed} --faults {per_second:g}'")

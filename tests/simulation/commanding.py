@@ -12,7 +12,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.port import Record
-from facade.controller import Call
+from facade.controller import Call, Rejected
 from facade.controller.execution import Execution
 from facade.controller.process import Threads, _beats, devices_of
 from facade.controller.simulator.controller import SimulatedController
@@ -87,6 +87,8 @@ class Commanding:
         """By id."""
         self.executed: dict[str, list[int]] = defaultdict(list)
         """When executions began, by the controller's clock [Unix us], by id."""
+        self.declined: set[str] = set()
+        """Ids of commands that a handler has refused."""
         self.wrong: list[str] = []
         self.is_giving = True
         self._number = 0
@@ -116,7 +118,11 @@ class Commanding:
             self.executed[call.id].append(now_us)
             if now_us > call.message.not_after:
                 self.wrong.append(f"{call.command} began {(now_us - call.message.not_after) / 1e6:.3f} s too late")
-        return handler(call)
+        try:
+            return handler(call)
+        except Rejected:  # before it has changed anything
+            self.declined.add(call.id)
+            raise
 
     # The operators
 

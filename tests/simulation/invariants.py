@@ -87,6 +87,8 @@ def _outcomes(site: Site) -> Iterator[str]:
     for id, one in site.commanding.given.items():
         if one.sent == "sent" and not one.outcome:
             yield f"{one.name} {id} of {one.device} has no outcome"
+        if one.outcome == "REJECTED" and id in site.commanding.executed and id not in site.commanding.declined:
+            yield f"{one.name} {id} is REJECTED, and was executed"
         if one.outcome == "COMPLETED" and id not in site.commanding.executed:
             yield f"{one.name} {id} is COMPLETED, and was never executed"
 

@@ -12,8 +12,6 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.standings import Standings
 from facade.controller.handling import Handling
 from facade.flows.alerts.follower import Follower
-from facade.flows.commands.tracker import Tracker
-from facade.runtime.delivery import EffectsDelivery
 from facade.runtime.progress import Progress
 from tests.simulation.run import Result, run
 
@@ -90,9 +88,6 @@ MUTANTS = (
     Mutant("offsets of the transaction are those behind the last record", Standings, "take",
            lambda self, place, after, epoch=-1: None),
     Mutant("a command is not begun late", Handling, "is_late", lambda self, call: False, "commands"),
-    Mutant("a controller knows what was said of a command", Tracker, "newest", lambda self, id: None, "commands"),
-    Mutant("alerts: a snapshot is written only once the states before it are durable, and the events sent",
-           EffectsDelivery, "holds_snapshots", property(lambda self: False), "alerts"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
 )  # fmt: skip
 """What is taken out, and how."""

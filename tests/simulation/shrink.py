@@ -23,8 +23,9 @@ def shrink(result: Result, again: Callable[[list[Fault]], Result], budget: float
     while size and time.process_time() < end:
         begin = 0
         while begin < len(result.faults) and time.process_time() < end:
-            fewer = again(result.faults[:begin] + result.faults[begin + size :])
-            if fewer.failures:
+            some = result.faults[:begin] + result.faults[begin + size :]
+            fewer = again(some) if some else None
+            if fewer is not None and fewer.failures:
                 result = fewer
             else:
                 begin += size
