@@ -139,10 +139,11 @@ def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Findi
     start = {}
     for partition, (first, end) in sorted(now.ranges.items()):
         at = offsets.get(partition, 0)
-        start[partition] = min(max(at, first), end)
-        if at < first:
-            found.append(Finding(Verdict.HOLE, partition, at, first))
-        elif at > end:
+        still = min(at, end)  # of what was read; the log may begin behind it
+        start[partition] = max(still, first)
+        if still < first:
+            found.append(Finding(Verdict.HOLE, partition, still, first))
+        if at > end:
             found.append(Finding(Verdict.CUT, partition, end, at))
     return start, found
 

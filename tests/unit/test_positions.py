@@ -23,6 +23,10 @@ CASES = {
     "made again with fewer partitions": ("a", {0: 5, 1: 7}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN)]),
     "retention was faster": ("a", {0: 5}, "a", {0: (8, 10)}, {0: 8}, [Finding(HOLE, 0, 5, 8)]),
     "everything was removed unread": ("a", {0: 5}, "a", {0: (10, 10)}, {0: 10}, [Finding(HOLE, 0, 5, 10)]),
+    "removed unread, and nothing of it cut": ("a", {0: 5}, "a", {0: (8, 5)}, {0: 8}, [Finding(HOLE, 0, 5, 8)]),
+    "cut, grown again, and removed unread": (
+        "a", {0: 9}, "a", {0: (8, 5)}, {0: 8}, [Finding(HOLE, 0, 5, 8), Finding(CUT, 0, 5, 9)],
+    ),
     "the tail is lost": ("a", {0: 9}, "a", {0: (0, 6)}, {0: 6}, [Finding(CUT, 0, 6, 9)]),
     "of the future": ("", {0: 2**53 - 1}, "a", {0: (0, 6)}, {0: 6}, [Finding(CUT, 0, 6, 2**53 - 1)]),
     "a partition was added": ("a", {0: 5}, "a", {0: (0, 5), 1: (0, 3)}, {0: 5, 1: 0}, []),

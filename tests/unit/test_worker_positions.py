@@ -46,6 +46,7 @@ CASES = {
     "the group was set forward": (("a", 50), ("a", 0, 90, 80), ("a", 50, "the group says 80; the worker goes on from")),
     "the group forgot": (("a", 50), ("a", 0, 90, -1), ("a", 50, "the group has no position; the worker goes on from")),
     "retention was faster": (("a", 50), ("a", 70, 90, 50), ("a", 70, GONE)),
+    "retention was faster, and what was read is not cut": (("a", 50), ("a", 70, 50, 50), ("a", 70, GONE)),
     "retention was faster, and the group says so": (("a", 50), ("a", 70, 90, 70), ("a", 70, GONE)),
     "the end is lost": (
         ("a", 50),
