@@ -6,7 +6,7 @@ So the worker's own position holds, unless the log itself has changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -41,6 +41,10 @@ class Ground:
     """Offset after the newest record; of a log that was cut and has grown again, where it was cut."""
     group: int = -1
     """Offset that the group has committed; -1: none."""
+
+    def cut_at(self, kept: int) -> "Ground":
+        """Return the log as far as it has what was read; its beginning may have been removed up to behind that."""
+        return replace(self, end=max(self.first, min(self.end, kept)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,15 @@ def test_a_fatal_event_is_heard_though_partitions_are_taken_away(clock: ManualCl
         log.take(10, 0.0)
 
 
+def test_a_fatal_event_is_heard_though_the_log_was_cut(clock: ManualClock) -> None:
+    """A broker that was killed tells both at once; nothing follows a fatal event, not even the same one again."""
+    log = slot(clock, BusHealth())
+    cut = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Partition log truncation detected at offset 4")
+    Client.script = [([Event(cut), Event(FENCED)], False)]
+    with pytest.raises(Fenced):
+        log.take(10, 0.0)
+
+
 def test_a_slot_that_is_taken_stops_the_worker(clock: ManualClock) -> None:
     """With no outage of the broker behind it, being fenced means that another process has the slot."""
     log = slot(clock, BusHealth())

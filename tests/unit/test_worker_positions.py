@@ -77,6 +77,21 @@ def test_the_own_position_holds_unless_the_log_has_changed(case):
     assert not words or found.note.startswith(HEAPS)
 
 
+@pytest.mark.parametrize(
+    ("own", "ground", "kept", "offset", "words"),
+    [
+        pytest.param(("a", 310), ("a", 330, 370), 310, 330, "offsets 310 to 329 were removed", id="removed-before"),
+        pytest.param(("a", 50), ("a", 0, 90), 40, 40, "offsets 40 to 49 were counted", id="cut-and-grown"),
+        pytest.param(("a", 50), ("a", 45, 90), 40, 45, "offsets 45 to 49 were counted", id="cut-grown-and-removed"),
+        pytest.param(("a", 50), ("a", 0, 90), 50, 50, "", id="as-it-was"),
+    ],
+)
+def test_a_worker_begins_at_a_place_that_the_log_has_whatever_is_kept_of_it(own, ground, kept, offset, words):
+    found = begin((HEAPS, 1), position(*own), Ground(*ground, own[1]).cut_at(kept))
+    assert found.offset == offset
+    assert words in found.note
+
+
 def test_positions_of_other_groups_and_broken_ones_are_left_out():
     good, encode = position("a", 5), msgspec.json.encode
     records = [

@@ -14,7 +14,6 @@ import ctypes
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -81,7 +80,10 @@ class KafkaTransactionalLog:
             self._hear(messages)
             return []
         self._look_at_topics()
-        runs = [self._run(part) for part in by_partition(messages, self._on_event)]
+        events: list[KafkaError] = []
+        parts = by_partition(messages, events.append)
+        self._on_events(events)
+        runs = [self._run(part) for part in parts]
         return [run for run in runs if run is not None]
 
     def _run(self, messages: list[Message]) -> KafkaRun | None:
@@ -237,7 +239,7 @@ class KafkaTransactionalLog:
         own, counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
         places = {place: (at.next, at.leader_epoch) for place, at in furthest(own, counted, grounds).items()}
         for place, kept in find_kept(self._connection, places, self._health).items():
-            grounds[place] = replace(grounds[place], end=min(grounds[place].end, kept))
+            grounds[place] = grounds[place].cut_at(kept)
         troubles += self._standings.begin(own, grounds, counted)
         for trouble in troubles:
             self._connection.note(self._health, trouble)
@@ -272,9 +274,7 @@ class KafkaTransactionalLog:
         """
         was_revoked, self._revoked = self._revoked, False
         self._must_rewind = True
-        for message in messages:
-            if (error := message.error()) is not None:
-                self._on_event(error)
+        self._on_events([error for message in messages if (error := message.error()) is not None])
         if was_revoked:
             raise Aborted("partitions were taken away from this worker; what it had not committed goes to others")
 
@@ -300,8 +300,13 @@ class KafkaTransactionalLog:
         self._lost_at = self._connection.clock.monotonic()
         self._on_revoke(consumer, partitions)
 
+    def _on_events(self, events: list[KafkaError]) -> None:
+        """Hear the events of a batch; first the one after which the client gives nothing more, not even it again."""
+        for error in sorted(events, key=_is_final, reverse=True):
+            self._on_event(error)
+
     def _on_event(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal():
+        if _is_final(error):
             self._on_fenced(error)
         self._connection.note(self._health, f"{error.name()}: {error.str()}")
         if error.code() in _NOT_THERE:
@@ -342,6 +347,10 @@ class _Link:
         """Take a line; see `logging.Logger.log`."""
         self.was_lost |= facility == "FAIL"
         _log.log(level, text, facility, *rest)
+
+
+def _is_final(error: KafkaError) -> bool:
+    return error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal()
 
 
 def retire(consumer: Consumer) -> None:

@@ -4,7 +4,6 @@ Two things say it: ``positions`` has the first record that is needed again, ``ta
 Both name the log that their offsets are of; what is on ``tables`` about another log says nothing about this one.
 """
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -118,7 +117,7 @@ def _cut_back(watch: TopicWatch, own: Mapping[int, WorkerPosition], grounds: dic
     }
     for (_, one), kept in watch.kept(places).items():
         if kept < own[one].next:
-            grounds[one] = dataclasses.replace(grounds[one], end=min(grounds[one].end, kept))
+            grounds[one] = grounds[one].cut_at(kept)
 
 
 def _recall_all(
