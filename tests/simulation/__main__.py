@@ -63,7 +63,10 @@ def _job(given: tuple[int, float]) -> Result:
 def _explain(result: Result, per_second: float) -> None:
     print(f"seed {result.seed}: {len(result.faults)} faults, and did not hold:", *result.failures, sep="\n  ")
     # After the last fault that matters nothing happens that does.
-    fewest = shrink(result, lambda faults: run(result.seed, 5.0 + max(one.at for one in faults), faults=faults))
+    print("leaving faults out, one by one, for up to a minute ...", flush=True)
+    fewest = shrink(
+        result, lambda faults: run(result.seed, 5.0 + max(one.at for one in faults), faults=faults, settled=30.0)
+    )
     print("time line with the fewest faults that do it:", *fewest.lines, sep="\n")
     print(f"faults ({len(fewest.faults)}):", *fewest.faults, "and then:", *fewest.failures, sep="\n  ")
     print(f"the same again: make simulate ARGS='--hours 0.01 --seed {result.seed} --faults {per_second:g}'")

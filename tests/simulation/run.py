@@ -43,6 +43,7 @@ def run(
     faults: list[Fault] | None = None,
     with_commands: bool = True,
     with_alerts: bool = True,
+    settled: float = SETTLED,
 ) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
 
@@ -50,16 +51,20 @@ def run(
     ----------
     faults
         Exactly these; None: drawn from the seed.
+    settled
+        After the last fault all must be right within so long [simulated s].
     """
     began = time.process_time()
     site = Site(seed, with_commands=with_commands, with_alerts=with_alerts)
     with site.trace.logs(), simulated(site.scheduler):
-        result = _run(site, seed, seconds, per_second, faults)
+        result = _run(site, seed, seconds, per_second, faults, settled)
     result.cpu = time.process_time() - began
     return result
 
 
-def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[Fault] | None) -> Result:
+def _run(
+    site: Site, seed: int, seconds: float, per_second: float, faults: list[Fault] | None, settled: float
+) -> Result:
     names = [name for name in site.bodies if not name.startswith("node")]
     chosen = draw(seed, seconds, per_second, names, ["aggregate"]) if faults is None else faults
     plan(site, chosen)
@@ -71,7 +76,7 @@ def _run(site: Site, seed: int, seconds: float, per_second: float, faults: list[
     site.network.losses.clear()
     site.network.overtakings.clear()
     site.is_sending = site.commanding.is_giving = site.alerting.is_raising = False
-    until = site.scheduler.now + SETTLED
+    until = site.scheduler.now + settled
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
         _second(site, result, falls)
