@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from facade.bus.port import Aborted, BusHealth, Record, Run, Span
 from facade.bus.positions import Extent, TopicShape
 from facade.bus.standings import Standings
-from facade.bus.worker_positions import ACCOUNTS, POSITIONS, Ground, Place, accounted, newest
+from facade.bus.worker_positions import ACCOUNTS, POSITIONS, Ground, Place, accounted, furthest, newest
 from facade.clock import Clock
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
@@ -133,7 +133,8 @@ class MemoryTransactionalLog:
             records = log[span.end : int(min(span.end + limit, self._standings.stop(place)))]
             if records:
                 limit -= len(records)
-                self._standings.take(place, span.end + len(records))
+                # The leader epoch is how often the log was cut.
+                self._standings.take(place, span.end + len(records), len(self._broker.cuts.get(place, ())))
                 times = (records[0].timestamp_us, records[-1].timestamp_us)
                 first, last = records[0].offset, records[-1].offset
                 runs.append(MemoryRun(records, *place, first, last, times, len(log)))
@@ -180,6 +181,10 @@ class MemoryTransactionalLog:
         own, _ = newest(broker.read(POSITIONS), self._group)
         known = accounted(broker.read(ACCOUNTS), self._group, grounds)
         own, counted = self._standings.counted(own, known, grounds)
+        for place, at in furthest(own, counted, grounds).items():
+            if at.leader_epoch >= 0:
+                kept = broker.kept(place, at.next, at.leader_epoch)
+                grounds[place] = replace(grounds[place], end=min(grounds[place].end, kept))
         self._standings.begin(own, grounds, counted)
 
 
