@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from facade.reading import Quality
 from proving.demo.baseline import slowness
 from proving.demo.options import BASELINE, SERVER_RECOVERY, DemoOptions
 from proving.demo.report import DemoReport, print_figures, print_verdict
+from proving.demo.system import Demo
 from proving.demo.timing import Spread, event_rates
 from proving.demo.verdict import passed_limits
 from proving.progress import Progress
@@ -47,6 +49,21 @@ def report(*baselines: float, recovery: float = 2.0, **changed: Any) -> DemoRepo
         "notification_latency": Spread(p50=1.0, p99=2.0, longest=3.0, count=1),
     }
     return DemoReport(**{**values, **changed})
+
+
+@pytest.mark.parametrize("controller", [True, False])
+def test_a_controller_of_ones_own_needs_none_of_the_demo(tmp_path: Path, controller: bool) -> None:
+    """D9: the one of the README beside the demo's executed each command a second time."""
+    started: list[Any] = []
+    demo: Any = SimpleNamespace(
+        deployment=SimpleNamespace(
+            instances=[], worker=started.append, launch=lambda name, *words: started.append(name)
+        ),
+        options=DemoOptions(controller=controller),
+        executions_file=tmp_path / "none",
+    )
+    Demo.start_servers(demo)
+    assert ("controller" in started) is controller
 
 
 def test_without_a_controller_nothing_is_asked_of_commands() -> None:
