@@ -349,6 +349,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     reasons: dict[str, Positive]
     log: Annotated[str, Meta(max_length=100)] = ""
     leader_epoch: Annotated[int, Meta(ge=-1, le=2147483647)] = -1
+    counted_from: Annotated[int, Meta(ge=-1, le=9007199254740991)] = -1
     skipped: Natural = 0
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     redriven: Natural = 0

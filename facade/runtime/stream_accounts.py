@@ -220,8 +220,9 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
     if entry.offset_to < entry.offset_from or (entry.log and entry.offset_to > entry.high_watermark >= 0):
         text = f"expected {entry.offset_from} to {entry.high_watermark}, got {entry.offset_to}"
         return Rejected("inconsistent", "$.offset_to", text)
-    # Without a log it may count records from before its own range, as those of a table do; never more than there were.
-    most = entry.offset_to - entry.offset_from if entry.log else max(entry.offset_to, 0)
+    # A table counts when it ends, with records from before the entry's range; without a log nobody says from where.
+    first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
+    most = entry.offset_to - first if entry.log else max(entry.offset_to, 0)
     if entry.consumed > most:
         return Rejected("inconsistent", "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
     return None

@@ -19,7 +19,8 @@ from facade.flows.tables.roots import Root
 from facade.flows.tables.worker import TableWorker, WorkerTiming
 from facade.icd.load import load
 from facade.messages import TableSegment
-from facade.runtime.accounts import AccountEntry
+from facade.runtime.accounts import OVERLAP, AccountEntry, StreamAccount
+from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember
 
 ICD = load()
@@ -154,6 +155,14 @@ class Desk:
                 found[name] += getattr(entry, name)
             found.update(entry.reasons)
         return +found
+
+    def folded(self) -> StreamAccount:
+        """Return the account of the stream as a device server adds it up."""
+        accounts = WorkerAccounts()
+        for record in self.broker.read("accounts"):
+            outcome = accounts.fold(record, count=True)
+            assert not isinstance(outcome, Rejected) or outcome.reason == OVERLAP, outcome
+        return accounts.streams["calibration"].account
 
     def committed(self, partition: int) -> int:
         return self.broker.committed.get(("tables-assemble", "calibration", partition), 0)

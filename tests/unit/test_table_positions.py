@@ -37,7 +37,7 @@ def notes(desk: Desk) -> list[str]:
 
 
 def skipped(desk: Desk) -> int:
-    return sum(entry.skipped for entry in entries(desk))
+    return desk.folded().skipped
 
 
 def restarted(desk: Desk, change: Callable[[], object]) -> None:

@@ -4,17 +4,20 @@ The committed offset stays at the first record of the oldest table under way, so
 again that have been dealt with. They are recognised by two things that are on ``tables``: the tables under way, each
 of which is there before anything that ends behind its first record, and how far the partition has been dealt with,
 which is the largest ``last_offset`` of all entries about it. A record before that, of no table under way, is done.
+
+The entries of the account join at that same offset, after a restart as well: one that was written twice, or that counts
+again what ``tables`` lost, begins before the end of what is counted, and whoever folds it refuses it by its offsets.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Record
+from facade.bus.port import Record, Span
 from facade.bus.worker_positions import Beginning
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
@@ -31,7 +34,10 @@ from facade.flows.tables.recalled import Recalled
 from facade.flows.tables.roots import without_secrets
 from facade.messages import Table, TableSegment
 from facade.outcome import Rejected, Suppressed
-from facade.runtime.accounts import ACCOUNTS, StreamAccount
+from facade.runtime.accounts import ACCOUNTS, AccountEntry, StreamAccount
+
+LeaderEpoch = Callable[[int, int], int]
+"""Gives the leader epoch of the record before an offset of a partition; -1: not known."""
 
 _EACH = 1.0
 """Least time between two reports about one table under way [s]."""
@@ -48,7 +54,9 @@ class _Reported:
 class PartitionState:
     """What one worker has to say of one partition; nothing of it is forgotten before it is `written`."""
 
-    def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
+    def __init__(
+        self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int, epoch: LeaderEpoch
+    ) -> None:
         self.partition = partition
         self.assigned = assigned
         self.position = recalled.beginning.offset
@@ -61,10 +69,17 @@ class PartitionState:
         self.frontier = recalled.frontier
         self._before = recalled.under_way
         self._reported = {name: _Reported(0.0, table.received) for name, table in recalled.under_way.items()}
-        self._by, self._most = by, most
-        self._counted_from = self.begun
+        self._by, self._most, self._epoch = by, most, epoch
+        self._counted = self._told = max(self.begun, self.frontier)
+        """Where the next entry of the account begins, and how far ``tables`` or ``positions`` says what was done."""
+        self._oldest = self._counted
+        """Offset of the oldest record that the next entry counts, if that is of a table that began before it."""
+        self._open = StreamAccount()
+        """What has been decided since the last entry."""
         self.account = StreamAccount()
-        """What has been decided and is not written yet."""
+        """What the entries count of which nobody knows yet whether they are written."""
+        self._entries: list[Record] = []
+        self._entered_at = float("-inf")
         self._note(recalled.beginning)
         self._reporting: dict[str, _Reported] = {}
         """What the reports say of which nobody knows yet whether they are written."""
@@ -76,8 +91,7 @@ class PartitionState:
 
     def _note(self, beginning: Beginning) -> None:
         if beginning.note:
-            self.account.corrected, self.account.last_error = 1, beginning.note[:500]
-            self.account.skipped = beginning.skipped
+            self._open.corrected, self._open.last_error = 1, beginning.note[:500]
 
     def lost(self) -> list[Table]:
         """Forget the tables under way whose first records are not on the log any more, and return them."""
@@ -98,8 +112,8 @@ class PartitionState:
         if record.offset < self.frontier:  # it was counted before a restart
             self.pending -= 1
             return
-        self.account.consumed += 1
-        self.account.settle(fate)
+        self._open.consumed += 1
+        self._open.settle(fate)
         self._beyond = True
         if isinstance(fate, Rejected) and not isinstance(fate, Repeated):
             self._set_aside(record, fate)
@@ -112,12 +126,15 @@ class PartitionState:
             self._firsts.append(table_record(under_way(table, self.log, now_us)))
             self._reported[name] = _Reported(0.0, 0)
         report = replace(under_way(table, self.log, now_us), url=table.header.url)
-        self.account.consumed += table.records
+        self._open.consumed += table.records
+        self._oldest = min(self._oldest, table.first_offset)
         if rejected is None:
-            self.account.used += table.records
+            self._open.used += table.records
             report = replace(report, state=COMPLETE, last_offset=last, summary=summary)
+            self._told = max(self._told, last + 1)
         else:
             self._give_up(table, rejected)
+            self._told = max(self._told, self._dealt_with() + 1)
             url = report.url and without_secrets(report.url)
             report = replace(report, state=FAILED, last_offset=self._dealt_with(), reason=_why(rejected), url=url)
         self._report_end(report)
@@ -132,9 +149,9 @@ class PartitionState:
                 f" from offset {table.first_offset} to {table.newest.offset}"
             )
             rejected = dataclasses.replace(rejected, detail=f"{where}: {rejected.detail}")
-        self.account.dead_lettered += table.records
-        self.account.reasons[rejected.reason] += table.records
-        self.account.last_error = str(rejected)[:500]
+        self._open.dead_lettered += table.records
+        self._open.reasons[rejected.reason] += table.records
+        self._open.last_error = str(rejected)[:500]
         self._set_aside(table.newest, rejected)
 
     def lose(self, table: Table, now_us: int) -> Rejected:
@@ -181,25 +198,22 @@ class PartitionState:
                 report = under_way(table, self.log, now_us)
                 if number == 0:  # the oldest one: its entry stays as long as records can come again
                     report = replace(report, last_offset=self._dealt_with())
+                    self._told = max(self._told, self._dealt_with() + 1)
                 records.append(table_record(report))
                 self._reporting[table.header.table] = _Reported(now, table.buffer.size)
-        if self._is_news:
-            records.append(self._entry(now_us))
-        return records
+        if self._beyond:  # with no table under way the position says it
+            self._told = max(self._told, self._dealt_with() + 1)
+        if self._open.consumed or self._open.corrected or self._told > self._counted:
+            self._close_entry(now, now_us)
+        return [*records, *self._entries]
 
     def written(self) -> None:
         """Forget what has been written."""
         self._reported |= self._reporting
         self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
-        if self._is_news:
-            self.pending -= self.account.consumed
-            self.account = StreamAccount()
-            self._counted_from = self.position
-
-    @property
-    def _is_news(self) -> bool:
-        return bool(self.account.consumed or self.account.corrected)
+        self.pending -= self.account.consumed
+        self.account, self._entries = StreamAccount(), []
 
     def forget(self, known: Iterable[Record]) -> None:
         """Forget the ends that are on ``tables``: a write of which nothing was known has arrived."""
@@ -210,10 +224,32 @@ class PartitionState:
         """Return the offset before which nothing will be needed again."""
         return min([self.position, *(table.first_offset for table in tables)])
 
-    def _entry(self, now_us: int) -> Record:
-        self.account.offset_from, self.account.offset_to = self._counted_from, self.position
-        entry = self.account.entry(self._by, CALIBRATION, self.partition, now_us)
-        return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{self.partition}".encode(), value=encode(entry))
+    def _close_entry(self, now: float, now_us: int) -> None:
+        """Close an entry of the account: written again after a write that failed, it says the same."""
+        self._entries.append(self._entry(self._open, now_us))
+        self.account.add(self._open)
+        self._open, self._entered_at = StreamAccount(), now
+        self._counted = self._oldest = self._told
+
+    def signs(self, now: float, now_us: int, interval: float) -> list[Record]:
+        """Return an entry that counts nothing, if there was none within an interval [s]."""
+        if self._entries or self._told > self._counted or now - self._entered_at < interval:
+            return []
+        self._entered_at = now
+        return [self._entry(StreamAccount(), now_us)]
+
+    def _entry(self, account: StreamAccount, now_us: int) -> Record:
+        epoch = self._epoch(self.partition, self._told)
+        account.cover(Span(self.log, self._counted, self._told, leader_epoch=epoch))
+        entry = account.entry(self._by, CALIBRATION, self.partition, now_us)
+        if self._oldest < self._counted:
+            entry = replace(entry, counted_from=self._oldest)
+        return account_record(entry)
+
+
+def account_record(entry: AccountEntry) -> Record:
+    """Return the record of an entry of the account."""
+    return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{entry.partition}".encode(), value=encode(entry))
 
 
 def under_way(table: PartialTable, log: str, now_us: int) -> Table:

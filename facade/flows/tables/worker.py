@@ -6,24 +6,23 @@ table under way, so after a ``kill -9`` those records come again, and with them 
 then what is on ``tables`` and ``accounts``, then the position, which the group is told last; each waits until all
 in-sync replicas have it. It begins at its own position, whatever the group says (`facade.flows.tables.recalled`).
 
-A record is counted when its fate is known: those of a table all at once when it ends, so an entry of the account may
-count records from before its own range of offsets. Killed within the milliseconds between two of those steps, or after
-a write that nobody confirmed, dead letters and their counts may be repeated; a table is announced once nevertheless.
-Only a whole table that is sent again, after a newer one of its product was complete, ``tables`` was compacted and the
-worker was started again, is not known any more.
+A record is counted when its fate is known: those of a table when it ends, so an entry of the account may count records
+from before its range. Killed between two steps, or after a write that nobody confirmed, a worker may repeat dead
+letters; an entry that comes again is refused by its range. A table is announced once nevertheless, unless all of it is
+sent again after a newer one of its product was complete, ``tables`` was compacted and the worker was started again.
 """
 
 import logging
 from dataclasses import dataclass
 
-from facade.bus.port import Fenced, GroupMember, Record
+from facade.bus.port import Fenced, GroupMember, Record, Writer
 from facade.bus.worker_positions import is_log_of
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.assembly import Assembly, AssemblyLimits, Ended, PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, encode, identity
-from facade.flows.tables.partition_state import PartitionState, failure_of
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, identity
+from facade.flows.tables.partition_state import PartitionState, account_record, failure_of
 from facade.flows.tables.recalled import Recalled, TablesBus, find, positions
 from facade.flows.tables.references import MAY_BE_SENT_AGAIN, References
 from facade.flows.tables.segments import Reference, ReferencedTable, SegmentOutcome, SegmentReader
@@ -31,13 +30,12 @@ from facade.flows.tables.summaries import Summaries, Summarise
 from facade.icd.model import Icd
 from facade.messages import TableSegment
 from facade.outcome import Rejected
-from facade.runtime.accounts import ACCOUNTS, StreamAccount
+from facade.runtime.accounts import StreamAccount
 
 _log = logging.getLogger(__name__)
 
 MOST_LOOKED_INTO = 64_000_000
 """Larger tables that come as references are verified, and no summary is made of them [bytes]."""
-
 
 _LAST = 5.0
 """Longest wait, at the end, for what is under way [s]."""
@@ -102,7 +100,7 @@ class TableWorker:
         self._partitions: dict[int, PartitionState] = {}
         self._is_unsure = False
         """Whether a write has failed, of which nobody knows whether it will arrive."""
-        self._wrote_at = float("-inf")
+        self._signed_at = float("-inf")
         self.account = StreamAccount()
         self.accounts = {CALIBRATION: self.account}
         """What this process has taken since it started: decided, or in flight."""
@@ -165,10 +163,10 @@ class TableWorker:
 
     def _gain(self, partition: int, assigned: int, past: Recalled) -> None:
         for table in past.ended.values():
-            failure = failure_of(table)
-            if failure is None or failure.reason not in MAY_BE_SENT_AGAIN:
+            if (failure := failure_of(table)) is None or failure.reason not in MAY_BE_SENT_AGAIN:
                 self._assembly.end((partition, table.table), identity(table), failure)
-        state = PartitionState(partition, assigned, past, by=self._name, most=self._most_record)
+        epoch, most = self._member.leader_epoch, self._most_record
+        state = PartitionState(partition, assigned, past, by=self._name, most=most, epoch=epoch)
         self._partitions[partition] = state
         for table in state.lost():
             self._assembly.end((partition, table.table), identity(table), state.lose(table, self._now_us()))
@@ -263,16 +261,21 @@ class TableWorker:
         self._is_unsure = bool(letters or reports)
         for records in filter(None, (letters, reports)):
             writer.send_all_durably(records, self._timing.patience)
-            self._wrote_at = now
         self._is_unsure = False
         for state in self._partitions.values():
             self.account.add(state.account)
             state.written()
-        if now - self._wrote_at >= self._timing.idle_interval:
-            self._wrote_at = now
-            entry = StreamAccount().entry(self._name, CALIBRATION, -1, self._now_us())
-            writer.send(Record(topic=ACCOUNTS, key=f"{CALIBRATION}/-1".encode(), value=encode(entry)))
         self._commit()
+        self._sign(writer, now, self._now_us())
+
+    def _sign(self, writer: Writer, now: float, now_us: int) -> None:
+        """Write signs of life, of each partition of which nothing was written for a while."""
+        for state in self._partitions.values():
+            for sign in state.signs(now, now_us, self._timing.idle_interval):
+                writer.send(sign)
+        if not self._partitions and now - self._signed_at >= self._timing.idle_interval:
+            self._signed_at = now
+            writer.send(account_record(StreamAccount().entry(self._name, CALIBRATION, -1, now_us)))
 
     def _prove(self) -> None:
         """Find out, by a commit that changes nothing, that all partitions are ours still.
@@ -286,7 +289,7 @@ class TableWorker:
         offsets = {number: state.offset(self._under_way(number)) for number, state in self._partitions.items()}
         moved = {number: offset for number, offset in offsets.items() if offset > self._partitions[number].committed}
         if moved:
-            logs = {number: state.log for number, state in self._partitions.items()}
+            logs = {number: self._partitions[number].log for number in moved}
             own = positions(self._group, self._name, self._member, moved, logs)
             self._bus.writer().send_all_durably(own, self._timing.patience)
             self._member.commit(moved)
