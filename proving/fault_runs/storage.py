@@ -59,14 +59,15 @@ _QUICK = (3, 3)
 
 
 class StorageFaultRun(FaultRun):
-    """One run: an act after the other, each judged when records have stopped and all has settled."""
+    """One run: an act after the other, judged when records have stopped and all has settled."""
 
     faults = ()
     between = (0.0, 0.0)
 
-    def __init__(self, deployment: Deployment, *, kills: int, acts: int, seed: int) -> None:
+    def __init__(self, deployment: Deployment, *, kills: int, acts: int, together: int, seed: int) -> None:
         super().__init__(deployment, seed)
         self.left = 0
+        self._together = together
         self._storage = StorageActs(deployment, self.chance, _READERS)
         names = [*self._storage.acts]
         self._due = [POWER_CUT] * kills + [names[number % len(names)] for number in range(acts)]
@@ -100,20 +101,23 @@ class StorageFaultRun(FaultRun):
         self._ledgers["segments"] = Ledger(CALIBRATION)
         self._witness = Witness(settings.bootstrap, self._streams, clock)
         self._flow()
-        self._judge("start", "")
+        self._judge([("start", "")], [])
 
     def step(self) -> bool:
-        """Do one act, and judge it."""
-        act, known = self._due.pop(), len(self._book.lines)
-        self._flow()
-        self._witness.resume()
-        began = self.clock.monotonic()
-        did = self._storage.power_cut() if act == POWER_CUT else self._storage.do(act)
-        self.revive()
-        self._flow()
-        verdict = self._judge(act, did)
+        """Do some acts, one after the other, and judge them."""
+        known, began = len(self._book.lines), self.clock.monotonic()
+        done, said = list[tuple[str, str]](), list[str]()
+        for _ in range(min(self._together, len(self._due))):
+            act = self._due.pop()
+            self._flow()
+            done.append((act, self._storage.power_cut() if act == POWER_CUT else self._storage.do(act)))
+            self.revive()
+            self._flow()
+            said += self._news()
+        verdict = self._judge(done, said)
         took = self.clock.monotonic() - began
-        self.progress.step(f"  {self._all - len(self._due)}/{self._all} {act} ({did}): {verdict}, {took:.0f} s")
+        acts = ", ".join(f"{act} ({did})" for act, did in done)
+        self.progress.step(f"  {self._all - len(self._due)}/{self._all} {acts}: {verdict}, {took:.0f} s")
         for line in self._book.lines[known:]:
             self.progress.step(f"    {line}")
         if not self._due:
@@ -146,11 +150,11 @@ class StorageFaultRun(FaultRun):
         self._witness.resume()
         self.clock.sleep(self.chance.uniform(*_SENDS))
 
-    def _judge(self, act: str, did: str) -> Verdict:
+    def _judge(self, done: Sequence[tuple[str, str]], said: Sequence[str]) -> Verdict:
         """Wait until all has settled, compare each total, and write down what was said meanwhile."""
         self._witness.pause()
         findings = self._settle()
-        return self._book.enter(act, did, findings, self._news())
+        return self._book.enter(done, findings, [*said, *self._news()])
 
     def _settle(self) -> list[Finding]:
         """Wait until all totals are right, or do not change any more."""
@@ -263,6 +267,7 @@ def _table(number: int, now_us: int) -> Sent:
 def storage_faults(
     kills: Annotated[int, typer.Option(min=0, help="Unclean kills of the broker.")] = 30,
     acts: Annotated[int, typer.Option(min=0, help="Acts of administrators, full disks and snapshots.")] = 24,
+    together: Annotated[int, typer.Option(min=1, help="So many, one after the other, are judged together.")] = 1,
     seed: Seed = 1,
     quick: Annotated[bool, typer.Option("--quick", help=f"Only {_QUICK[0]} kills and {_QUICK[1]} acts.")] = False,
     folder: Folder = Path(".run"),
@@ -275,7 +280,7 @@ def storage_faults(
     """
     kills, acts = _QUICK if quick else (kills, acts)
     play(
-        lambda deployment: StorageFaultRun(deployment, kills=kills, acts=acts, seed=seed),
+        lambda deployment: StorageFaultRun(deployment, kills=kills, acts=acts, together=together, seed=seed),
         f"{kills} unclean kills and {acts} acts, seed {seed}",
         "each total is exact, or its deviation was named before anyone asked",
         folder,

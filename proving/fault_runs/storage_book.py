@@ -84,14 +84,17 @@ class Book:
     unread: int = 0
     """Records that the broker confirmed and lost before any reader had them: no reader can know."""
 
-    def enter(self, act: str, did: str, findings: Sequence[Finding], said: Sequence[str]) -> Verdict:
-        """Judge one act.
+    def enter(self, acts: Sequence[tuple[str, str]], findings: Sequence[Finding], said: Sequence[str]) -> Verdict:
+        """Judge the acts since the last judgement.
 
         Parameters
         ----------
+        acts
+            The name of each, and what it did.
         said
-            What SdpBus and the alarms have said since the act, with partition and offsets.
+            What SdpBus and the alarms have said since then, with partition and offsets.
         """
+        label = " + ".join(f"{act} ({did})" for act, did in acts)
         verdict = Verdict.EXACT
         for one in findings:
             news = {line: one.names(line) for line in said if one.names(line)}
@@ -100,7 +103,7 @@ class Book:
             elif one.wrong:
                 is_named = sum(news.values()) >= abs(one.wrong)
                 verdict = Verdict.NAMED if is_named and verdict is not Verdict.SILENT else Verdict.SILENT
-                text = f"{act} ({did}): {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
+                text = f"{label}: {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
                 self.lines.append(f"{text}; named: {' | '.join(news) or 'nothing'}")
                 if not is_named:
                     self.silent.append(text)
@@ -108,5 +111,6 @@ class Book:
                 self.unread += one.missing
                 if verdict is Verdict.EXACT:
                     verdict = Verdict.NAMED if news else Verdict.UNREAD
-        self.verdicts.setdefault(act, Counter())[verdict] += 1
+        for act, _ in acts:
+            self.verdicts.setdefault(act, Counter())[verdict] += 1
         return verdict

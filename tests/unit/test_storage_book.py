@@ -49,12 +49,14 @@ def test_only_what_nobody_has_named_is_silent() -> None:
     heaps = ("ingest.heaps",)
     right, wrong, unread = Finding("a", 0, 0, 0), Finding("b", -7, 0, 0, topics=heaps), Finding("c", 0, 4, 4)
     worse = Finding("b", -8, 0, 0, topics=heaps)
-    assert book.enter("kill", "", [right], []) is Verdict.EXACT
-    assert book.enter("kill", "", [right, unread], []) is Verdict.UNREAD
-    assert book.enter("kill", "", [right, wrong], said) is Verdict.NAMED
+    assert book.enter([("kill", "")], [right], []) is Verdict.EXACT
+    assert book.enter([("kill", "")], [right, unread], []) is Verdict.UNREAD
+    assert book.enter([("kill", "")], [right, wrong], said) is Verdict.NAMED
     assert not book.silent
-    assert book.enter("kill", "", [wrong, right], []) is Verdict.SILENT
-    assert book.enter("kill", "", [right, worse], said) is Verdict.SILENT, "one more than the offsets that are named"
+    assert book.enter([("kill", "")], [wrong, right], []) is Verdict.SILENT
+    assert book.enter([("kill", "")], [right, worse], said) is Verdict.SILENT, (
+        "one more than the offsets that are named"
+    )
     assert len(book.silent) == 2
     assert book.unread == 4
     assert book.verdicts["kill"].total() == 5
