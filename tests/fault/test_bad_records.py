@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from facade.codec.decode import UNREADABLE
 from facade.flows.telemetry.simulator.garbage import GARBAGE
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, CLOCK, MASTER, Deployment, expected_totals, node_device, reasons
@@ -239,13 +240,21 @@ def test_bad_summaries(deploy: Deploy) -> None:
             assert not value.has_failed, f"{device}/{value.name}"
     until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "silence is still noticed")
 
-    def refused_by() -> Counter[str]:
+    def refused_by(instance: str) -> list[tuple[int, str]]:
         found = map(headers_of, letters(deployment))
-        return Counter(headers["dl.by"] for headers in found if headers["dl.topic"] == "ingest.summary")
+        own = [one for one in found if one["dl.topic"] == "ingest.summary" and one["dl.by"] == instance]
+        return sorted((int(one["dl.offset"]), one["dl.reason"]) for one in own)
 
     rejected = len(garbage) - garbage.count(None)  # a record without a value is suppressed, on any topic
-    each = dict.fromkeys(("SdpFacade-ingest-00", "SdpFacade-control"), rejected)
-    until_equal(refused_by, each, "each reader sets each bad record aside")
+    until_equal(lambda: len(refused_by("SdpFacade-control")), rejected, "one reader sets each bad record aside")
+    found = refused_by("SdpFacade-control")
+    assert len({offset for offset, _ in found}) == rejected, "each once"
+    # What can be read but contradicts itself is refused by each reader that keeps the node.
+    contradictory = [(offset, reason) for offset, reason in found if reason not in UNREADABLE]
+    assert {reason for _, reason in contradictory} == {"inconsistent"}
+    until_equal(
+        lambda: refused_by("SdpFacade-ingest-00"), contradictory, "the other sets aside what only readers judge"
+    )
     until_equal(lambda: deployment.read_one(BUS, "ingestSummaryBalance"), 0, "the balance")
 
 

@@ -51,7 +51,7 @@ def test_replicas(state, level):
 def test_the_rights_that_a_role_lacks_are_named_with_the_command_that_gives_them():
     needs = judgement.needs_of(ICD, "aggregate")
     assert needs["ingest.heaps"] == {"READ", "DESCRIBE"}
-    rights = {**needs, "accounts": frozenset({"DESCRIBE"}), "dead-letters": frozenset({"DESCRIBE"})}
+    rights = {**needs, "accounts": frozenset({"READ", "DESCRIBE"}), "dead-letters": frozenset({"DESCRIBE"})}
     (found,) = judgement.judge_rights("aggregate", needs, rights, "mid.")
     assert found.level == FAILED
     assert "lacks WRITE on topics accounts, dead-letters" in found.text
