@@ -83,7 +83,7 @@ class StreamAccount:
         self.redriven = 0
         """Dead letters that were put back, and so are consumed again."""
         self.deviations: dict[str, str] = {}
-        """The newest of each of them and of each partition, in words."""
+        """The newest of each of them and of each partition, in words, and older ones as far as there is room."""
 
     @property
     def balance(self) -> int:
@@ -110,10 +110,10 @@ class StreamAccount:
         self._say(what, text)
 
     def _say(self, what: str, text: str) -> None:
-        """Keep a deviation in words, beside those of other partitions, the newest first."""
-        place = text.partition(":")[0]
-        others = (one for one in self.deviations.get(what, "").split(_AND) if one and one.partition(":")[0] != place)
-        said = text[:_LONGEST]
+        """Keep a deviation in words: first the newest of each partition, then older ones, as far as there is room."""
+        texts = [text[:_LONGEST], *(one for one in self.deviations.get(what, "").split(_AND) if one and one != text)]
+        newest = {_place(one): one for one in reversed(texts)}
+        said, *others = sorted(texts, key=lambda one: newest[_place(one)] is not one)
         for one in others:
             if len(said) + len(_AND) + len(one) <= _LONGEST:
                 said += _AND + one
@@ -148,7 +148,7 @@ class StreamAccount:
             self.overlap += other.overlap
             self.hanging = self.hanging or other.hanging
             for what, said in other.deviations.items():
-                for text in said.split(_AND):
+                for text in reversed(said.split(_AND)):
                     self._say(what, text)
         elif other.corrected:
             self._say("corrected", other.last_error)
@@ -198,3 +198,8 @@ class StreamAccount:
             skipped=self.skipped,
             last_error=self.last_error,
         )
+
+
+def _place(text: str) -> str:
+    """Return the topic and partition with which the text of a deviation begins."""
+    return text.partition(":")[0]

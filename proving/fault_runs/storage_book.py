@@ -3,11 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-_OFFSETS = re.compile(r"([\w.-]+), partition \d+: offsets (\d+) to (\d+)")
+_OFFSETS = re.compile(r"([\w.-]+), partition (\d+): offsets (\d+) to (\d+)")
 _WORD = re.compile(r"[\w-]+(?:\.\w+)*")
 
 
@@ -38,12 +38,23 @@ class Finding:
     """Only what is said of one of them names a deviation of this total. The first is that of the records that are
     counted."""
 
-    def names(self, line: str) -> float:
-        """Return how many of its records a line names; infinite: a whole topic, or records that stand for many."""
-        if ranges := _OFFSETS.findall(line):
-            found = [(topic, int(last) - int(first) + 1) for topic, first, last in ranges if topic in self.topics]
-            return sum(math.inf if topic != self.topics[0] else count for topic, count in found)
-        return math.inf if set(_WORD.findall(line)) & set(self.topics) else 0
+    def named(self, lines: Iterable[str]) -> float:
+        """Return how many of its records lines name; infinite: a whole topic, or records that stand for many."""
+        offsets: dict[str, set[int]] = {}
+        for line in filter(self.is_about, lines):
+            ranges = [one for one in _OFFSETS.findall(line) if one[0] in self.topics]
+            if not ranges or any(topic != self.topics[0] for topic, *_ in ranges):
+                return math.inf
+            for _, partition, first, last in ranges:
+                offsets.setdefault(partition, set()).update(range(int(first), int(last) + 1))
+        return sum(map(len, offsets.values()))
+
+    def is_about(self, line: str) -> bool:
+        """Return whether a line says something of one of its topics."""
+        ranges = _OFFSETS.findall(line)
+        return bool(
+            {one[0] for one in ranges} & set(self.topics) if ranges else set(_WORD.findall(line)) & set(self.topics)
+        )
 
 
 @dataclass(slots=True)
@@ -97,11 +108,11 @@ class Book:
         label = " + ".join(f"{act} ({did})" for act, did in acts)
         verdict = Verdict.EXACT
         for one in findings:
-            news = {line: one.names(line) for line in said if one.names(line)}
+            news = [line for line in said if one.is_about(line)]
             if one.wrong < 0 and one.is_behind:
                 verdict = Verdict.BEHIND if verdict is Verdict.EXACT else verdict
             elif one.wrong:
-                is_named = sum(news.values()) >= abs(one.wrong)
+                is_named = one.named(news) >= abs(one.wrong)
                 verdict = Verdict.NAMED if is_named and verdict is not Verdict.SILENT else Verdict.SILENT
                 text = f"{label}: {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
                 self.lines.append(f"{text}; named: {' | '.join(news) or 'nothing'}")

@@ -76,4 +76,12 @@ def test_only_what_nobody_has_named_is_silent() -> None:
 )
 def test_a_line_names_records_of_a_total(line: str, records: float) -> None:
     """Records of another topic that a total depends on stand for many."""
-    assert Finding("nodes", -700, 0, 0, topics=("ingest.heaps", "ingest.summary")).names(line) == records
+    assert Finding("nodes", -700, 0, 0, topics=("ingest.heaps", "ingest.summary")).named([line]) == records
+
+
+def test_offsets_that_two_lines_name_count_once() -> None:
+    lines = [
+        "calibration, partition 1: offsets 3 to 9 were not taken",
+        "skipped of calibration: calibration, partition 1: offsets 8 to 12",
+    ]
+    assert Finding("segments", -10, 0, 0, topics=("calibration", "accounts")).named(lines) == 10

@@ -18,7 +18,7 @@ from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.worker import Worker
 from facade.icd.load import load
 from facade.outcome import USED, Rejected
-from facade.runtime.accounts import AccountEntry
+from facade.runtime.accounts import AccountEntry, StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
@@ -414,6 +414,24 @@ def test_accounts_follow_on_each_other_or_it_is_said():
     account = restored.streams[HEAPS].account
     assert (account.consumed, account.overlap, account.skipped) == (45, 30, 5 + 10)
     assert account.deviations["skipped"].startswith("ingest.heaps, partition 0: offsets 40 to 49")
+    assert "offsets 25 to 29" in account.deviations["skipped"], "the older hole is named as well"
+
+
+def test_deviations_in_words_have_the_newest_of_each_partition_and_older_ones_while_there_is_room():
+    account = StreamAccount()
+    for number in range(30):
+        for partition in (0, 1):
+            account.deviate(
+                "skipped", 10, f"{HEAPS}, partition {partition}: offsets {number}0 to {number}9 were not taken"
+            )
+    first, second, third, *others = account.deviations["skipped"].split(" | ")
+    assert (first[:40], second[:40]) == (
+        f"{HEAPS}, partition 1: offsets 290 to 299"[:40],
+        f"{HEAPS}, partition 0: offsets 290 to 299"[:40],
+    )
+    assert "partition 1: offsets 280 to 289" in third
+    assert others
+    assert len(account.deviations["skipped"]) <= 900
 
 
 def test_entries_of_older_workers_are_added_whatever_lies_between():
