@@ -99,6 +99,8 @@ class Standings:
         oldest, found = dict(own), {}
         for place, ground in grounds.items():
             at, said = own.get(place), accounts.get(place, ())
+            if at is None and ground.group < 0:  # a group that begins: what others have counted is not its own
+                said = ()
             known = {
                 rank_of(one): one
                 for one in (*said, *self._ends.get(place, ()), *filter(None, [at]))

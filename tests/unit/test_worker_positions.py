@@ -281,6 +281,14 @@ def test_what_is_taken_again_ends_where_the_counted_transactions_ended():
     assert "offsets 10 to 59 are taken again" in site.stream.account.deviations["corrected"]
 
 
+def test_a_new_group_begins_at_the_beginning_whatever_another_one_has_counted():
+    place, standings = (HEAPS, 0), Standings("other", "0")
+    grounds = {place: Ground("a", 0, 100)}
+    own, counted = standings.counted({}, {place: [position("a", 100)]}, grounds)
+    standings.begin(own, grounds, counted)
+    assert standings.spans[place].begin == 0
+
+
 def test_what_accounts_have_lost_is_taken_again():
     """A broker that loses the state of a transaction may commit it on `positions`, and abort it on all other topics."""
     site = Site()
