@@ -43,8 +43,8 @@ class Ground:
     """Offset that the group has committed; -1: none."""
 
     def cut_at(self, kept: int) -> "Ground":
-        """Return the log as far as it has what was read; its beginning may have been removed up to behind that."""
-        return replace(self, end=max(self.first, min(self.end, kept)))
+        """Return the log as far as it has what was read; it may begin behind that, see `compare`."""
+        return replace(self, end=min(self.end, kept))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,7 @@ def place(progress: Mapping[str, Progress], watch: TopicWatch) -> list[str]:
 def _without_others(topic: str, extent: Extent, kept: Mapping[tuple[str, int], int]) -> Extent:
     """Return a topic without the records that replace some that were read: it ends where it was cut."""
     cut = {one: kept.get((topic, one), end) for one, (_, end) in extent.ranges.items()}
-    return replace(
-        extent, ranges={one: (first, max(first, min(end, cut[one]))) for one, (first, end) in extent.ranges.items()}
-    )
+    return replace(extent, ranges={one: (first, min(end, cut[one])) for one, (first, end) in extent.ranges.items()})
 
 
 def start(progress: Mapping[str, Progress], further_back: _Places, *, is_restart: bool) -> dict[str, dict[int, int]]:
