@@ -114,6 +114,17 @@ class Alert(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert/1
     traceparent: Annotated[str, Meta(max_length=55)] = ""
 
 
+class Batch(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch/1"):
+    """Header of a columnar batch; the wire form is ``batch.schema.json``."""
+
+    message: Annotated[str, Meta(max_length=100)]
+    rows: Annotated[int, Meta(ge=1, le=65536)]
+    constants: dict[str, int | float] = {}
+    bases: dict[str, Natural] = {}
+    producer: Annotated[str, Meta(max_length=100)] = ""
+    sequence: Annotated[int, Meta(ge=-1, le=9007199254740991)] = -1
+
+
 class ReportedState(Message, frozen=True):
     """Part of ``command-ack.schema.json``."""
 

@@ -19,6 +19,10 @@ _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
     "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Keys that are not listed are refused."
 )
+_ENCODINGS = {
+    "json": "JSON, a message in a record",
+    "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
+}
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
@@ -58,6 +62,8 @@ def _names(roles: tuple[str, ...]) -> str:
 def _topic_facts(topic: Topic) -> Iterator[str]:
     messages = ", ".join(link(code(name), "messages.md", name) for name in _of(topic))
     yield f"Messages: {messages}" if messages else "Messages: bytes as they came"
+    if len(topic.encodings) > 1:
+        yield f"Encodings: {', '.join(_ENCODINGS[one] for one in topic.encodings)}"
     yield f"Key: {escaped(topic.key)}"
     yield f"Written by: {_names(topic.writers)}; read by: {_names(topic.readers)}"
     kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"

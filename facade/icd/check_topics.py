@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from facade.icd.fields import is_numeric, message_of, properties
 from facade.icd.finding import Finding
 from facade.icd.model import Icd
 
@@ -31,6 +32,23 @@ def topic_messages_exist(icd: Icd) -> Iterator[Finding]:
                 yield _at(name, "also", f"expected others of {sorted(icd.messages)}, got {further!r}")
         if topic.message is not None and topic.message not in icd.messages:
             yield _at(name, "message", f"expected one of {sorted(icd.messages)}, got {topic.message!r}")
+
+
+def columnar_messages_are_numbers(icd: Icd) -> Iterator[Finding]:
+    """Require JSON among the encodings, as dead letters of rows are JSON; and of columnar messages, numbers."""
+    for name, topic in icd.topics.items():
+        if "json" not in topic.encodings or len(set(topic.encodings)) < len(topic.encodings):
+            yield _at(
+                name, "encodings", f"expected json, and arrow at most, got {', '.join(topic.encodings) or 'none'}"
+            )
+        if "arrow" not in topic.encodings:
+            continue
+        if topic.window is None or topic.message is None or topic.also:
+            yield _at(name, "encodings", "expected json only, as arrow is for a topic with a window and one message")
+        for field, part in properties(message_of(icd, name) or {}).items():
+            if "const" not in part and not is_numeric(part):
+                what = f"expected json only, as field {field!r} of {topic.message!r} is no number"
+                yield _at(name, "encodings", what)
 
 
 def retention_fits_cleanup(icd: Icd) -> Iterator[Finding]:
@@ -89,6 +107,7 @@ def topic_config_does_not_overrule(icd: Icd) -> Iterator[Finding]:
 CHECKS = (
     topic_names_are_legal,
     topic_messages_exist,
+    columnar_messages_are_numbers,
     retention_fits_cleanup,
     topic_sizes_are_positive,
     growing_topics_have_no_one_order,

@@ -113,6 +113,7 @@ TOPIC: Mapping[str, Rule] = {
     "description": text,
     **_each("message key cleanup", changed(breaks(PRODUCERS, CONSUMERS))),
     "also": members(removed=breaks(PRODUCERS, CONSUMERS), added=adds(CONSUMERS)),
+    "encodings": members(removed=breaks(PRODUCERS), added=breaks(CONSUMERS)),
     "writers": members(removed=breaks(PRODUCERS), added=adds(PRODUCERS, ENGINEERS)),
     "readers": members(removed=breaks(CONSUMERS), added=adds(CONSUMERS, ENGINEERS)),
     "partitions": changed(breaks(PRODUCERS, CONSUMERS), note=", so keys move and lose their order"),

@@ -26,6 +26,7 @@ Rule = Literal[
 ]
 TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDouble", "DevString", "DevEnum"]
 Over = Literal["window", "total"]
+Encoding = Literal["json", "arrow"]
 Figure = Literal[
     "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
     "overlap", "skipped", "corrected", "redriven",
@@ -297,6 +298,9 @@ class Topic(_Table, frozen=True, kw_only=True):
     """Name of the message schema under ``schemas/messages``; None: bytes as they came."""
     also: tuple[str, ...] = ()
     """Further messages of the topic, told apart by their field ``schema``."""
+    encodings: tuple[Encoding, ...] = ("json",)
+    """How its records may be written: ``json``, a message each; ``arrow``, many messages as columns, see
+    ``docs/decisions/0022``."""
     key: str
     """What the record key is, in words."""
     writers: tuple[str, ...] = ()

@@ -209,6 +209,12 @@ CASES: dict[str, tuple[Edit, Step, str, str]] = {
     "records smaller": (topic("alerts", max_bytes=1000), MAJOR, "producers of alerts", "max_bytes: 2097152 -> 1000"),
     "records larger": (topic("alerts", max_bytes=9_000_000), MINOR, "consumers of alerts", "max_bytes"),
     "other message": (topic("state", message="alert"), MAJOR, "producers of state", "message: state -> alert"),
+    "encoding added": (
+        topic("state", encodings=("json", "arrow")),
+        MAJOR,
+        "consumers of state",
+        "encodings: also arrow",
+    ),
     "message no longer there": (topic("alerts", also=()), MAJOR, "producers of alerts", "without alert-action"),
     "broker settings": (topic("state", config={"segment.ms": "1"}), MINOR, "site engineers", "topics.state.config"),
     "window longer": (window(length=2.0), MAJOR, CLIENTS, "window: length: 1.0 -> 2.0"),

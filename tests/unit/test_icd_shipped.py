@@ -340,6 +340,16 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("topic_names_are_legal", renamed_topic, "topics.toml: topics[a b]"),
     ("topic_names_are_legal", topic("state", description="No stop"), "topics.toml: topics[state].description"),
     ("topic_messages_exist", topic("state", message="stat"), "topics.toml: topics[state].message"),
+    (
+        "columnar_messages_are_numbers",
+        topic("ingest.heaps", encodings=("arrow",)),
+        "topics.toml: topics[ingest.heaps].encodings",
+    ),
+    (
+        "columnar_messages_are_numbers",
+        topic("state", encodings=("json", "arrow")),
+        "topics.toml: topics[state].encodings",
+    ),
     ("retention_fits_cleanup", topic("state", retention=1.0), "topics.toml: topics[state].retention"),
     ("retention_fits_cleanup", topic("ingest.heaps", retention=None), "topics.toml: topics[ingest.heaps].retention"),
     ("dead_letters_take_anything", topic("state", max_bytes=16_777_216), "topics.toml: topics[state].max_bytes"),
