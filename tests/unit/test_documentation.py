@@ -161,3 +161,9 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
         fetched = re.findall(r'<(?:script|img|iframe)[^>]+src="(http[^"]+)', page.read_text())
         fetched += re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(http[^"]+)', page.read_text())
         assert fetched == []
+    # From files, browsers load neither the index of the search as JSON nor its worker: both come as scripts.
+    index = (tmp_path / "site" / "search" / "search_index.js").read_text().removeprefix("var __index = ")
+    assert {"index.html", "tutorial.html"} <= {one["location"] for one in json.loads(index)["docs"]}
+    for page in (tmp_path / "site" / "index.html", tmp_path / "site" / "how-to" / "deploy.html"):
+        (script,) = re.findall(r'<script src="([^"]*iframe-worker[^"]*)">', page.read_text())
+        assert "window.Worker = " in (page.parent / script).read_text()
