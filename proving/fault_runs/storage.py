@@ -39,6 +39,8 @@ _SETTLED = 1.0
 """Totals that are right for so long stay so [s]."""
 _STANDS_STILL = 30.0
 """Totals that are not right, and have not changed for so long, are wrong [s]."""
+_TREATED = 15.0
+"""An operator deals with what holds totals up for so long [s]."""
 _WITHIN = 120.0
 """Totals that change for longer are judged as they are [s]."""
 _LAGS = {
@@ -74,6 +76,8 @@ class StorageFaultRun(FaultRun):
         self.chance.shuffle(self._due)
         self._all = len(self._due)
         self._book = Book()
+        self._aborted: list[str] = []
+        """Partitions of transactions that hung, and were aborted."""
         self._said: set[str] = set()
         self._bus, self._nodes = deployment.devices("SdpBus")[0], deployment.devices("SdpIngestNode")
         self._alerts = deployment.devices("SdpAlerts")[0]
@@ -138,6 +142,7 @@ class StorageFaultRun(FaultRun):
             *((f"records on {topic}, confirmed", len(one.confirmed)) for topic, one in self._streams.items()),
             *((f"shown of {name}", ledger.shown) for name, ledger in self._ledgers.items()),
             ("confirmed and lost before anyone had read them", self._book.unread),
+            ("transactions that hung, aborted with Kafka's tool", len(self._aborted)),
             ("longest absence of the broker", f"{self._storage.broker_away:.1f} s"),
         ]
         return Account(rows, self._book.silent, table)
@@ -162,6 +167,7 @@ class StorageFaultRun(FaultRun):
         confirmed = {topic: set(stream.confirmed) for topic, stream in self._streams.items()}
         shown: dict[str, int] = {}
         began = moved = self.clock.monotonic()
+        treated = False
         while True:
             logs[ALERTS] = self._log(ALERTS)  # what the facade notices, it puts there
             if (now := self._shown()) != shown:
@@ -180,6 +186,9 @@ class StorageFaultRun(FaultRun):
             quiet = self.clock.monotonic() - moved
             if quiet > (_SETTLED if is_right else _STANDS_STILL) or self.clock.monotonic() - began > _WITHIN:
                 break
+            if quiet > _TREATED and not treated and any(one.is_behind for one in findings):
+                treated = True
+                self._aborted += self._storage.abort_hanging()
             self.revive()
             self.clock.sleep(0.3)
         for one in findings:

@@ -10,6 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Produc
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from facade.errors import InfraError
+from facade.infra import tools
+from facade.infra.kafka import find_java, libraries
 from proving.deployment import Deployment
 from proving.fault_runs.witness import read_log
 
@@ -22,6 +24,9 @@ _WITHIN = 60.0
 """Longest wait for what an act needs [s]."""
 _STARTS = 5
 _MOST_PARTITIONS = 6
+_ANY_AGE = ("--max-transaction-timeout", "0")
+_COLUMNS = 6
+"""Of a line of Kafka's tool: topic, partition, producer, its epoch, that of the coordinator, first offset."""
 _FUTURE = 1_000_000
 """A snapshot of the future is so many records ahead."""
 
@@ -145,6 +150,33 @@ class StorageActs:
         for future in self._admin.delete_records([place], request_timeout=_ANSWER).values():
             future.result()
         return f"{topic}, partition {partition}, before offset {before}{' of ' * stopped}{end if stopped else ''}"
+
+    def abort_hanging(self) -> list[str]:
+        """Abort transactions that never end, with Kafka's own tool, as the response of `transactionHanging` says.
+
+        A coordinator that lost the end of its log knows nothing of them, so whoever reads committed records waits.
+
+        Returns
+        -------
+        list of str
+            Topic and partition of each.
+        """
+        found = [line.split() for line in self._tool("find-hanging", "--broker-id", "1", *_ANY_AGE)]
+        places = [words for words in found if len(words) >= _COLUMNS and words[1].isdigit()]
+        for topic, partition, _, _, _, start, *_ in places:
+            self._tool("abort", "--topic", topic, "--partition", partition, "--start-offset", start)
+        return [f"{topic}-{partition}" for topic, partition, *_ in places]
+
+    def _tool(self, *arguments: str) -> list[str]:
+        """Run Kafka's tool for transactions; return its lines."""
+        progress, bootstrap = self._deployment.progress, self._deployment.settings.bootstrap
+        argv = [find_java(), "-cp", f"{libraries(progress.step)}/*", "org.apache.kafka.tools.TransactionsCommand"]
+        argv += ["--bootstrap-server", bootstrap, *arguments]
+        try:
+            return tools.run(argv, what=f"kafka-transactions {arguments[0]}").splitlines()
+        except InfraError as error:  # judged by what comes of it
+            progress.step(f"    {error}")
+            return []
 
     def _client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self._deployment.settings.bootstrap, "log_level": 0})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from facade.bus.kafka import connection, transactions
 from facade.bus.kafka.connection import Clients, Connection
@@ -72,18 +72,22 @@ class Transactions:
     """Plays a producer."""
 
     made: int = 0
+    stuck: ClassVar[dict[str, KafkaError]] = {}
+    """What the coordinator answers for ever, by transactional id."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
+        self.id = config["transactional.id"]
 
     def init_transactions(self, timeout: float) -> None:
-        pass
+        if (error := self.stuck.get(self.id)) is not None:
+            raise KafkaException(error)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
-    Client.made, Client.closed, Client.script, Transactions.made = 0, 0, [], 0
+    Client.made, Client.closed, Client.script, Transactions.made, Transactions.stuck = 0, 0, [], 0, {}
     return ManualClock()
 
 
@@ -178,6 +182,27 @@ def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:
         log.take(10, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("code", "moves"), [(KafkaError.CONCURRENT_TRANSACTIONS, True), (KafkaError._TIMED_OUT, False)]
+)
+def test_a_coordinator_that_never_answers_costs_its_id(clock: ManualClock, code: int, moves: bool) -> None:
+    """A coordinator that lost the end of its log ends a transaction of the past for ever; a broker away comes back."""
+    log = slot(clock, BusHealth())
+    Transactions.stuck = {"t.aggregate-0": KafkaError(code)}
+    Client.script = [([], True)]
+    with pytest.raises(Aborted):
+        log.take(10, 0.0)
+    for _ in range(5):
+        with pytest.raises(Aborted):
+            log.take(10, 0.0)
+        clock.sleep(4.0)
+    if moves:
+        assert log.take(10, 0.0) == []
+    else:
+        with pytest.raises(Aborted):
+            log.take(10, 0.0)
+
+
 def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:
     """Either may freeze the process for ever, when an assignment waits to be served."""
     log = slot(clock, BusHealth())
@@ -192,7 +217,7 @@ def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: Man
 def test_what_topics_keep_uncompressed_is_not_compressed_on_its_way() -> None:
     """D19: the broker unpacked it, and stored it as it was."""
     assert {broker_settings(one)["compression.type"] for one in load().topics.values()} == {"uncompressed"}
-    assert transactions._producer_settings("0").get("compression.type", "none") == "none"
+    assert transactions._producer_settings("0", 0).get("compression.type", "none") == "none"
 
 
 def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:

@@ -37,6 +37,8 @@ _TRANSACTION = 5.0
 """The transaction's own time-out [s]."""
 _LOST_MARKS = 15.0
 """An answer that waits for the end of a transaction for so long waits for one that has ended: none lasts longer [s]."""
+_COORDINATOR_STUCK = 15.0
+"""A coordinator that says for so long that a transaction of this id has yet to end says so for ever [s]."""
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What the client says when a log does not have the place that is to be read."""
 
@@ -54,6 +56,10 @@ class KafkaTransactionalLog:
         self._consumer = self._join()
         self._producer: Producer | None = None
         self._link = _Link()
+        self._id_number = 0
+        """How often another transactional id had to be taken."""
+        self._ending_since = math.inf
+        """Monotonic time since which the coordinator says that a transaction of the id has yet to end [s]."""
         self._revoked = False
         self._must_rewind = False
         self._assigned: list[TopicPartition] = []
@@ -160,11 +166,35 @@ class KafkaTransactionalLog:
                 self._producer = None
         if self._producer is None:
             self._link = _Link()
-            settings = {**_producer_settings(self._slot), "logger": self._link}
+            settings = {**_producer_settings(self._slot, self._id_number), "logger": self._link}
             producer = self._connection.producer(self._health, settings)
-            producer.init_transactions(_BROKER_WAIT)
+            try:
+                producer.init_transactions(_BROKER_WAIT)
+            except KafkaException as error:
+                self._look_at_coordinator(error.args[0])
+                raise
+            self._ending_since = math.inf
             self._producer = producer
         return self._producer
+
+    def _look_at_coordinator(self, error: KafkaError) -> None:
+        """Take another transactional id where the coordinator of this one will never answer.
+
+        A coordinator that lost the end of its own log repeats the end of a transaction of the past. The partitions know
+        of later ones and refuse that, so it is never done. Nothing of an id protects what is counted, the order of the
+        questions in `_begin` does.
+        """
+        now = self._connection.clock.monotonic()
+        if error.code() != KafkaError.CONCURRENT_TRANSACTIONS or self._health.down_at > self._ending_since:
+            self._ending_since = math.inf
+            return
+        self._ending_since = min(self._ending_since, now)
+        if now - self._ending_since >= _COORDINATOR_STUCK:
+            self._id_number, self._ending_since = self._id_number + 1, math.inf
+            text = (
+                f"transactional id of {self._slot} is stuck at its coordinator; going on with number {self._id_number}"
+            )
+            self._connection.note(self._health, text)
 
     def _give_up(self, error: KafkaException) -> NoReturn:
         """Give up a transaction that failed, with its producer, and go back to what is committed.
@@ -388,9 +418,9 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
     }
 
 
-def _producer_settings(slot: str) -> dict[str, object]:
+def _producer_settings(slot: str, number: int) -> dict[str, object]:
     return {
-        "transactional.id": slot,
+        "transactional.id": f"{slot}~{number}" if number else slot,
         "client.id": slot,
         # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
         "log.connection.close": True,
