@@ -140,7 +140,7 @@ class GroupMember(Protocol):
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for the first.
 
         A partition that is newly assigned begins where the group has committed, so records may come
-        again that this member has taken before.
+        again that this member has taken before. A commit that another thread asks for may have to wait as long.
 
         Raises
         ------

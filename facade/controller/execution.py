@@ -43,6 +43,8 @@ LONGEST_QUEUE = 100
 _REMEMBERED = 60_000
 """Outcomes kept, of all devices together; a command that is older than those of its device has long expired, and is
 refused for that."""
+_SOON = 0.002
+"""Longest wait for records while a command is about to begin [s]: its thread asks this one for a proof."""
 _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
@@ -114,7 +116,7 @@ class Execution:
         if not self.ready:
             self._catch_up(timeout)
             return
-        records = self._member.take(_BATCH, timeout)
+        records = self._member.take(_BATCH, min(timeout, _SOON) if self._queues.has_beginning() else timeout)
         if self._member.assignment != self._assignment:
             self._reassign(self._member.assignment)
             self._held += records

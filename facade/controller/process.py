@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
 """Time between two heartbeats [s]."""
-_WAIT = 0.02
+_WAIT = 0.1
 """Longest wait for a command before looking at what else there is to do [s]."""
 _GRACE = 3.0
 """Time that running commands have to end when the process is asked to end [s]; supervisors kill after about ten."""

@@ -33,6 +33,11 @@ class Queues:
             self._live[call.id] = call
             return None
 
+    def has_beginning(self) -> bool:
+        """Return whether there is a call that has no outcome and does not run yet."""
+        with self._lock:
+            return any(call.life.state not in (State.RUNNING, State.IN_PROGRESS) for call in self._live.values())
+
     def leave(self, call: Call) -> None:
         """Forget a call that has ended."""
         with self._lock:

@@ -22,7 +22,7 @@ from facade.outcome import Rejected
 from facade.runtime import positions, snapshots
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.delivery import Delivery, EffectsDelivery
-from facade.runtime.flow import Effects, Flow, View
+from facade.runtime.flow import VIEW_PERIOD, Effects, Flow, View
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Publisher
 from facade.runtime.readers import Bus, open_readers
@@ -51,7 +51,9 @@ class Timing:
     """How often the event loop does what."""
 
     wait: float = 0.02
-    """Longest wait for records in a cycle [s]."""
+    """Longest wait for more records once some have come, or while something is under way [s]."""
+    idle: float = VIEW_PERIOD
+    """Longest wait for the first record [s]: so often time alone may change what is shown."""
     batch: int = 500
     """Most records in a cycle: few enough that events leave often and so in small bursts."""
     snapshot: float = 2.0
@@ -151,7 +153,7 @@ class EventLoop:
         if self._publisher.queued:
             self._clock.sleep(_PACE)  # what must not be merged waits on the log rather than here
         else:
-            for record in self._read(reader, 0.0 if self._publisher.waiting else self._timing.wait):
+            for record in self._read(reader, self._until_due()):
                 self._take(record)
         self._delivery.note_position(reader, self.has_read)
         if self._behind:
@@ -183,10 +185,20 @@ class EventLoop:
             reader.close()
         self._bus.writer().close(max(began + _END_BY - self._clock.monotonic(), 0.0))
 
+    def _until_due(self) -> float:
+        """Return for how long nothing is to be done unless a record comes [s]."""
+        if self._publisher.waiting:
+            return 0.0
+        if self._behind or self._delivery.is_open:
+            return self._timing.wait
+        due = min(self._publisher.due_at, self._snapshot_at + self._timing.snapshot) - self._clock.monotonic()
+        return min(max(due, self._timing.wait), self._timing.idle)
+
     def _read(self, reader: Reader, wait: float) -> list[Record]:
-        if not self._timing.eager:
-            return [*reader.take(self._timing.batch, wait)]
-        return [*reader.take(1, wait), *reader.take(self._timing.batch, 0.0)]
+        """Return what has come; who is not eager waits for more of it, for few and large cycles."""
+        first = reader.take(1, wait)
+        more = 0.0 if self._timing.eager or not first else min(wait, self._timing.wait)
+        return [*first, *reader.take(self._timing.batch, more)]
 
     def tick(self) -> Exception | None:
         """Publish what has changed, be it only that time has passed; return what a flow or a view has failed with."""

@@ -6,6 +6,7 @@ waits for the next one, and only the newest value of an attribute waits.
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
@@ -103,6 +104,11 @@ class Publisher:
     def waiting(self) -> int:
         """Return the number of events that the budget holds back."""
         return len(self._waiting) + len(self._queue)
+
+    @property
+    def due_at(self) -> float:
+        """Return the monotonic time at which something that is held back may be due [s]."""
+        return self._due[0][0] if self._due else math.inf
 
     def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> list[str]:
         """Show what was shown before a restart, and return what of it cannot be shown.

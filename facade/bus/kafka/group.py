@@ -22,7 +22,7 @@ from facade.errors import BusError
 _log = logging.getLogger(__name__)
 
 _SLICE = 0.002
-"""Longest single wait of the client [s]: a commit that another thread asks for must not wait for long."""
+"""Longest wait for a commit that another thread may ask for, before the client is looked at again [s]."""
 _SOON = 0.03
 """For so long after a record its commit is what is likely to come next [s]."""
 _PATIENCE = 5.0
@@ -71,12 +71,11 @@ class KafkaGroupMember:
             soon = now - self._taken_at < _SOON
             self._serve_commits(0.0)
             # The client's `consume` would wait for the whole number; a command must not wait for a second one.
-            first = self._consumer.poll(0.0 if soon else max(min(left, _SLICE), 0.0))
-            if first is not None or left <= _SLICE or self._partitions != self.assignment:
+            first = self._consumer.poll(0.0 if soon else max(left, 0.0))
+            if first is not None or not soon or left <= 0.0 or self._partitions != self.assignment:
                 break
-            if soon:
-                # The client cannot be woken, so whatever it is not waiting for is found at the end of a slice only.
-                self._serve_commits(_SLICE)
+            # The client cannot be woken, so whatever it is not waiting for is found at the end of a slice only.
+            self._serve_commits(_SLICE)
         if first is not None:
             self._taken_at = clock.monotonic()
         messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0.0)]

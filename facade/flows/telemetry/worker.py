@@ -22,7 +22,9 @@ from facade.racks import Racks
 from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
 
 _LOOK = 0.01
-"""Shortest wait for records [s]: so often looks a worker that has nothing to do."""
+"""Shortest wait for more records [s]."""
+_IDLE = 0.1
+"""Longest wait for the first record of a transaction [s]: so soon a worker learns that it is to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +94,15 @@ class Worker(TransactionalWorker):
         self._by = f"aggregate-{slot}"  # a slot alone says nothing to who reads the letter
 
     def _take(self) -> None:
+        before = self._taken
+        if not before:  # the client waits for a whole batch; for the first record it waits alone
+            idle = min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE)
+            for run in self._log.take(1, idle):
+                self._fold(run)
+            if not self._taken:
+                return
         left = self._limits.interval - self._idle()
-        for run in self._log.take(self._limits.batch, max(left, _LOOK)):
+        for run in self._log.take(self._limits.batch - (self._taken - before), max(left, _LOOK)):
             self._fold(run)
 
     def _is_due(self) -> bool:
