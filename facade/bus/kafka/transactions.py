@@ -424,9 +424,10 @@ def _producer_settings(slot: str, number: int) -> dict[str, object]:
         "client.id": slot,
         # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
         "log.connection.close": True,
-        # Of a group coordinator that was away, send_offsets_to_transaction waits for the next change of any connection,
-        # whatever time-out it is given (librdkafka's issues 5456 and 5511): ten minutes, until the broker closes one.
-        "connections.max.idle.ms": round(_TRANSACTION * 1000),
+        # When all brokers are away, the client would forget them and begin with the bootstrap servers, but for the
+        # group's coordinator: send_offsets_to_transaction waits for the forgotten one, whatever time-out it is given.
+        # Whoever lost a connection gets a new producer in any case, which begins with the bootstrap servers.
+        "metadata.recovery.strategy": "none",
         "transaction.timeout.ms": round(_TRANSACTION * 1000),
         "linger.ms": 0,
         "message.max.bytes": 16_777_216,
