@@ -363,6 +363,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     counted_from: Annotated[int, Meta(ge=-1, le=9007199254740991)] = -1
     skipped: Natural = 0
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
+    batches: Natural = 0
     redriven: Natural = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 

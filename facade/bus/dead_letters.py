@@ -5,6 +5,7 @@ A dead letter is the original key, value and headers; what is added is in header
 """
 
 import re
+from collections.abc import Mapping
 
 from facade.bus.port import Record
 from facade.outcome import Rejected
@@ -12,17 +13,21 @@ from facade.printable import printable
 
 TOPIC = "dead-letters"
 PREFIX = "dl."
+ROW, COUNT = "row", "count"
+"""Of columnar batches: the number of the row that the letter holds; for how many rows it stands."""
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 """Form of the numbers in headers: whoever may write to the topic may write anything."""
 
 
-def dead_letter(record: Record, why: Rejected, *, by: str) -> Record:
+def dead_letter(record: Record, why: Rejected, *, by: str, more: Mapping[str, int] | None = None) -> Record:
     """Return the record for the dead-letter topic.
 
     Parameters
     ----------
     by
         The worker or device server that could not use it.
+    more
+        `ROW` or `COUNT`, where the record is of a columnar batch.
     """
     added = {
         "topic": record.topic,
@@ -33,6 +38,7 @@ def dead_letter(record: Record, why: Rejected, *, by: str) -> Record:
         "path": why.path,
         "detail": why.detail[:500],
         "by": by,
+        **{name: str(number) for name, number in (more or {}).items()},
     }
     headers = tuple((PREFIX + name, printable(text).encode()) for name, text in added.items())
     return Record(topic=TOPIC, key=record.key, value=record.value, headers=(*record.headers, *headers))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from facade.bus.dead_letters import NUMBER, PREFIX, TOPIC, original
+from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, TOPIC, original
 from facade.bus.port import Record
 from facade.bus.worker_positions import ACCOUNTS
 from facade.clock import Clock
@@ -45,9 +45,12 @@ class Origin(NamedTuple):
     partition: int
     offset: int
     timestamp_us: int
+    row: int = -1
+    """Number of a row in a columnar batch; -1: the whole record."""
 
     def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        row = "" if self.row < 0 else f", row {self.row}"
+        return f"{self.topic}/{self.partition}/{self.offset}{row}"
 
 
 class Fate(StrEnum):
@@ -88,7 +91,7 @@ class Letter:
 def read_letter(record: Record) -> Letter | None:
     """Return what a record of `dead-letters` says; None: it is no dead letter of the facade's."""
     said = {name[len(PREFIX) :]: text_of(raw) for name, raw in record.headers if name.startswith(PREFIX)}
-    numbers = [said.get(name, "") for name in ("partition", "offset", "timestamp_us")]
+    numbers = [said.get(name, "") for name in ("partition", "offset", "timestamp_us")] + [said.get(ROW, "-1")]
     if not said.get("topic") or not said.get("reason") or not all(map(NUMBER.fullmatch, numbers)):
         return None
     whole = original(record)
@@ -217,6 +220,7 @@ def put_back(letter: Record) -> list[Record]:
         "path": "",
         "detail": f"put back from dead letter {place}",
         "by": BY,
+        **{name[len(PREFIX) :]: raw.decode() for name, raw in letter.headers if name == PREFIX + ROW},
     }
     headers = tuple((PREFIX + name, text.encode()) for name, text in said.items())
     return [record, Record(topic=TOPIC, key=None, value=None, headers=headers)]
@@ -237,7 +241,11 @@ class TransactionWriter(Protocol):
 
 def accounted(letters: Iterable[Record], time_us: int) -> Iterator[Record]:
     """Return what stands on `accounts` of letters that are put back at a time [Unix us]."""
-    for topic, count in Counter(original(letter).topic for letter in letters).items():
+    counts: Counter[str] = Counter()
+    for letter in letters:
+        said = dict(letter.headers).get(PREFIX + COUNT, b"1").decode(errors="replace")
+        counts[original(letter).topic] += max(int(said), 1) if NUMBER.fullmatch(said) else 1
+    for topic, count in counts.items():
         entry = StreamAccount(
             worker=BY, stream=topic, partition=-1, time=time_us, offset_from=-1, offset_to=-1, high_watermark=-1,
             consumed=0, used=0, late=0, suppressed=0, dead_lettered=0, in_flight=0, reasons={}, redriven=count,

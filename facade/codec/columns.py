@@ -43,8 +43,8 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
-    """A numeric property."""
+class NumberField:
+    """A numeric property; of an integer, `low` and `high` are such too."""
 
     name: str
     integer: bool
@@ -71,11 +71,7 @@ class ColumnDecoder:
         for field, part in properties.items():
             if why := why_no_column(part, required=field in schema.get("required", ())):
                 raise IcdError(f"{name}.schema.json: properties.{field}: {why}")
-        self._fields = [
-            _Field(field, part["type"] == "integer", part.get("minimum", -np.inf), part.get("maximum", np.inf))
-            for field, part in properties.items()
-            if part.get("type") in ("integer", "number")
-        ]
+        self._fields = number_fields(schema)
         self._others = [
             field
             for field, part in properties.items()
@@ -98,10 +94,10 @@ class ColumnDecoder:
         good = np.ones(len(index), dtype=np.bool_)
         for field in self._fields:
             column = columns[field.name]
-            legal = _legal_form(field, column)
+            legal = legal_form(field, column)
             if legal is not column and not np.array_equal(legal, column):
                 bad = good & (legal != column)
-                unused.update(_breaches(field, index[bad], column[bad]))
+                unused.update(breaches(field, index[bad], column[bad]))
                 good &= ~bad
             columns[field.name] = legal
         if not good.all():
@@ -123,7 +119,16 @@ class ColumnDecoder:
         return {field.name: table[field.name].astype(np.float64) for field in self._fields}
 
 
-def _legal_form(field: _Field, column: Column) -> Column:
+def number_fields(schema: Mapping[str, Any]) -> list[NumberField]:
+    """Return the properties of a message that are numbers."""
+    return [
+        NumberField(field, part["type"] == "integer", part.get("minimum", -np.inf), part.get("maximum", np.inf))
+        for field, part in schema["properties"].items()
+        if part.get("type") in ("integer", "number")
+    ]
+
+
+def legal_form(field: NumberField, column: Column) -> Column:
     """Return the column within its range and of its type; what differs from the original was not legal.
 
     The range is checked by the extremes, which is much cheaper than a look at each value.
@@ -133,7 +138,8 @@ def _legal_form(field: _Field, column: Column) -> Column:
     return column.astype(np.int64) if field.integer else column
 
 
-def _breaches(field: _Field, index: Column, values: Column) -> Iterator[tuple[int, Rejected]]:
+def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tuple[int, Rejected]]:
+    """Say of each value that is not legal, with its place, why."""
     for i, value in zip(index.tolist(), values.tolist(), strict=True):
         if value < field.low:
             detail = f"Expected `{field.kind}` >= {field.low:g}"

@@ -31,6 +31,7 @@ class StreamAccount:
     """Adds up what became of the records of one stream, or of one partition of it."""
 
     __slots__ = (
+        "batches",
         "behind",
         "consumed",
         "corrected",
@@ -59,6 +60,8 @@ class StreamAccount:
         self.consumed = 0
         self.used = 0
         self.late = 0
+        self.batches = 0
+        """Columnar batches that were taken, of which each row is a record consumed."""
         self.suppressed = 0
         self.dead_lettered = 0
         self.in_flight = 0
@@ -119,18 +122,18 @@ class StreamAccount:
                 said += _AND + one
         self.deviations[what] = said
 
-    def settle(self, outcome: Outcome, at_us: int = 0) -> None:
-        """Count what became of one record; `at_us`: when that was found [Unix us]."""
+    def settle(self, outcome: Outcome, at_us: int = 0, *, count: int = 1) -> None:
+        """Count what became of one record, or of `count` that are in one; `at_us`: when that was found [Unix us]."""
         if isinstance(outcome, Used):
-            self.used += 1
+            self.used += count
             return
-        self.reasons[outcome.reason] += 1
+        self.reasons[outcome.reason] += count
         if isinstance(outcome, Suppressed):
-            self.suppressed += 1
+            self.suppressed += count
         else:
             if outcome.reason == OVERLAP:
                 self.deviate("overlap", 1, outcome.detail)
-            self.dead_lettered += 1
+            self.dead_lettered += count
             self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
     def add(self, other: "StreamAccount | AccountEntry") -> None:
@@ -192,6 +195,7 @@ class StreamAccount:
             dead_lettered=self.dead_lettered,
             in_flight=self.in_flight,
             reasons=dict(self.reasons),
+            batches=self.batches,
             log=self.log,
             leader_epoch=self.leader_epoch,
             corrected=self.corrected,

@@ -23,8 +23,10 @@ _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
 _LOGS = 8
 """So many former logs of a partition are remembered."""
-_MOST = 10_000_000
+_MOST = 100_000_000
 """No transaction has so many records."""
+_MOST_ROWS = 65_536
+"""Of a columnar batch."""
 _CLOCK_SLACK_US = 60_000_000
 """Most by which the clocks of a worker and of the broker may differ [us]."""
 _RATE_OVER = 2
@@ -223,7 +225,7 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
     # A table counts when it ends, with records from before the entry's range; without a log nobody says from where.
     first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
     most = entry.offset_to - first if entry.log else max(entry.offset_to, 0)
-    if entry.consumed > most:
+    if entry.batches > most or entry.consumed > most + _MOST_ROWS * entry.batches:
         return Rejected("inconsistent", "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
     return None
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from facade.bus.dead_letters import dead_letter
+from facade.bus.dead_letters import COUNT, dead_letter
 from facade.bus.port import Aborted, Record, Run, Span, TransactionalLog
 from facade.clock import Clock
 from facade.outcome import Outcome, Rejected
@@ -97,24 +97,31 @@ class TransactionalWorker(ABC):
     def _forget(self) -> None:
         """Begin with nothing, after a commit or in the place of one."""
 
-    def _begin(self, run: Run, count: int) -> StreamAccount:
-        """Count what was taken, and give the account that is to say what became of it."""
+    def _begin(self, run: Run, count: int, batches: int = 0) -> StreamAccount:
+        """Count what was taken, rows of columnar batches apart; give the account that is to say what became of it."""
         account = self._accounts.setdefault((run.topic, run.partition), StreamAccount())
+        account.batches += batches
         account.consumed += count
         self._taken += count
         self.accounts[run.topic].uncommitted += count
         return account
 
-    def _settle(self, record: Record, outcome: Outcome) -> None:
-        """Count what became of a record; one that is rejected becomes a dead letter."""
+    def _settle(self, record: Record, outcome: Outcome, more: Mapping[str, int] | None = None) -> None:
+        """Count what became of a record; one that is rejected becomes a dead letter.
+
+        Parameters
+        ----------
+        more
+            See `dead_letter`.
+        """
         if isinstance(outcome, Rejected) and _size(record) > self._most_bytes[record.topic]:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = replace(record, key=None, value=None, headers=())
             outcome = replace(outcome, detail=f"{outcome.detail}; left where it is")
-        self._accounts[record.topic, record.partition].settle(outcome)
+        self._accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
         if isinstance(outcome, Rejected):
             self._dead_bytes += len(record.value or b"")
-            self._dead_letters.append(dead_letter(record, outcome, by=self._by))
+            self._dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
 
     def _idle(self) -> float:
         """Return the time since the last commit [s]."""

@@ -27,6 +27,8 @@ _GROUP, _WINDOW, _LATE = "<group>", "<window>", "<late>"
 """Names of the derived columns; no field of a message can be called so."""
 _DENSE_SLOTS = 1 << 20
 """Up to this many (cell, bucket) slots counting in a table is faster than sorting."""
+_LARGE_CELL = 500
+"""Cells with more records than this are counted one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,49 +53,88 @@ class AppendTimes:
     """Gives the time of one record by its position [Unix us]."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What some records are, before anything is made of them."""
+
+    codes: Column
+    """Number of the group of each, see `facade.flows.telemetry.groups`."""
+    late: Column | None
+    """Which are late; None: none is."""
+    rejected: list[tuple[int, Rejected]]
+    """As in `Reduced`."""
+
+
 def reduce(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, groups: Groups) -> Reduced:
     """Reduce the columns of records to one partial per group, epoch and window.
 
     Parameters
     ----------
     columns
-        The fields of valid messages of one partition in log order, each of shape (n,): those of
-        `plan.columns` and the group, integers as int64, others as float64, names as objects.
+        The fields of valid messages of one partition, each of shape (n,): those of `plan.columns` and the group,
+        integers as int64, others as float64, names as objects. In log order, at least those of one group and epoch.
     appended
         When the broker appended them, by position in the columns.
     groups
         The groups that are part of the deployment.
     """
+    sifted = sift(columns, plan, appended, groups)
+    return combine(columns, plan, sifted, groups, [row for row, _ in sifted.rejected])
+
+
+def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, groups: Groups) -> Sifted:
+    """Find the group of each record, which are late, and which cannot be used; parameters as of `reduce`."""
     rule = plan.window
-    judge = _judges(columns[rule.time], plan, appended)
-    codes = groups.codes(columns, len(judge))
-    rejected = _reject(columns, plan, judge, codes)
-    keep: Column | slice = slice(None)
-    if rejected:
-        keep = np.ones(len(columns[rule.time]), dtype=np.bool_)
-        keep[[row for row, _ in rejected]] = False
-    kept, judge = {name: columns[name][keep] for name in plan.columns}, judge[keep]
-    time = kept[rule.time]
+    time = columns[rule.time]
+    codes = groups.codes(columns, len(time))
+    lateness, ahead = round(rule.lateness * MICRO), round(rule.ahead * MICRO)
+    if not len(time) or (appended.last - lateness <= time.min() and time.max() <= appended.first + ahead):
+        return Sifted(codes, None, list(_strangers(columns, plan, codes)))
+    judge = _judges(time, appended, lateness, ahead)
+    rejected = list(_strangers(columns, plan, codes))
+    for i in np.flatnonzero((time > judge + ahead) & (codes != UNKNOWN)).tolist():
+        what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
+        rejected.append((i, Rejected("time-ahead", f"$.{rule.time}", what)))
+    return Sifted(codes, time < judge - lateness, rejected)
+
+
+def combine(
+    columns: Mapping[str, Column], plan: Plan, sifted: Sifted, groups: Groups, unused: Sequence[int]
+) -> Reduced:
+    """Make partials of records that were sifted; parameters as of `reduce`, but for `unused`: which to leave out."""
+    rule, time, codes, late = plan.window, columns[plan.window.time], sifted.codes, sifted.late
+    kept = {name: columns[name] for name in plan.columns}
+    if unused:
+        keep = np.ones(len(time), dtype=np.bool_)
+        keep[unused] = False
+        kept = {name: column[keep] for name, column in kept.items()}
+        time, codes, late = time[keep], codes[keep], None if late is None else late[keep]
     if not len(time):
-        return Reduced({}, 0, 0, rejected)
-    late = time < judge - round(rule.lateness * MICRO)
-    kept[_GROUP] = codes[keep]
-    kept[_WINDOW] = np.where(late, 0, time // plan.length_us)
-    kept[_LATE] = late
-    cells = _sort(kept[_GROUP], [kept[name] for name in (_WINDOW, rule.epoch) if name is not None])
-    late_count = int(np.count_nonzero(late))
+        return Reduced({}, 0, 0, sifted.rejected)
+    window = _windows(kept[rule.time], plan.length_us)
+    keys = [window if late is None else np.where(late, 0, window)]
+    if rule.epoch is not None:
+        keys.append(kept[rule.epoch])
+    cells = _sort(codes, keys)
+    kept |= {_GROUP: codes, _WINDOW: keys[0], _LATE: np.zeros(len(time), np.bool_) if late is None else late}
+    late_count = 0 if late is None else int(np.count_nonzero(late))
     partials: dict[Group, list[Partial]] = {}
     for code, partial in _partials(kept, plan, cells):
         partials.setdefault(groups.group(code), []).append(partial)
-    return Reduced(partials, len(time) - late_count, late_count, rejected)
+    return Reduced(partials, len(time) - late_count, late_count, sifted.rejected)
 
 
-def _judges(time: Column, plan: Plan, appended: AppendTimes) -> Column:
+def _windows(time: Column, length_us: int) -> Column:
+    """Return the number of each record's window; usually there is one, and a division takes its time."""
+    first, last = int(time.min()) // length_us, int(time.max()) // length_us
+    return np.broadcast_to(np.int64(first), time.shape) if first == last else time // length_us
+
+
+def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> Column:
     """Return the append time to judge each record by: its own wherever another could decide differently.
 
     Looking up the time of every record would cost as much as a tenth of the whole work on it.
     """
-    lateness, ahead = round(plan.window.lateness * MICRO), round(plan.window.ahead * MICRO)
     judge = np.full(len(time), appended.last, dtype=np.int64)
     doubtful = (time >= appended.first - lateness) & (time < appended.last - lateness)
     doubtful |= (time > appended.first + ahead) & (time <= appended.last + ahead)
@@ -102,50 +143,54 @@ def _judges(time: Column, plan: Plan, appended: AppendTimes) -> Column:
     return judge
 
 
-def _reject(columns: Mapping[str, Column], plan: Plan, judge: Column, codes: Column) -> list[tuple[int, Rejected]]:
+def _strangers(columns: Mapping[str, Column], plan: Plan, codes: Column) -> Iterator[tuple[int, Rejected]]:
+    """Yield the records of groups that the deployment does not have."""
+    if not len(codes) or codes.min() > UNKNOWN:
+        return
     rule, noun = plan.window, plan.noun
-    time, stranger = columns[rule.time], codes == UNKNOWN
-    ahead = time > judge + round(rule.ahead * MICRO)
-    rejected = []
-    for i in np.flatnonzero(stranger).tolist():
+    for i in np.flatnonzero(codes == UNKNOWN).tolist():
         what = f"{noun} {columns[rule.group or ''][i]} is not part of this deployment"
-        rejected.append((i, Rejected(f"unknown-{noun}", f"$.{rule.group}", excerpt(what))))
-    for i in np.flatnonzero(ahead & ~stranger).tolist():
-        what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
-        rejected.append((i, Rejected("time-ahead", f"$.{rule.time}", what)))
-    return rejected
+        yield i, Rejected(f"unknown-{noun}", f"$.{rule.group}", excerpt(what))
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
     """Records sorted by group, window and epoch, stably: those of cell c are ``order[starts[c]:ends[c]]``."""
 
-    order: Column
+    order: Column | slice
     starts: Column
     ends: Column
-    code: Column
-    """Cell number of each sorted record."""
+
+    @property
+    def sizes(self) -> Column:
+        """Return the number of records in each."""
+        return self.ends - self.starts
+
+    def spread(self, values: Column) -> Column:
+        """Return for each sorted record the value of its cell."""
+        return np.repeat(values, self.sizes)
 
 
 def _sort(group: Column, keys: Sequence[Column]) -> _Cells:
     # Late records have window 0, which is far below any other; `unique` keeps the code small.
-    code = group.copy()
+    code, most = group, int(group.max())
     for key in keys:
         low, high = int(key.min()), int(key.max())
         if low == high:
             continue
         if high - low < 64:
-            code = code * (high - low + 1) + (key - low)
+            code, most = code * (high - low + 1) + (key - low), (most + 1) * (high - low + 1)
         else:
             values, inverse = np.unique(key, return_inverse=True)
-            code = code * len(values) + inverse
-    if int(code.max()) < 1 << 16:
+            code, most = code * len(values) + inverse, (most + 1) * len(values)
+    if most < 1 << 16:
         code = code.astype(np.uint16)  # numpy sorts 16-bit keys by radix, in linear time
-    order = np.argsort(code, kind="stable")
-    code = code[order]
+    order: Column | slice = slice(None)
+    if np.any(code[1:] < code[:-1]):
+        order = np.argsort(code, kind="stable")
+        code = code[order]
     starts = np.concatenate(([0], np.flatnonzero(code[1:] != code[:-1]) + 1))
-    ends = np.append(starts[1:], len(code))
-    return _Cells(order, starts, ends, np.repeat(np.arange(len(starts)), ends - starts))
+    return _Cells(order, starts, np.append(starts[1:], len(code)))
 
 
 def _partials(columns: dict[str, Column], plan: Plan, cells: _Cells) -> Iterator[tuple[int, Partial]]:
@@ -154,9 +199,7 @@ def _partials(columns: dict[str, Column], plan: Plan, cells: _Cells) -> Iterator
     columns = {name: column[cells.order] for name, column in columns.items()}
     time = columns[rule.time]
     oldest, newest = np.minimum.reduceat(time, starts), np.maximum.reduceat(time, starts)
-    # Position of the newest record of each cell; the last one where several are equally new.
-    at_newest = np.flatnonzero(time == newest[cells.code])
-    last = at_newest[np.searchsorted(at_newest, cells.ends) - 1]
+    last = _last(time, newest, cells)
     runs = _runs(columns[rule.sequence], cells) if rule.sequence is not None else [[] for _ in starts]
     statistics = {f.name: _statistics(columns[f.name], f, cells, last, plan.window.quantile_error) for f in plan.fields}
     for c, start in enumerate(starts.tolist()):
@@ -175,20 +218,30 @@ def _partials(columns: dict[str, Column], plan: Plan, cells: _Cells) -> Iterator
         )
 
 
+def _last(time: Column, newest: Column, cells: _Cells) -> Column:
+    """Return the place of the newest record of each cell; the last one where several are equally new."""
+    if np.array_equal(time[cells.ends - 1], newest):
+        return cells.ends - 1
+    at_newest = np.flatnonzero(time == cells.spread(newest))
+    return at_newest[np.searchsorted(at_newest, cells.ends) - 1]
+
+
 def _runs(sequence: Column, cells: _Cells) -> list[list[Run]]:
     """Return the ascending, disjoint runs of sequence numbers of each cell."""
-    inside = cells.code[1:] == cells.code[:-1]
     step = np.diff(sequence)
-    if np.any((step <= 0) & inside):  # disorder or duplicates: rare, so sorted only then
-        sequence = sequence[np.lexsort((sequence, cells.code))]
+    step[cells.starts[1:] - 1] = 2  # between two cells nothing goes on
+    breaks = np.flatnonzero(step != 1)
+    if np.any(step[breaks] <= 0):  # disorder or duplicates: rare, so sorted only then
+        sequence = sequence[np.lexsort((sequence, cells.spread(np.arange(len(cells.starts)))))]
         step = np.diff(sequence)
-    begins = np.concatenate(([0], np.flatnonzero((step > 1) | ~inside) + 1))
+        step[cells.starts[1:] - 1] = 2
+        breaks = np.flatnonzero(step > 1)
+    begins = np.concatenate(([0], breaks + 1))
     ends = np.append(begins[1:], len(sequence)) - 1
     runs: list[list[Run]] = [[] for _ in cells.starts]
-    for g, first, last in zip(
-        cells.code[begins].tolist(), sequence[begins].tolist(), sequence[ends].tolist(), strict=True
-    ):
-        runs[g].append((first, last))
+    found = np.searchsorted(cells.starts, begins, side="right") - 1
+    for c, first, last in zip(found.tolist(), sequence[begins].tolist(), sequence[ends].tolist(), strict=True):
+        runs[c].append((first, last))
     return runs
 
 
@@ -202,9 +255,9 @@ def _statistics(
         sums = np.add.reduceat(values, starts)
         found["sum"] = sums.tolist()
         if "m2" in field.statistics:
-            means = sums / (cells.ends - starts)
-            distance = values - means[cells.code]
-            found["m2"] = np.add.reduceat(distance * distance, starts).tolist()
+            distance = values - cells.spread(sums / cells.sizes)
+            distance *= distance
+            found["m2"] = np.add.reduceat(distance, starts).tolist()
     if "min" in field.statistics:
         found["min"] = np.minimum.reduceat(values, starts).tolist()
     if "max" in field.statistics:
@@ -221,8 +274,12 @@ def _statistics(
 
 def _sketches(values: Column, cells: _Cells, error: float) -> list[dict[int, int]]:
     bucket = sketch.buckets(values, error)
+    if len(cells.starts) * _LARGE_CELL <= len(values):
+        return [
+            _counts(bucket[start:end]) for start, end in zip(cells.starts.tolist(), cells.ends.tolist(), strict=True)
+        ]
     width = int(bucket.max()) + 1
-    slots = cells.code * width + bucket
+    slots = cells.spread(np.arange(len(cells.starts))) * width + bucket
     if len(cells.starts) * width <= _DENSE_SLOTS:
         table = np.bincount(slots)
         filled = np.flatnonzero(table)
@@ -234,3 +291,9 @@ def _sketches(values: Column, cells: _Cells, error: float) -> list[dict[int, int
         c, b = divmod(slot, width)
         sketches[c][b] = count
     return sketches
+
+
+def _counts(buckets: Column) -> dict[int, int]:
+    table = np.bincount(buckets)
+    filled = np.flatnonzero(table)
+    return dict(zip(filled.tolist(), table[filled].tolist(), strict=True))

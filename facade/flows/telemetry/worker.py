@@ -5,20 +5,24 @@ transaction that commits its offset, so totals stay exact over ``kill -9``, reba
 restarts; see `facade.runtime.worker`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from facade.bus.dead_letters import COUNT, ROW
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
+from facade.codec.batches import ReadBatch, Refused, without
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
+from facade.flows.telemetry.columnar import Batches, Together
 from facade.flows.telemetry.groups import groups
 from facade.flows.telemetry.partial import Group, gather, split
 from facade.flows.telemetry.plan import Plan, plans
-from facade.flows.telemetry.reduce import AppendTimes, reduce
+from facade.flows.telemetry.reduce import AppendTimes, Reduced, combine, reduce, sift
 from facade.icd.model import Icd
 from facade.messages import Partial
 from facade.racks import Racks
+from facade.runtime.accounts import StreamAccount
 from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
 
 _LOOK = 0.01
@@ -41,10 +45,14 @@ class BatchLimits:
     """Time between commits while none come [s]."""
     batch: int = 10_000
     """Records taken at once; decoding more at once is no faster."""
-    limit: int = 1_000_000
-    """Most records in one transaction."""
+    rows: int = 262_144
+    """Of columnar batches, so many rows are taken at once."""
+    limit: int = 20_000_000
+    """Most notifications in one transaction."""
     limit_bytes: int = 32_000_000
     """Most bytes of dead letters in one transaction, as they are kept whole."""
+    letters: int = 10_000
+    """With so many dead letters a transaction ends; batches whose bad rows would be more are set aside whole."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
 
@@ -54,7 +62,9 @@ class _Stream:
 
     def __init__(self, plan: Plan, icd: Icd, settings: Settings) -> None:
         self.plan = plan
-        self.decoder = ColumnDecoder(plan.message, icd.messages[plan.message])
+        schema = icd.messages[plan.message]
+        self.decoder = ColumnDecoder(plan.message, schema)
+        self.batches = Batches(plan, schema) if "arrow" in icd.topics[plan.topic].encodings else None
         self.groups = groups(plan, settings)
         self.racks = Racks(settings.rack_size, icd.topics[plan.window.summary].partitions)
 
@@ -91,23 +101,35 @@ class Worker(TransactionalWorker):
         self._streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
         most_bytes = {topic: icd.topics[topic].max_bytes for topic in self._streams}
         super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
+        self._most = self._limits.batch
+        """Records to be taken at once."""
         self._by = f"aggregate-{slot}"  # a slot alone says nothing to who reads the letter
 
     def _take(self) -> None:
-        before = self._taken
-        if not before:  # the client waits for a whole batch; for the first record it waits alone
-            idle = min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE)
-            for run in self._log.take(1, idle):
-                self._fold(run)
+        first = 0
+        if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
+            self._fold_all(self._log.take(1, min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE)))
             if not self._taken:
                 return
-        left = self._limits.interval - self._idle()
-        for run in self._log.take(self._limits.batch - (self._taken - before), max(left, _LOOK)):
-            self._fold(run)
+            first = 1
+        if self._most > first:
+            left = self._limits.interval - self._idle()
+            self._fold_all(self._log.take(self._most - first, max(left, _LOOK)))
+
+    def _fold_all(self, runs: Sequence[Run]) -> None:
+        """Take what came; the more rows the batches have, the fewer records are taken at once after it."""
+        rows = batches = 0
+        for run in runs:
+            found = self._fold(run)
+            batches, rows = batches + len(found), rows + sum(one.rows for one in found)
+        if runs:
+            self._most = max(self._limits.rows * batches // rows, 1) if rows else self._limits.batch
 
     def _is_due(self) -> bool:
         limits = self._limits
         if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
+            return True
+        if len(self._dead_letters) >= limits.letters:
             return True
         if not self._taken:
             wanted = limits.idle_interval
@@ -115,18 +137,51 @@ class Worker(TransactionalWorker):
             wanted = limits.behind_interval if self._lag > limits.behind else limits.interval
         return self._idle() >= wanted
 
-    def _fold(self, run: Run) -> None:
+    def _fold(self, run: Run) -> Sequence[ReadBatch | Refused]:
+        """Take the records of a run; return the columnar batches among them."""
         stream, values = self._streams[run.topic], run.values()
-        account = self._begin(run, len(values))
-        self._lag = max(self._lag, run.high_watermark - run.last_offset)
         table = stream.decoder.decode(values)
+        found = {} if stream.batches is None else stream.batches.read(run, values, table.unused)
+        count = len(values) - len(found) + sum(one.rows for one in found.values())
+        account = self._begin(run, count, len(found))
+        self._lag = max(self._lag, (run.high_watermark - run.last_offset) * count // len(values))
         for at, outcome in table.unused.items():
-            self._settle(run.record(at), outcome)
+            if at not in found:
+                self._settle(run.record(at), outcome)
         index = table.index
-        appended = AppendTimes(*run.appended, lambda row: run.append_time(int(index[row])))
-        reduced = reduce(table.columns, stream.plan, appended, stream.groups)
-        for row, rejected in reduced.rejected:
-            self._settle(run.record(int(index[row])), rejected)
+        if len(index):
+            appended = AppendTimes(*run.appended, lambda row: run.append_time(int(index[row])))
+            reduced = reduce(table.columns, stream.plan, appended, stream.groups)
+            for row, rejected in reduced.rejected:
+                self._settle(run.record(int(index[row])), rejected)
+            self._count(run, account, reduced)
+        if stream.batches is not None:
+            for at, batch in found.items():
+                if isinstance(batch, Refused):
+                    self._settle(run.record(at), batch.why, {COUNT: batch.rows})
+            for joined in stream.batches.join(run, found):
+                self._fold_batches(run, stream, account, joined)
+        return list(found.values())
+
+    def _fold_batches(self, run: Run, stream: "_Stream", account: StreamAccount, joined: Together) -> None:
+        """Count columnar batches; of their bad rows each becomes a dead letter of its own, while these are few."""
+        sifted = sift(joined.columns, stream.plan, joined.appended, stream.groups)
+        rejected = dict(sifted.rejected) | joined.rejected
+        unused: list[int] = []
+        for at, rows in joined.by_batch(sorted(rejected)):
+            batch, record = joined.batches[at], run.record(joined.index[at])
+            start = int(joined.starts[at])
+            if len(rows) == batch.rows or len(self._dead_letters) + len(rows) > self._limits.letters:
+                self._settle(record, rejected[start + rows[0]], {COUNT: batch.rows})
+                rows = list(range(batch.rows))
+            else:
+                for row in rows:
+                    letter = replace(record, value=joined.reader.row(batch, row), headers=without(record.headers))
+                    self._settle(letter, rejected[start + row], {ROW: row})
+            unused += [start + row for row in rows]
+        self._count(run, account, combine(joined.columns, stream.plan, sifted, stream.groups, unused))
+
+    def _count(self, run: Run, account: StreamAccount, reduced: Reduced) -> None:
         account.used += reduced.used
         account.late += reduced.late
         for group, partials in reduced.partials.items():

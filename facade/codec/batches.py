@@ -1,0 +1,226 @@
+"""Columnar batches: many messages as the columns of one record; see ``docs/decisions/0022``.
+
+A record is read alone, as a bad one must not harm its neighbours. Then batches are put together, so that what is done
+with their numbers is done once for all of them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from facade.codec.arrays import ArrayError
+from facade.codec.columns import Column, NumberField, breaches, number_fields
+from facade.codec.decode import BatchDecoder, Reason
+from facade.codec.ipc import MARK, RecordBatch, StreamReader
+from facade.messages import Batch
+from facade.outcome import Rejected
+from facade.printable import excerpt
+
+Headers = tuple[tuple[str, bytes], ...]
+
+HEADER: Final = "batch"
+CONTENT_TYPE: Final = "content-type"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+_FAR = 2**60
+"""No legal value is so far away, whatever is added to it."""
+_encode = msgspec.json.Encoder().encode
+
+
+def without(headers: Headers) -> Headers:
+    """Return the headers of one row of a batch, which is JSON."""
+    return tuple(header for header in headers if header[0] not in (CONTENT_TYPE, HEADER))
+
+
+def is_batch(value: bytes | None) -> bool:
+    """Return whether a record holds a columnar batch, and not JSON."""
+    return value is not None and value.startswith(MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A batch that cannot be read."""
+
+    why: Rejected
+    rows: int
+    """How many it claims to have; 1: nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """A batch that is in order as a whole; what is in its rows has not been looked at."""
+
+    header: Batch
+    content: RecordBatch
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return self.content.rows
+
+
+class BatchReader:
+    """Reads the columnar batches of one message, all of whose fields are numbers.
+
+    Parameters
+    ----------
+    varying
+        Fields that must be columns: so each row takes some bytes, and what is read in one go is bounded by them.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], varying: Sequence[str]) -> None:
+        self._version: str = schema["properties"]["schema"]["const"]
+        self._order = list(schema["properties"])
+        self.fields = number_fields(schema)
+        self._named = {field.name: field for field in self.fields}
+        self._varying = varying
+        self._headers = BatchDecoder(Batch)
+        self._streams = StreamReader()
+
+    def read(self, value: bytes, headers: Headers) -> ReadBatch | Refused:
+        """Read the value of a record; a bad one is a result and never an exception."""
+        header = self._headers.decode_header(headers, HEADER)
+        if not isinstance(header, Batch):
+            return Refused(header, 1)
+        try:
+            content = self._streams.read(value)
+        except ArrayError as error:
+            return Refused(Rejected("arrow", "$", excerpt(str(error))), header.rows)
+        if why := self._contradiction(header, content):
+            return Refused(why, header.rows)
+        return ReadBatch(header, content)
+
+    def _contradiction(self, header: Batch, content: RecordBatch) -> Rejected | None:
+        at = f"headers.{HEADER}"
+        if header.message != self._version:
+            what = f"expected {self._version!r}, got {header.message!r}"
+            return Rejected(Reason.VERSION, f"{at}.message", excerpt(what))
+        if header.rows != content.rows:
+            return Rejected("rows", f"{at}.rows", f"expected {content.rows}, as the batch has, got {header.rows}")
+        known, constants = self._named, header.constants
+        for name, dtype in content.layout:
+            field = known.get(name)
+            if field is None or name in constants:
+                what = "a field that is no constant" if field else f"one of {', '.join(known)}"
+                return Rejected("columns", f"$.{name}"[:80], excerpt(f"expected {what}, got column {name}"))
+            if field.integer and dtype.kind == "f":
+                return Rejected("columns", f"$.{name}", f"expected a column of integers, got {dtype}")
+        if len(content.layout) + len(constants) < len(known) or not constants.keys() <= known.keys():
+            given = {*constants, *content.columns}
+            wrong = ", ".join([*(one for one in known if one not in given), *(given - known.keys())])
+            return Rejected(
+                "columns", "$", excerpt(f"expected each field to be a column or a constant; wrong: {wrong}")
+            )
+        for name in self._varying:
+            if name in constants:
+                return Rejected("columns", f"{at}.constants.{name}", f"expected {name} to be a column, got a constant")
+        for name in header.bases:
+            if name not in content.columns or not known[name].integer:
+                return Rejected("columns", f"{at}.bases.{name}"[:80], "expected the name of a column of integers")
+        for name, value in constants.items():
+            field = known[name]
+            if not field.low <= value <= field.high or (field.integer and value != int(value)):
+                _, why = next(breaches(field, np.zeros(1, np.int64), np.array([value])))
+                return Rejected(why.reason, f"{at}.constants.{name}", why.detail)
+        return None
+
+    def row(self, batch: ReadBatch, number: int) -> bytes:
+        """Return one row of a batch as the JSON of its message; what is missing is null."""
+        found: dict[str, Any] = {"schema": self._version, **batch.header.constants}
+        for name, column in batch.content.columns.items():
+            is_null = name in batch.content.nulls and batch.content.nulls[name][number]
+            found[name] = None if is_null else column[number].item() + batch.header.bases.get(name, 0)
+        return _encode({name: found[name] for name in self._order})
+
+
+class Joined:
+    """Batches behind each other, as columns.
+
+    Parameters
+    ----------
+    names
+        The fields that are asked for; the others are only looked at.
+    """
+
+    def __init__(self, reader: BatchReader, batches: Sequence[ReadBatch], names: Collection[str]) -> None:
+        self.reader, self.batches = reader, batches
+        self.starts = np.cumsum([0, *(batch.rows for batch in batches)])
+        """Where each batch begins, and where the last one ends."""
+        self.columns: dict[str, Column] = {}
+        self.rejected: dict[int, Rejected] = {}
+        """Rows that the schema forbids, in no order."""
+        for field in reader.fields:
+            if field.name in names:
+                self.columns[field.name] = self._join(field)
+            elif not all(_is_within(field, batch) for batch in batches):
+                self._check(field, self._join(field))
+        for start, batch in zip(self.starts, batches, strict=False):
+            for name, nulls in batch.content.nulls.items():
+                for row in np.flatnonzero(nulls).tolist():
+                    self.rejected[int(start) + row] = Rejected(Reason.SCHEMA, f"$.{name}", "expected a value, got none")
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of all batches."""
+        return int(self.starts[-1])
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Return which batch a row is of, and its number there."""
+        at = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return at, row - int(self.starts[at])
+
+    def _join(self, field: NumberField) -> Column:
+        column = np.empty(self.rows, np.int64 if field.integer else np.float64)
+        doubtful = False
+        for start, batch in zip(self.starts.tolist(), self.batches, strict=False):
+            part = column[start : start + batch.rows]
+            part[:] = _exact(field, batch)
+            if base := batch.header.bases.get(field.name):
+                part += base
+            doubtful = doubtful or not _is_within(field, batch)
+        if doubtful:
+            self._check(field, column)
+        return column
+
+    def _check(self, field: NumberField, column: Column) -> None:
+        self.rejected |= dict(breaches_of(field, column))
+
+
+def breaches_of(field: NumberField, column: Column) -> Iterator[tuple[int, Rejected]]:
+    """Say of each value of a column that its field does not allow, with its place, why."""
+    if len(column) and field.low <= column.min() and column.max() <= field.high:
+        return iter(())
+    bad = np.flatnonzero(~((column >= field.low) & (column <= field.high)))
+    return breaches(field, bad, column[bad])
+
+
+def _exact(field: NumberField, batch: ReadBatch) -> Any:
+    """Return the values of a batch, without what could overflow: such values stay illegal."""
+    value = batch.header.constants.get(field.name)
+    if value is not None:
+        return value
+    column = batch.content.columns[field.name]
+    if field.integer and column.itemsize == 8 and not -_FAR <= int(column.min()) <= int(column.max()) <= _FAR:
+        return np.clip(column, -_FAR if column.dtype.kind == "i" else 0, _FAR)
+    return column
+
+
+def _is_within(field: NumberField, batch: ReadBatch) -> bool:
+    """Return whether the type of a column allows nothing that the field does not."""
+    column = batch.content.columns.get(field.name)
+    if column is None:
+        return True  # a constant, which has been looked at
+    if column.dtype.kind == "f":
+        return False
+    base, limits = batch.header.bases.get(field.name, 0), np.iinfo(column.dtype)
+    return field.low <= int(limits.min) + base and int(limits.max) + base <= field.high
+
+
+def header_of(
+    message: str, rows: int, *, constants: Mapping[str, int | float], bases: Mapping[str, int], **more: Any
+) -> Headers:
+    """Return the headers of a columnar batch; `more`: as in `facade.messages.Batch`."""
+    header = Batch(message=message, rows=rows, constants=dict(constants), bases=dict(bases), **more)
+    return ((CONTENT_TYPE, ARROW.encode()), (HEADER, _encode(header)))
