@@ -112,7 +112,7 @@ class Manifest:
     topics: Mapping[str, Isolation] = field(default_factory=dict)
     """Topics of the flow in the ICD, and what device servers see of transactions on each; workers read committed."""
     set_aside_by: Mapping[str, str] = field(default_factory=dict)
-    """Of topics that device servers of several roles read: the role that sets aside what nobody can read. Otherwise,
+    """Of topics that device servers of several roles read: the role that sets aside what nobody can use. Otherwise,
     one bad record would become as many dead letters as there are readers."""
     device_classes: Mapping[str, Reference] = field(default_factory=dict)
     """Tango base class of each device class of the flow, by its name in the ICD."""

@@ -33,6 +33,8 @@ class Rejected:
         return f"{self.reason}: {self.path}: {self.detail}"
 
 
+INCONSISTENT: Final = "inconsistent"
+"""Reason of a record that can be read and contradicts itself, which every reader of its topic judges alike."""
 USED: Final = Used()
 TOMBSTONE: Final = Suppressed("tombstone")
 """A record without a value: legal, and says nothing, or that what its key names is no more."""

@@ -181,7 +181,7 @@ class Server:
         )
 
     def _left_to_others(self) -> set[str]:
-        """Return the topics of which another device server sets aside what nobody can read."""
+        """Return the topics of which another device server sets aside what nobody can use."""
         # Of a role that the deployment does not run, each reader has to.
         here = self.settings.left_out | {instance_role(self.icd.classes[name].instance) for name in self.devices}
         return {topic for one in manifests() for topic, role in one.set_aside_by.items() if role not in here}

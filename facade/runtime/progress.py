@@ -8,7 +8,7 @@ from facade.bus.port import Record
 from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
 from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
-from facade.outcome import USED, Outcome, Rejected, Suppressed
+from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime import snapshots
 from facade.runtime.accounts import Deviation, StreamAccount
@@ -24,7 +24,9 @@ _FIGURES: Mapping[Verdict, Deviation] = {
 }
 """Figure of the account that counts the records that a finding is about; others count how often they were found."""
 _OTHER_SERVER = Suppressed("other-server")
-"""No reader of the topic can read the record, and the dead letter is another device server's."""
+"""No reader of the topic can use the record, and the dead letter is another device server's."""
+_JUDGED_ALIKE = UNREADABLE | {INCONSISTENT}
+"""Reasons that every reader of a topic finds, whatever else it knows."""
 
 _MOST_EPOCH = 2**31 - 1
 _HANGS = 40.0
@@ -40,7 +42,7 @@ class Progress:
     keep
         How far back records are given again after a restart, to rebuild windows [s].
     sets_aside
-        Whether this device server sets aside what no reader of the topic can read; another one does so otherwise.
+        Whether this device server sets aside what no reader of the topic can use; another one does so otherwise.
     """
 
     def __init__(self, flow: Flow, *, keep: float, clock: Clock, sets_aside: bool = True) -> None:
@@ -71,7 +73,7 @@ class Progress:
         """Give a record to the flow, and count what became of it, unless the snapshot counts it already."""
         count = record.offset >= self.next.get(record.partition, 0)
         outcome = self._fold(record, count=count)
-        if not self._sets_aside and isinstance(outcome, Rejected) and outcome.reason in UNREADABLE:
+        if not self._sets_aside and isinstance(outcome, Rejected) and outcome.reason in _JUDGED_ALIKE:
             outcome = _OTHER_SERVER
         if not count:
             return USED

@@ -13,7 +13,7 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.outcome import USED, Outcome, Rejected
+from facade.outcome import INCONSISTENT, USED, Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, StreamAccount
 from facade.runtime.backlog import Backlog
 from facade.runtime.flow import Flow
@@ -214,19 +214,17 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
     settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
     counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
     if max(*counts, *entry.reasons.values()) > _MOST:
-        return Rejected(
-            "inconsistent", "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}"
-        )
+        return Rejected(INCONSISTENT, "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}")
     if entry.time > written_us + _CLOCK_SLACK_US:
-        return Rejected("inconsistent", "$.time", f"{entry.time} is ahead of the writing at {written_us}")
+        return Rejected(INCONSISTENT, "$.time", f"{entry.time} is ahead of the writing at {written_us}")
     if entry.offset_to < entry.offset_from or (entry.log and entry.offset_to > entry.high_watermark >= 0):
         text = f"expected {entry.offset_from} to {entry.high_watermark}, got {entry.offset_to}"
-        return Rejected("inconsistent", "$.offset_to", text)
+        return Rejected(INCONSISTENT, "$.offset_to", text)
     # A table counts when it ends, with records from before the entry's range; without a log nobody says from where.
     first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
     most = entry.offset_to - first if entry.log else max(entry.offset_to, 0)
     if entry.batches > most or entry.consumed > most + _MOST_ROWS * entry.batches:
-        return Rejected("inconsistent", "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
+        return Rejected(INCONSISTENT, "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
     return None
 
 

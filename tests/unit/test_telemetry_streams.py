@@ -395,8 +395,27 @@ def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:
     site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(odd), partition=0))
     site.run(1.0, server)
     account = server[0].accounts["telemetry.summary"]
-    assert dict(account.reasons) == {"other-device": 1, "other-stream": 1, "inconsistent": 1}
+    assert dict(account.reasons) == {"other-device": 1, "other-stream": 1, "other-server": 1}
     assert account.balance == 0
+
+
+@pytest.mark.parametrize("stream", ["ingest.buffers", "flagging"])
+def test_a_summary_that_contradicts_itself_becomes_one_dead_letter(icd: Icd, stream: str) -> None:
+    """Each server that keeps its group wrote one. The server that sets it aside need not show the stream."""
+    site = Site(icd)
+    servers = [
+        site.server("control", SdpMaster=[MASTER]),
+        site.server("ingest-00", SdpIngestNode=nodes(0, 1)),
+        site.server("quality", SdpQuality=["mid-sdp/quality/01"]),
+    ]
+    one = plan(icd, stream).summary("0", 0, 1, site_partial(), Span("a", 0, 1))
+    bad = msgspec.structs.replace(one, offset_from=5)
+    site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(bad), partition=0))
+    site.run(1.0, *servers)
+    (letter,) = site.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.by"] == b"control"
+    accounts = [server[0].accounts["telemetry.summary"] for server in servers]
+    assert [dict(one.reasons) for one in accounts] == [{"inconsistent": 1}, {"other-server": 1}, {"other-server": 1}]
 
 
 def site_partial():

@@ -12,7 +12,7 @@ from facade.flows.telemetry.sequences import Run
 from facade.flows.telemetry.sketch import largest_bucket
 from facade.messages import FieldStatistics, Partial
 from facade.numbers import LARGEST
-from facade.outcome import Rejected
+from facade.outcome import INCONSISTENT, Rejected
 
 _MOST = 1e150
 _CLOCK_SLACK = 60.0
@@ -28,11 +28,11 @@ def inconsistency(summary: Summary, written_us: int, plan: Plan) -> Rejected | N
         When the worker wrote it [Unix us]; what workers accept is never far ahead of it.
     """
     if summary.log and summary.offset_to <= summary.offset_from:
-        return Rejected("inconsistent", "$.offset_to", f"expected more than {summary.offset_from}")
+        return Rejected(INCONSISTENT, "$.offset_to", f"expected more than {summary.offset_from}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     for index, partial in enumerate(summary.partials):
         for path, trouble in _troubles(partial, plan, latest):
-            return Rejected("inconsistent", f"$.partials[{index}]{path}", trouble)
+            return Rejected(INCONSISTENT, f"$.partials[{index}]{path}", trouble)
     return None
 
 

@@ -13,7 +13,7 @@ from facade.flows.telemetry.ledger import Ledger
 from facade.flows.telemetry.partial import StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.view import Marker, TelemetryView
-from facade.outcome import USED, Outcome, Rejected, Suppressed
+from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
@@ -80,12 +80,13 @@ class TelemetryFlow(Flow):
         try:
             group = plan.group(summary.group)
         except ValueError:
-            return Rejected("inconsistent", "$.group", f"expected a number, got {summary.group!r:.80}")
+            return Rejected(INCONSISTENT, "$.group", f"expected a number, got {summary.group!r:.80}")
+        # Before anything that is this server's own: one of the servers sets it aside, for all of them.
+        if rejected := inconsistency(summary, record.timestamp_us, plan):
+            return rejected
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps(group):
             return _OTHER_DEVICE
-        if rejected := inconsistency(summary, record.timestamp_us, plan):
-            return rejected
         if trouble := ledger.refuse(group, summary, count=count):
             return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
         ledger.fold(group, summary.partials, record.timestamp_us / MICRO, count=count)
