@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tests.simulation.broker import Broker
@@ -75,7 +75,7 @@ class SimulatedAdmin:
         """Return what topics are."""
         names = sorted(topics.topic_names)
         whole = self._ask("DescribeTopics", lambda: {name: self._describe(name) for name in names}, request_timeout)
-        return {name: _Part(whole, name) for name in names}
+        return {name: Part(whole, name) for name in names}
 
     def _describe(self, name: str) -> Any:
         topic = self._broker.topics.get(name)
@@ -85,17 +85,24 @@ class SimulatedAdmin:
             topic_id=topic.id, partitions=[SimpleNamespace(id=number) for number in range(len(topic.partitions))]
         )
 
-    def list_offsets(self, wanted: Mapping[TopicPartition, Any], request_timeout: float = 10.0) -> dict[Any, Any]:
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, Any], request_timeout: float = 10.0, isolation_level: Any = None, **_: Any
+    ) -> dict[Any, Any]:
         """Return first or last offsets."""
         order = sorted(wanted, key=lambda one: (one.topic, one.partition))
         whole = self._ask(
-            "ListOffsets", lambda: {one: self._offset(one, wanted[one]) for one in order}, request_timeout
+            "ListOffsets",
+            lambda: {one: self._offset(one, wanted[one], isolation_level) for one in order},
+            request_timeout,
         )
-        return {one: _Part(whole, one) for one in order}
+        return {one: Part(whole, one) for one in order}
 
-    def _offset(self, one: TopicPartition, which: Any) -> Any:
-        partition = self._broker.topics[one.topic].partitions[one.partition]
-        return SimpleNamespace(offset=partition.end if isinstance(which, _LATEST) else partition.first)
+    def _offset(self, one: TopicPartition, which: Any, level: Any) -> Any:
+        if (topic := self._broker.topics.get(one.topic)) is None:
+            return KafkaError._NOENT
+        partition = topic.partitions[one.partition]
+        end = partition.stable if level == IsolationLevel.READ_COMMITTED else partition.end
+        return SimpleNamespace(offset=end if isinstance(which, _LATEST) else partition.first)
 
     def _ask(self, what: str, request: Callable[[], Any], timeout: float) -> Answer:
         self._process.require_alive()
@@ -113,7 +120,7 @@ class SimulatedAdmin:
         return answer
 
 
-class _Part:
+class Part:
     """One of several answers that come together."""
 
     def __init__(self, whole: Answer, name: Any) -> None:

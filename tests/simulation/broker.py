@@ -29,6 +29,8 @@ class SimulatedTopic:
     partitions: list[Partition]
     cleanup: str
     retention: float | None
+    max_bytes: int
+    """Size of the largest record that is taken."""
     on_append: list[Callable[[], None]] = field(default_factory=list)
     """Told once, when something that can be read comes."""
 
@@ -75,7 +77,7 @@ class Broker:
 
     def _topic(self, name: str, topic: Topic) -> SimulatedTopic:
         partitions = [Partition(name, number) for number in range(topic.partitions)]
-        return SimulatedTopic(self._new_id(), partitions, topic.cleanup, topic.retention)
+        return SimulatedTopic(self._new_id(), partitions, topic.cleanup, topic.retention, topic.max_bytes)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -90,11 +92,41 @@ class Broker:
         count = len(self.topics[topic].partitions)
         return self.scheduler.random.randrange(count) if key is None else crc32(key) % count
 
+    def create(self, name: str, count: int, config: Mapping[str, str]) -> int | None:
+        """Make a topic; return an error's code, or None."""
+        if name in self.topics:
+            return KafkaError.TOPIC_ALREADY_EXISTS
+        retention = float(config["retention.ms"]) / 1000 if "retention.ms" in config else None
+        self.topics[name] = SimulatedTopic(
+            self._new_id(), [Partition(name, number) for number in range(count)],
+            config.get("cleanup.policy", "delete"), retention, int(config.get("max.message.bytes", 1_048_588)),
+        )  # fmt: skip
+        return None
+
+    def delete(self, name: str) -> int | None:
+        """Delete a topic, with the offsets that groups have of it; return an error's code, or None."""
+        if self.topics.pop(name, None) is None:
+            return KafkaError.UNKNOWN_TOPIC_OR_PART
+        for offsets in self.committed.values():
+            for place in [place for place in offsets if place[0] == name]:
+                del offsets[place]
+        return None
+
+    def grow(self, name: str, count: int) -> int | None:
+        """Give a topic more partitions; return an error's code, or None."""
+        partitions = self.topics[name].partitions
+        if count <= len(partitions):
+            return KafkaError.INVALID_PARTITIONS
+        partitions += [Partition(name, number) for number in range(len(partitions), count)]
+        return None
+
     def make_again(self, name: str) -> None:
-        """Delete a topic and make it again: empty, with another id; the groups keep their offsets."""
+        """Delete a topic and make it again: empty, with another id, and no group has an offset of it."""
         topic = self.topics[name]
+        self.delete(name)
         topic.id = self._new_id()
         topic.partitions = [Partition(name, number) for number in range(len(topic.partitions))]
+        self.topics[name] = topic
         self._tell(name)
 
     def tidy(self) -> None:
@@ -110,6 +142,11 @@ class Broker:
         told, self.topics[name].on_append = self.topics[name].on_append, []
         for one in told:
             one()
+
+    def partition(self, place: Place) -> Partition | None:
+        """Return a partition; None: it is not there."""
+        topic = self.topics.get(place[0])
+        return None if topic is None or place[1] >= len(topic.partitions) else topic.partitions[place[1]]
 
     # Writing
 
@@ -131,8 +168,10 @@ class Broker:
             Transactional id; empty text: no transaction.
         """
         topic = self.topics.get(place[0])
-        if topic is None:
+        if topic is None or place[1] >= len(topic.partitions):
             return KafkaError.UNKNOWN_TOPIC_OR_PART
+        if any(len(key or b"") + len(value or b"") > topic.max_bytes for key, value, _ in records):
+            return KafkaError.MSG_SIZE_TOO_LARGE
         partition = topic.partitions[place[1]]
         if producer >= 0:
             known = partition.numbers.get(producer)

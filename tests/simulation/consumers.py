@@ -9,7 +9,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.simulation.broker import Broker, Place
-from tests.simulation.groups import Groups, Member
+from tests.simulation.groups import Groups, Member, Membership
+from tests.simulation.logs import Partition
 from tests.simulation.network import LOST, Link, Network
 from tests.simulation.scheduler import Process
 
@@ -17,11 +18,8 @@ UP = '{"state":"UP"}'
 """Statistics of a client that is connected, as far as anybody looks at them."""
 
 
-class Membership:
-    """What a producer needs to commit offsets of a group; opaque to its user."""
-
-    def __init__(self, group: str, member: Member, generation: int) -> None:
-        self.group, self.name, self.id, self.generation = group, member.name, member.id, generation
+_NOWHERE = -1001
+"""The group has committed nothing."""
 
 
 class SimulatedConsumer:
@@ -37,6 +35,8 @@ class SimulatedConsumer:
         self._tells_end = bool(config.get("enable.partition.eof"))
         self._at: dict[Place, int] = {}
         """Next offset by partition that is read."""
+        self._assigned: dict[Place, None] = {}
+        """Those of them that cannot be read as well."""
         self._told_end: dict[Place, int] = {}
         self._seen: dict[Place, int] = {}
         """State of each partition of which everything has been read."""
@@ -48,7 +48,7 @@ class SimulatedConsumer:
         self._group = str(config.get("group.id", ""))
         self._callbacks: dict[str, Any] = {}
         self._has_assigned = False
-        self._left = False
+        self._left = self._is_fenced = False
 
     # Reading
 
@@ -75,13 +75,17 @@ class SimulatedConsumer:
         self._waiting = self._scheduler.current
         if for_records:
             for name in {place[0]: None for place in self._at}:
-                told = self._broker.topics[name].on_append
-                if self._wake not in told:
-                    told.append(self._wake)
+                topic = self._broker.topics.get(name)
+                if topic is not None and self._wake not in topic.on_append:
+                    topic.on_append.append(self._wake)
         try:
             self._scheduler.pause(until)
         finally:
             self._waiting = None
+
+    def _rouse(self) -> None:
+        if self._waiting is not None:
+            self._scheduler.wake(self._waiting)
 
     def _wake(self) -> None:
         if self._waiting is not None:
@@ -93,13 +97,14 @@ class SimulatedConsumer:
 
     def _fetch(self, found: list[Message], limit: int) -> None:
         for place in list(self._at):
-            topic = self._broker.topics[place[0]]
-            partition = topic.partitions[place[1]]
-            if self._seen.get(place) == partition.state:
+            partition = self._broker.partition(place)
+            if partition is None or self._seen.get(place) == partition.state:
                 continue
             at = self._at[place]
             if at == OFFSET_BEGINNING:
                 at = partition.first
+            elif at == OFFSET_END:
+                at = self._end(partition)
             if not partition.first <= at <= partition.end:
                 self._misplaced(place, found)
                 continue
@@ -109,8 +114,7 @@ class SimulatedConsumer:
             self._at[place] = at
             limit -= len(entries)
             found += [_message(place, one) for one in entries]
-            end = partition.stable if self._committed_only else partition.end
-            if limit <= 0 or at < end:
+            if limit <= 0 or at < self._end(partition):
                 continue
             self._seen[place] = partition.state
             if self._tells_end and self._told_end.get(place) != at:
@@ -118,16 +122,21 @@ class SimulatedConsumer:
                 found.append(_error(KafkaError._PARTITION_EOF, place, at))
 
     def _misplaced(self, place: Place, found: list[Message]) -> None:
-        if self._config.get("auto.offset.reset", "latest") == "earliest":
-            self._at[place] = self._broker.topics[place[0]].partitions[place[1]].first
+        reset = self._config.get("auto.offset.reset", "latest")
+        if reset != "error":
+            self._at[place] = OFFSET_BEGINNING if reset == "earliest" else OFFSET_END
+            self._scheduler.at(self._link.network.latency(), self._rouse)
             return
         at = self._at.pop(place)  # nothing more is read of it
         found.append(_error(KafkaError._AUTO_OFFSET_RESET, place, at))
 
+    def _end(self, partition: Partition) -> int:
+        return partition.stable if self._committed_only else partition.end
+
     def assign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions and no others."""
         self._require_alive()
-        self._at, self._told_end = {}, {}
+        self._at, self._assigned = {}, {}
         self._has_assigned = True
         self.incremental_assign(places)
 
@@ -138,14 +147,21 @@ class SimulatedConsumer:
             place = (one.topic, one.partition)
             at = one.offset
             if at < 0 and at not in (OFFSET_BEGINNING, OFFSET_END):
-                at = self._broker.committed.get(self._group, {}).get(place, OFFSET_BEGINNING)
+                at = self._broker.committed.get(self._group, {}).get(place, _NOWHERE)
             self._at[place] = at
+            self._assigned[place] = None
             self._seen.pop(place, None)
+            self._told_end.pop(place, None)
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions no more."""
         for one in places:
             self._at.pop((one.topic, one.partition), None)
+            self._assigned.pop((one.topic, one.partition), None)
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return [TopicPartition(*place) for place in self._assigned]
 
     # Asking
 
@@ -154,7 +170,19 @@ class SimulatedConsumer:
         if not cached:
             self._ask("ListOffsets", lambda: None, timeout or 10.0)
         partition = self._broker.topics[place.topic].partitions[place.partition]
-        return partition.first, partition.end
+        return partition.first, partition.end if cached else self._end(partition)
+
+    def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
+        """Return where the first record of a time or later is; each time stands in the place of an offset [Unix ms]."""
+
+        def found(one: TopicPartition) -> int:
+            entries = self._broker.topics[one.topic].partitions[one.partition].entries
+            after = (entry.offset for entry in entries if entry.time_us >= one.offset * 1000 and not entry.is_mark)
+            return next(after, OFFSET_END)
+
+        return self._ask(
+            "ListOffsets", lambda: [TopicPartition(one.topic, one.partition, found(one)) for one in places], timeout
+        )
 
     def list_topics(self, topic: str | None = None, timeout: float = 10.0) -> Any:
         """Return what the brokers say of topics."""
@@ -168,6 +196,8 @@ class SimulatedConsumer:
             if known is not None:
                 return [TopicPartition(topic, number, known.get((topic, number), -1001)) for topic, number in wanted]
             tell = self._broker.on_stable.setdefault(self._group, [])
+            if self._scheduler.now >= until:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             tell.append(partial(self._scheduler.wake, self._scheduler.current))
             self._scheduler.pause(min(until, self._scheduler.now + 0.2))
 
@@ -178,13 +208,10 @@ class SimulatedConsumer:
 
     def commit(self, offsets: Sequence[TopicPartition], asynchronous: bool = True) -> list[TopicPartition]:
         """Commit offsets of the group, and wait for the answer."""
-        assert self._member is not None
+        if self._is_fenced:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
         given = {(one.topic, one.partition): one.offset for one in offsets}
-        group, member = self._group, self._member
-        generation = self._groups.groups[group].generation
-        refused = self._ask(
-            "OffsetCommit", lambda: self._groups.commit(group, member.name, member.id, generation, given), 10.0
-        )
+        refused = self._ask("OffsetCommit", lambda: self._groups.commit(self.consumer_group_metadata(), given), 10.0)
         if refused is not None:
             raise KafkaException(KafkaError(refused))
         return list(offsets)
@@ -259,8 +286,8 @@ class SimulatedConsumer:
         self._has_assigned = False
         cooperative = self._member is not None and self._member.cooperative
         if cooperative:
-            gone = [TopicPartition(*place) for place in self._at if place not in places]
-            given = [one for one in given if (one.topic, one.partition) not in self._at]
+            gone = [TopicPartition(*place) for place in self._assigned if place not in places]
+            given = [one for one in given if (one.topic, one.partition) not in self._assigned]
             if gone:
                 self._callbacks["revoke"](self, gone)
                 self.incremental_unassign(gone)
@@ -273,23 +300,25 @@ class SimulatedConsumer:
         places = [TopicPartition(*place) for place in (self._member.partitions if self._member else ())]
         if self._callbacks["revoke"] is not None:
             self._callbacks["revoke"](self, places)
-        self._at = {}
+        self._at, self._assigned = {}, {}
         self._link.call("JoinGroup", lambda: self._rejoin() or True, self._join)
 
     def _on_fenced(self) -> Message:
-        return _error(KafkaError.FENCED_INSTANCE_ID, ("", 0), -1, fatal=True)
+        self._is_fenced = True
+        return _error(KafkaError._FATAL, ("", 0), -1)
 
-    def consumer_group_metadata(self) -> Membership | None:
+    def consumer_group_metadata(self) -> Membership:
         """Return what a producer needs to commit offsets of the group."""
-        if self._member is None:
-            return None
-        return Membership(self._group, self._member, self._groups.groups[self._group].generation)
+        known = self._groups.groups.get(self._group)
+        return Membership(self._group, self._member, -1 if known is None else known.generation)
 
     # Being a client
 
     def close(self) -> None:
         """Leave and close; a static member stays in its group until its session is over."""
         if not self._left:
+            if self._assigned and self._callbacks.get("revoke") is not None:
+                self._callbacks["revoke"](self, self.assignment())
             self._leave()
         self._link.close()
 
@@ -314,20 +343,23 @@ class SimulatedConsumer:
 def metadata(broker: Broker, name: str | None) -> Any:
     """Return topics in the form of `confluent_kafka.admin.ClusterMetadata`."""
     names = [name] if name is not None else list(broker.topics)
-    found = {
-        one: SimpleNamespace(topic=one, error=None, partitions=dict.fromkeys(range(len(broker.topics[one].partitions))))
-        for one in names
-        if one in broker.topics
-    }
+    found = {one: _topic_metadata(broker, one) for one in names}
     return SimpleNamespace(topics=found, cluster_id="simulated", brokers={0: SimpleNamespace(host="broker", port=9092)})
+
+
+def _topic_metadata(broker: Broker, name: str) -> SimpleNamespace:
+    topic = broker.topics.get(name)
+    if topic is None:
+        return SimpleNamespace(topic=name, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partitions={})
+    return SimpleNamespace(topic=name, error=None, partitions=dict.fromkeys(range(len(topic.partitions))))
 
 
 def _message(place: Place, entry: Any) -> Message:
     return Message(
-        place[0], place[1], entry.offset, entry.key, entry.value, entry.headers or None, None,
-        (1, entry.time_us // 1000), 0.0, 0,
+        place[0], place[1], entry.offset, entry.key, entry.value, list(entry.headers) or None, None,
+        (2, entry.time_us // 1000), 0.0, 0,
     )  # fmt: skip
 
 
-def _error(code: int, place: Place, offset: int, *, fatal: bool = False) -> Message:
-    return Message(place[0], place[1], offset, None, None, None, KafkaError(code, None, fatal), (0, 0), 0.0, 0)
+def _error(code: int, place: Place, offset: int) -> Message:
+    return Message(place[0], place[1], offset, None, None, None, KafkaError(code), (0, 0), 0.0, 0)

@@ -32,6 +32,20 @@ class Member:
     partitions: list[Place] = field(default_factory=list)
 
 
+class Membership:
+    """What a producer needs to commit offsets of a group; opaque to its user.
+
+    Parameters
+    ----------
+    member
+        None: somebody who has not joined.
+    """
+
+    def __init__(self, group: str, member: Member | None, generation: int) -> None:
+        self.group, self.generation = group, generation
+        self.name, self.id = ("", "") if member is None else (member.name, member.id)
+
+
 @dataclass(slots=True)
 class Group:
     """What the coordinator knows of a group."""
@@ -126,11 +140,16 @@ class Groups:
         known.is_stable = True
         names = sorted(known.members)
         topics = sorted({topic for member in known.members.values() for topic in member.topics})
-        found: dict[str, list[Place]] = {name: [] for name in names}
-        for topic in topics:
-            count = len(self.broker.topics[topic].partitions)
-            for number in range(count):  # ranges, as Kafka's first choice: the first members get more
-                found[names[number * len(names) // count] if names else ""].append((topic, number))
+        places = [
+            (topic, number)
+            for topic in topics
+            if topic in self.broker.topics
+            for number in range(len(self.broker.topics[topic].partitions))
+        ]
+        found = _sticky(known, places) if any(one.cooperative for one in known.members.values()) else {}
+        if sum(map(len, found.values())) < len(places) and found:  # those that move are given in the next rebalance
+            self.scheduler.at(0.01 + 0.03 * self.scheduler.random.random(), self.rebalance, group)
+        found = found or _ranges(names, places)
         self.note("group", f"{group}: generation {known.generation} of {', '.join(names) or 'nobody'}")
         for name, member in known.members.items():
             member.partitions = found[name]
@@ -138,6 +157,16 @@ class Groups:
 
     def _soon(self, call: Callable[..., None], *args: object) -> None:
         self.scheduler.at(0.001 + 0.003 * self.scheduler.random.random(), call, *args)
+
+    def has_members(self, group: str) -> bool:
+        """Return whether anybody is in a group."""
+        return group in self.groups and bool(self.groups[group].members)
+
+    def on_growth(self, topic: str) -> None:
+        """Share partitions that were added: members look for them now and then."""
+        for name, group in self.groups.items():
+            if any(topic in member.topics for member in group.members.values()):
+                self.scheduler.at(self.scheduler.random.random(), self.rebalance, name)
 
     def refusal(self, group: str, name: str, id: str, generation: int) -> int | None:
         """Return why offsets of a member are refused, as an error's code."""
@@ -151,9 +180,39 @@ class Groups:
             return KafkaError.ILLEGAL_GENERATION
         return None
 
-    def commit(self, group: str, name: str, id: str, generation: int, offsets: Mapping[Place, int]) -> int | None:
-        """Commit offsets without a transaction."""
-        if (refused := self.refusal(group, name, id, generation)) is not None:
-            return refused
-        self.broker.committed.setdefault(group, {}).update(offsets)
+    def commit(self, who: Membership, offsets: Mapping[Place, int]) -> int | None:
+        """Commit offsets without a transaction: a member's, or anybody's while the group has none."""
+        if who.name or self.has_members(who.group):
+            refused = self.refusal(who.group, who.name, who.id, who.generation)
+            if refused is not None:
+                return refused
+        self.broker.committed.setdefault(who.group, {}).update(offsets)
         return None
+
+
+def _ranges(names: list[str], places: list[Place]) -> dict[str, list[Place]]:
+    """Share the partitions of each topic as Kafka's first choice does: the first members get more."""
+    found: dict[str, list[Place]] = {name: [] for name in names}
+    for topic in {place[0]: None for place in places}:
+        numbers = [number for name, number in places if name == topic]
+        least, more = divmod(len(numbers), max(len(names), 1))
+        for index, name in enumerate(names):
+            begin = index * least + min(index, more)
+            found[name] += [(topic, number) for number in numbers[begin : begin + least + (index < more)]]
+    return found
+
+
+def _sticky(group: Group, places: list[Place]) -> dict[str, list[Place]]:
+    """Share partitions so that as few as possible move; those that move are nobody's until the next rebalance."""
+    found: dict[str, list[Place]] = {}
+    least, more = divmod(len(places), max(len(group.members), 1))
+    for name, member in sorted(group.members.items(), key=lambda one: (-len(one[1].partitions), one[0])):
+        own = [place for place in sorted(member.partitions) if place in places]
+        quota = least + (more > 0 and len(own) > least)
+        more -= quota > least
+        found[name] = own[max(len(own) - quota, 0) :]
+    taken = {place for member in group.members.values() for place in member.partitions}
+    free = [place for place in places if place not in taken]
+    for place in free:
+        found[min(sorted(found), key=lambda name: len(found[name]))].append(place)
+    return found

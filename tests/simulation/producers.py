@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.simulation.broker import OFFSETS, Broker, Place
-from tests.simulation.consumers import UP, Membership, metadata
-from tests.simulation.groups import Groups
+from tests.simulation.consumers import UP, metadata
+from tests.simulation.groups import Groups, Membership
 from tests.simulation.network import LOST, Link, Network
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiting
@@ -27,7 +27,7 @@ class Item:
     __slots__ = ("headers", "key", "place", "report", "value")
 
     def __init__(self, place: Place, key: Any, value: Any, headers: Any, report: Any) -> None:
-        self.place, self.key, self.value, self.headers, self.report = place, key, value, headers, report
+        self.place, self.key, self.value, self.headers, self.report = place, key, value, tuple(headers or ()), report
 
 
 class SimulatedProducer:
@@ -54,6 +54,7 @@ class SimulatedProducer:
         self._reports: deque[Callable[[], None]] = deque()
         self._waiting = Waiting(self._scheduler)
         self._spoke = -1.0
+        self._has_raised = self._is_ready = False
         self._error: KafkaError | None = None
         """Why the transaction, or the producer, is of no more use."""
         self._is_open = False
@@ -79,13 +80,26 @@ class SimulatedProducer:
     ) -> None:  # fmt: skip
         """Queue a record."""
         self._process.require_alive()
+        if self._error is not None and self._error.fatal():
+            raise KafkaException(KafkaError(KafkaError._FATAL))
         if self._slot and not self._is_open:
             raise KafkaException(KafkaError(KafkaError._STATE, "no transaction is open"))
-        if topic not in self._broker.topics:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
-        place = (topic, self._broker.place_of(topic, key) if partition < 0 else partition)
-        item = Item(place, key, value, tuple(headers or ()), on_delivery or self._config.get("on_delivery"))
+        if len(value or b"") > int(self._config.get("message.max.bytes", 1_000_000)):
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        known = self._broker.topics.get(topic)
+        if known is not None and partition >= len(known.partitions):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        item = Item((topic, partition), key, value, headers, on_delivery or self._config.get("on_delivery"))
         self._left += 1
+        if known is None:
+            patience = float(self._config.get("topic.metadata.propagation.max.ms", 30_000)) / 1000
+            self._scheduler.at(patience, self._report, [item], KafkaError.UNKNOWN_TOPIC_OR_PART)
+        else:
+            self._enqueue(item)
+
+    def _enqueue(self, item: Item) -> None:
+        topic, partition = item.place
+        place = item.place = (topic, self._broker.place_of(topic, item.key) if partition < 0 else partition)
         queue = self._queues.setdefault(place, deque())
         queue.append(item)
         if len(queue) == 1 and place not in self._under_way:
@@ -136,13 +150,19 @@ class SimulatedProducer:
             self._scheduler.at(_AGAIN, self._try, place)
             return
         del self._under_way[place]
-        if answer is None:
-            self._sequences[place] = self._sequences.get(place, 0) + len(items)
-            self._report(items, None)
+        if answer is None or answer == KafkaError.MSG_SIZE_TOO_LARGE:
+            # What was refused as too large has its number all the same, unless it is in no transaction.
+            if answer is None or self._slot:
+                self._sequences[place] = self._sequences.get(place, 0) + len(items)
+            self._report(items, answer)
+            if answer is not None and self._slot:
+                self._fail_all(answer)
             if self._queues.get(place):
                 self._send(place)
         else:
-            self._report(items, KafkaError._TRANSPORT if answer is LOST else answer)
+            is_kept = self._slot and answer == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER  # until it is taken back
+            fate = KafkaError._PURGE_QUEUE if is_kept else answer
+            self._report(items, KafkaError._TRANSPORT if answer is LOST else fate)
             if answer is not LOST:
                 self._fail_all(answer)
 
@@ -150,7 +170,7 @@ class SimulatedProducer:
         """Take no more records: the transaction, or the numbering, is broken."""
         if self._slot:
             code = KafkaError._FENCED if code in _FENCED else code
-            self._error = self._error or KafkaError(code, None, code == KafkaError._FENCED, False, True)
+            self._error = self._error or _broken(code)
         elif self._id >= 0:
             self._error = self._error or KafkaError(KafkaError._FATAL, None, True)
         queued = [one for queue in self._queues.values() for one in queue]
@@ -177,11 +197,11 @@ class SimulatedProducer:
         self._speak()
         if not self._reports and timeout > 0:
             self._wait(self._scheduler.now + timeout)
-        served = len(self._reports)
-        while self._reports:
-            self._reports.popleft()()
-        if self._error is not None and self._error.fatal() and not self._slot:
+        if self._error is not None and self._error.fatal() and not self._has_raised:
+            self._has_raised = True
             raise KafkaException(self._error)
+        served = len(self._reports)
+        self._tell_reports()
         return served
 
     def flush(self, timeout: float = 1e9) -> int:
@@ -190,9 +210,12 @@ class SimulatedProducer:
         self._process.require_alive()
         while self._left and self._scheduler.now < until:
             self._wait(until)
+        self._tell_reports()
+        return len(self)
+
+    def _tell_reports(self) -> None:
         while self._reports:
             self._reports.popleft()()
-        return len(self)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Give up what waits, and what is under way."""
@@ -218,10 +241,13 @@ class SimulatedProducer:
         limit = float(self._config.get("transaction.timeout.ms", 60_000)) / 1000
         answer = self._insist("InitProducerId", lambda: self._broker.init_producer(self._slot, limit), timeout)
         self._id, self._epoch = answer
+        self._sequences = {}
+        self._is_ready = True
 
     def begin_transaction(self) -> None:
         """Begin; nobody is asked."""
         self._require_sound()
+        self._require_state(self._is_ready and not self._is_open)
         self._is_open, self._known = True, set()
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: Membership, timeout: float) -> None:
@@ -234,9 +260,10 @@ class SimulatedProducer:
         self._known.add(OFFSETS)
 
         def commit() -> int | None:
-            refused = self._groups.refusal(group.group, group.name, group.id, group.generation)
-            if refused is not None:
-                return refused
+            if group.name:  # who has not joined is not asked for more than the group
+                refused = self._groups.refusal(group.group, group.name, group.id, group.generation)
+                if refused is not None:
+                    return refused
             return self._broker.offsets_in_transaction(slot, epoch, group.group, given)
 
         self._insist("TxnOffsetCommit", commit, until - self._scheduler.now)
@@ -248,26 +275,42 @@ class SimulatedProducer:
     def abort_transaction(self, timeout: float) -> None:
         """Take everything back."""
         self.purge()
-        self._error = None if self._error is None or not self._error.fatal() else self._error
+        self._tell_reports()
+        error = self._error
+        self._error = None if error is None or not error.fatal() else error
         self._end(timeout, committed=False)
+        if error is not None and error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self.init_transactions(timeout)  # records get numbers from 0 on again
+
+    def _require_state(self, is_so: bool) -> None:
+        if not is_so:
+            raise KafkaException(KafkaError(KafkaError._STATE))
 
     def _end(self, timeout: float, *, committed: bool) -> None:
         until = self._scheduler.now + timeout
+        self._require_state(self._is_open or self._error is not None)
         while committed and self._left and self._error is None:
             if self._scheduler.now >= until:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, None, False, True))
             self._wait(until)
+        self._tell_reports()
         self._require_sound()
         if self._known:
             slot, epoch = self._slot, self._epoch
             self._insist(
                 "EndTxn", lambda: self._broker.end_transaction(slot, epoch, committed=committed),
-                until - self._scheduler.now,
+                until - self._scheduler.now, is_last=not committed,
             )  # fmt: skip
         self._is_open = False
 
-    def _insist(self, what: str, request: Callable[[], Any], timeout: float) -> Any:
-        """Send a request until it is answered; one whose answer was lost is sent again."""
+    def _insist(self, what: str, request: Callable[[], Any], timeout: float, *, is_last: bool = False) -> Any:
+        """Send a request until it is answered; one whose answer was lost is sent again.
+
+        Parameters
+        ----------
+        is_last
+            There is nothing else to do if it is refused.
+        """
         until = self._scheduler.now + timeout
         self._process.require_alive()
         while self._scheduler.now < until:
@@ -275,15 +318,13 @@ class SimulatedProducer:
             if answer is LOST or answer == KafkaError.CONCURRENT_TRANSACTIONS:
                 self._scheduler.pause(self._scheduler.now + (_AGAIN if answer is LOST else _CONCURRENT))
             elif isinstance(answer, int):
-                self._give_up(answer)
+                self._give_up(answer, is_fatal=is_last)
             elif answer is not None or self._scheduler.now < until:
                 return answer
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, what, False, True))
 
-    def _give_up(self, code: int) -> NoReturn:
-        is_fenced = code in _FENCED
-        code = KafkaError._FENCED if is_fenced else code
-        self._error = KafkaError(code, None, is_fenced, False, True)
+    def _give_up(self, code: int, *, is_fatal: bool) -> NoReturn:
+        self._error = _broken(KafkaError._FENCED if code in _FENCED else code, is_fatal=is_fatal)
         raise KafkaException(self._error)
 
     def _require_sound(self) -> None:
@@ -309,3 +350,9 @@ class SimulatedProducer:
 
     def _wait(self, until: float) -> None:
         self._waiting.wait(until)
+
+
+def _broken(code: int, *, is_fatal: bool = False) -> KafkaError:
+    """Return the error of a transaction that can only be taken back, or of a producer that is of no more use."""
+    is_fatal = is_fatal or code == KafkaError._FENCED
+    return KafkaError(code, None, is_fatal, False, not is_fatal)

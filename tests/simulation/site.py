@@ -18,7 +18,7 @@ from facade.instances import devices_of
 from facade.reading import Quality, Reading
 from facade.runtime.composition import Server, assemble
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
-from tests.simulation.admin import SimulatedAdmin
+from tests.simulation.administration import Administrator
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
@@ -132,13 +132,8 @@ class Site:
 
     def connection(self, process: Process) -> Connection:
         """Return how a process reaches the simulated brokers."""
-        broker, groups, network = self.broker, self.groups, self.network
-        clients = Clients(
-            consumer=lambda config: SimulatedConsumer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-            producer=lambda config: SimulatedProducer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-            admin=lambda config: SimulatedAdmin(process, broker, network, config),  # type: ignore[arg-type,return-value]
-        )
-        return Connection(self.settings, clock=process.clock, clients=clients)
+        made = clients(process, self.broker, self.groups, self.network)
+        return Connection(self.settings, clock=process.clock, clients=made)
 
     def _tidy(self) -> None:
         self.broker.tidy()
@@ -200,6 +195,15 @@ class Site:
         """Return what an attribute shows; None: nothing, or nothing valid."""
         reading = self.readings.get((device, attribute))
         return None if reading is None or reading.quality is Quality.INVALID else reading.value
+
+
+def clients(process: Process, broker: Broker, groups: Groups, network: Network) -> Clients:
+    """Return how clients of a process are made on simulated brokers."""
+    return Clients(
+        consumer=lambda config: SimulatedConsumer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+        producer=lambda config: SimulatedProducer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+        admin=lambda config: Administrator(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+    )
 
 
 def _beat(sign: SignOfLife, process: Process) -> None:
