@@ -241,8 +241,9 @@ class EventLoop:
         records = []
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
-            progress.reach(reader.reached(topic), reader.last_read(topic))
-            progress.note_behind(reader.behind(topic), is_connected=self._bus.health.connected)
+            reached = reader.reached(topic)
+            progress.reach(reached, reader.last_read(topic))
+            progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
                 snapshot = progress.snapshot(

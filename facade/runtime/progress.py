@@ -94,16 +94,20 @@ class Progress:
             self.next[partition] = max(at, self.next.get(partition, 0))
         self.last |= last
 
-    def note_behind(self, behind: Mapping[int, int], *, is_connected: bool) -> None:
+    def note_behind(self, reached: Mapping[int, int], behind: Mapping[int, int], *, is_connected: bool) -> None:
         """Take note of how many records wait, by partition, and whether a transaction without an end holds them back.
+
+        Records that are read again after a restart, and were counted before it, do not wait.
 
         A broker that loses the end of a log may lose the mark that ends a transaction there, and nothing of the
         partition is given then to readers of committed records, until the same producer writes there again.
         """
         now, hangs = self._clock.monotonic(), []
-        self.account.behind = sum(behind.values())
-        for partition, count in sorted(behind.items()):
+        self.account.behind = 0
+        for partition, read in sorted(behind.items()):
             at = self.next.get(partition, 0)
+            count = max(read - max(at - reached.get(partition, at), 0), 0)
+            self.account.behind += count
             before, since = self._stands.get(partition, (-1, now))
             if before != at or not count or not is_connected:
                 since = now

@@ -146,7 +146,7 @@ def test_records_that_a_transaction_without_an_end_holds_back_are_named():
         for _ in range(60):
             clock.sleep(1.0)
             progress.next = {0: progress.next.get(0, 0) + moves, 1: progress.next.get(1, 0) + 1, 2: 7}
-            progress.note_behind({0: 3, 1: 3, 2: 0}, is_connected=connected)
+            progress.note_behind(progress.next, {0: 3, 1: 3, 2: 0}, is_connected=connected)
         told.append(progress.account.hanging)
     assert told == ["", "", "ingest.summary, partition 0: 3 records from offset 60 on are not given for 60 s"]
     assert progress.account.behind == 6
@@ -154,8 +154,16 @@ def test_records_that_a_transaction_without_an_end_holds_back_are_named():
     health, (reason,) = (shown := overview(streams={"ingest.summary": stream})).judge(NOW)
     assert (health, reason) == ("DEGRADED", f"a transaction does not end: {told[-1]}")
     assert set(shown.find(NOW)) == {("transactionHanging", "sdp-facade/ingest.summary")}
-    progress.note_behind({0: 0}, is_connected=True)
+    progress.note_behind({}, {0: 0}, is_connected=True)
     assert progress.account.hanging == ""
+
+
+def test_records_that_are_read_again_after_a_restart_do_not_lag():
+    """Health was DEGRADED for a moment after a start: all records that rebuild the windows were said to wait."""
+    progress = Progress(SimpleNamespace(topic="ingest.summary"), keep=4.0, clock=ManualClock(NOW))
+    progress.next = {0: 240, 1: 5}
+    progress.note_behind({0: 3, 1: 5}, {0: 240, 1: 2}, is_connected=True)
+    assert progress.account.behind == 3 + 2
 
 
 def test_what_makes_it_fail_comes_before_what_degrades_it():
