@@ -4,7 +4,7 @@ A record is read alone, as a bad one must not harm its neighbours. Then batches 
 with their numbers is done once for all of them.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,13 @@ from facade.messages import Batch
 from facade.outcome import Rejected
 from facade.printable import excerpt
 
+_LIMITS: Final = {
+    np.dtype(f"<{kind}{size}"): (int(limits.min), int(limits.max))
+    for kind in "iu"
+    for size in (1, 2, 4, 8)
+    for limits in [np.iinfo(f"{kind}{size}")]
+}
+"""Of the types of integers."""
 Headers = tuple[tuple[str, bytes], ...]
 
 HEADER: Final = "batch"
@@ -74,7 +81,7 @@ class BatchReader:
         self._version: str = schema["properties"]["schema"]["const"]
         self._order = list(schema["properties"])
         self.fields = number_fields(schema)
-        self._named = {field.name: field for field in self.fields}
+        self.named = {field.name: field for field in self.fields}
         self._varying = varying
         self._headers = BatchDecoder(Batch)
         self._streams = StreamReader()
@@ -99,7 +106,7 @@ class BatchReader:
             return Rejected(Reason.VERSION, f"{at}.message", excerpt(what))
         if header.rows != content.rows:
             return Rejected("rows", f"{at}.rows", f"expected {content.rows}, as the batch has, got {header.rows}")
-        known, constants = self._named, header.constants
+        known, constants = self.named, header.constants
         for name, dtype in content.layout:
             field = known.get(name)
             if field is None or name in constants:
@@ -136,26 +143,21 @@ class BatchReader:
 
 
 class Joined:
-    """Batches behind each other, as columns.
+    """Batches behind each other, as columns."""
 
-    Parameters
-    ----------
-    names
-        The fields that are asked for; the others are only looked at.
-    """
-
-    def __init__(self, reader: BatchReader, batches: Sequence[ReadBatch], names: Collection[str]) -> None:
+    def __init__(self, reader: BatchReader, batches: Sequence[ReadBatch]) -> None:
         self.reader, self.batches = reader, batches
         self.starts = np.cumsum([0, *(batch.rows for batch in batches)])
         """Where each batch begins, and where the last one ends."""
-        self.columns: dict[str, Column] = {}
         self.rejected: dict[int, Rejected] = {}
         """Rows that the schema forbids, in no order."""
+        self.columns: Mapping[str, Column] = _Columns(self)
+        """By field, put together when first asked for: whole numbers of any size, or float64."""
+        self._within = {field.name: all(_is_within(field, batch) for batch in batches) for field in reader.fields}
         for field in reader.fields:
-            if field.name in names:
-                self.columns[field.name] = self._join(field)
-            elif not all(_is_within(field, batch) for batch in batches):
-                self._check(field, self._join(field))
+            if not self._within[field.name]:
+                column = self.columns[field.name]
+                self.rejected |= dict(breaches_of(field, column))
         for start, batch in zip(self.starts, batches, strict=False):
             for name, nulls in batch.content.nulls.items():
                 for row in np.flatnonzero(nulls).tolist():
@@ -171,21 +173,35 @@ class Joined:
         at = int(np.searchsorted(self.starts, row, side="right")) - 1
         return at, row - int(self.starts[at])
 
-    def _join(self, field: NumberField) -> Column:
-        column = np.empty(self.rows, np.int64 if field.integer else np.float64)
-        doubtful = False
-        for start, batch in zip(self.starts.tolist(), self.batches, strict=False):
+    def join(self, name: str) -> Column:
+        """Return a field of all rows."""
+        field = self.reader.named[name]
+        batches, kind = self.batches, np.int64 if field.integer else np.float64
+        constants = [batch.header.constants.get(name) for batch in batches]
+        if None not in constants:
+            return np.repeat(np.array(constants, kind), [batch.rows for batch in batches])
+        parts = [_exact(field, batch) for batch in batches]
+        if field.integer and self._within[name] and not any(name in batch.header.bases for batch in batches):
+            kinds = {getattr(part, "dtype", None) for part in parts}
+            if len(kinds) == 1:  # a copy without a conversion
+                return np.concatenate(parts)
+        column = np.empty(self.rows, kind)
+        for start, batch, values in zip(self.starts.tolist(), batches, parts, strict=False):
             part = column[start : start + batch.rows]
-            part[:] = _exact(field, batch)
-            if base := batch.header.bases.get(field.name):
+            part[:] = values
+            if base := batch.header.bases.get(name):
                 part += base
-            doubtful = doubtful or not _is_within(field, batch)
-        if doubtful:
-            self._check(field, column)
         return column
 
-    def _check(self, field: NumberField, column: Column) -> None:
-        self.rejected |= dict(breaches_of(field, column))
+
+class _Columns(dict[str, Column]):
+    def __init__(self, joined: Joined) -> None:
+        super().__init__()
+        self._joined = joined
+
+    def __missing__(self, name: str) -> Column:
+        self[name] = column = self._joined.join(name)
+        return column
 
 
 def breaches_of(field: NumberField, column: Column) -> Iterator[tuple[int, Rejected]]:
@@ -212,10 +228,10 @@ def _is_within(field: NumberField, batch: ReadBatch) -> bool:
     column = batch.content.columns.get(field.name)
     if column is None:
         return True  # a constant, which has been looked at
-    if column.dtype.kind == "f":
+    if (limits := _LIMITS.get(column.dtype)) is None:
         return False
-    base, limits = batch.header.bases.get(field.name, 0), np.iinfo(column.dtype)
-    return field.low <= int(limits.min) + base and int(limits.max) + base <= field.high
+    base = batch.header.bases.get(field.name, 0)
+    return field.low <= limits[0] + base and limits[1] + base <= field.high
 
 
 def header_of(

@@ -14,6 +14,7 @@ from facade.clock import Clock
 from facade.codec.batches import ReadBatch, Refused, without
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
+from facade.flows.telemetry.cells import partials
 from facade.flows.telemetry.columnar import Batches, Together
 from facade.flows.telemetry.groups import groups
 from facade.flows.telemetry.partial import Group, gather, split
@@ -165,6 +166,10 @@ class Worker(TransactionalWorker):
 
     def _fold_batches(self, run: Run, stream: "_Stream", account: StreamAccount, joined: Together) -> None:
         """Count columnar batches; of their bad rows each becomes a dead letter of its own, while these are few."""
+        if (cells := joined.cells(stream.plan, stream.groups)) is not None:
+            found = partials(joined.columns, stream.plan, cells, stream.groups)
+            self._count(run, account, Reduced(found, joined.rows, 0, []))
+            return
         sifted = sift(joined.columns, stream.plan, joined.appended, stream.groups)
         rejected = dict(sifted.rejected) | joined.rejected
         unused: list[int] = []
@@ -184,14 +189,14 @@ class Worker(TransactionalWorker):
     def _count(self, run: Run, account: StreamAccount, reduced: Reduced) -> None:
         account.used += reduced.used
         account.late += reduced.late
-        for group, partials in reduced.partials.items():
-            gather(self._partials.setdefault((run.topic, run.partition, group), {}), partials)
+        for group, found in reduced.partials.items():
+            gather(self._partials.setdefault((run.topic, run.partition, group), {}), found)
 
     def _output(self, spans: Spans) -> Iterator[Record]:
-        for (topic, partition, group), partials in self._partials.items():
+        for (topic, partition, group), found in self._partials.items():
             stream, span = self._streams[topic], spans[topic, partition]
             plan, to = stream.plan, stream.partition(group)
-            parts = (part for whole in partials.values() for part in split(whole))
+            parts = (part for whole in found.values() for part in split(whole))
             for number, part in enumerate(parts):
                 summary = plan.summary(self._name, partition, group, part, span, number)
                 yield self._record(plan.window.summary, plan.key(group), summary, to)
