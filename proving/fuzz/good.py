@@ -118,8 +118,10 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         },
         "table-segment": {**table, "index": 0, "count": 1, "start": 0},
         "table": {
-            **table, "state": "COMPLETE", "received": len(CONTENT), "time": now_us, "partition": 0, "first_offset": 0,
-            "last_offset": 0, "url": "file:///nowhere", "reason": "", "summary": {"kind": "gains", "antennas": ["0"]},
+            # Of a partition and a log that are not there: else it says that records of ours were dealt with.
+            **table, "state": "COMPLETE", "received": len(CONTENT), "time": now_us, "partition": 99, "first_offset": 0,
+            "last_offset": 0, "log": "fuzz", "url": "file:///nowhere", "reason": "",
+            "summary": {"kind": "gains", "antennas": ["0"]},
         },
         "metric": {
             "subarray": 1, "metric": "flaggedFraction", "time": now_us, "encoding": "npy", "shape": [],
