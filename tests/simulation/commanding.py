@@ -33,6 +33,8 @@ ICD = load()
 NAME = "controller"
 ARGUMENTS = {"AssignResources": "assignres", "ReleaseResources": "releaseres", "Configure": "configure", "Scan": "scan"}
 """Families of arguments, by command."""
+_TRIES, _AGAIN = 3, 0.2
+"""Calls with one transaction_id, and the share of them whose answer gets lost."""
 _PATIENCE = 2.0
 """Longest pause of an operator between two commands [s]."""
 
@@ -45,6 +47,8 @@ class Given:
     name: str
     not_after: int
     repeatable: bool
+    transaction: tuple[str, str, str] = ("", "", "")
+    """Device, command and transaction_id."""
     sent: str = "unknown"
     """sent, not sent, or unknown."""
     outcome: str = ""
@@ -64,9 +68,14 @@ class WitnessedBus(KafkaBus):
         send, given = sender.send, self._commanding.given
 
         def witnessed(record: Record, timeout: float) -> None:
+            if record.topic != COMMANDS:
+                send(record, timeout)
+                return
             command = decode_command(record.value)
+            transaction = (command.device, command.command, command.transaction_id)
             one = given.setdefault(
-                command.id, Given(command.device, command.command, command.not_after, command.repeatable)
+                command.id,
+                Given(command.device, command.command, command.not_after, command.repeatable, transaction),
             )
             try:
                 send(record, timeout)
@@ -141,13 +150,19 @@ class Commanding:
             if not self.is_giving:
                 continue
             name = random.choice(self._sensible(gateway, device, names))
-            try:
-                gateway.give(device, name, self._argument(name))
-                site.trace.note(process.name, f"took {name} of {device}")
-            except CommandRefused:
-                self.refused += 1
-            except (NotSent, OutcomeUnknown) as error:
-                site.trace.note(process.name, f"{name} of {device}: {type(error).__name__}")
+            argument = self._argument(name)
+            for _ in range(_TRIES if argument else 1):  # with its transaction_id a call may be repeated
+                try:
+                    gateway.give(device, name, argument)
+                    site.trace.note(process.name, f"took {name} of {device}")
+                    if random.random() > _AGAIN:
+                        break  # else its answer got lost, and the operator asks again
+                except CommandRefused:
+                    self.refused += 1
+                    break
+                except (NotSent, OutcomeUnknown) as error:
+                    site.trace.note(process.name, f"{name} of {device}: {type(error).__name__}")
+                process.clock.sleep(0.05 + random.random())
 
     def _sensible(self, gateway: Gateway, device: str, names: Sequence[str]) -> Sequence[str]:
         """Return what is allowed now, as operators look first."""

@@ -25,7 +25,7 @@ class Fault:
 
 def _kill(site: Site, fault: Fault) -> None:
     if not site.processes[fault.who].is_dead:
-        site.kill(fault.who)
+        site.kill(fault.who, fault.amount)
 
 
 def _stop(site: Site, fault: Fault) -> None:
@@ -87,6 +87,7 @@ def _tidy(site: Site, fault: Fault) -> None:
 
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "kill -9": _kill,
+    "kill -9 and stay away": _kill,
     "stand still": _stop,
     "disconnect": _disconnect,
     "hold a request": _hold,
@@ -127,6 +128,8 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         match kind:
             case "kill -9" | "disconnect":
                 who = random.choice(names)
+            case "kill -9 and stay away":  # so long that others take over
+                who, amount = random.choice(names), random.choice((7.0, 15.0))
             case "stand still":
                 who, amount = random.choice(names), random.choice((0.2, 1.0, 4.0, 9.0))
             case "hold a request" | "lose a request" | "lose an answer":

@@ -11,7 +11,10 @@ from facade.bus.kafka import reader, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.standings import Standings
 from facade.controller.handling import Handling
+from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
+from facade.flows.commands.tracker import Tracker
+from facade.flows.tables.assembly import Assembly
 from facade.runtime.progress import Progress
 from tests.simulation.run import Result, run
 
@@ -28,7 +31,7 @@ class Mutant(NamedTuple):
     put: Any
     """What stands in its place."""
     flow: str = "telemetry"
-    """What runs beside telemetry while it is looked for: commands, alerts or nothing."""
+    """What runs beside telemetry while it is looked for."""
 
 
 def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
@@ -69,6 +72,10 @@ def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
     return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
 
 
+def _forgets(self: Assembly, *args: Any) -> None:
+    """Keep nothing of a table that has ended."""
+
+
 _reader_settings = reader._settings
 _commit = KafkaTransactionalLog.commit
 _take, _snapshot = Progress.take, Progress.snapshot
@@ -88,6 +95,11 @@ MUTANTS = (
     Mutant("offsets of the transaction are those behind the last record", Standings, "take",
            lambda self, place, after, epoch=-1: None),
     Mutant("a command is not begun late", Handling, "is_late", lambda self, call: False, "commands"),
+    Mutant("a call with a transaction_id that was sent before is not sent again", Tracker, "of_transaction",
+           lambda self, *_: None, "commands"),
+    Mutant("alerts: a packet whose intake was cut short is one alert", AlertsFlow, "_is_again",
+           staticmethod(lambda *_: False), "alerts"),
+    Mutant("a table that comes again is not announced again", Assembly, "end", _forgets, "tables"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
 )  # fmt: skip
 """What is taken out, and how."""
@@ -98,7 +110,7 @@ def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:
     began = time.process_time()
     with patch.object(mutant.where, mutant.name, mutant.put):
         for seed in range(1, 1000):
-            result = run(seed, 60.0, with_commands=mutant.flow == "commands", with_alerts=mutant.flow == "alerts")
+            result = run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)))
             spent = time.process_time() - began
             if result.failures:
                 return result, spent

@@ -1,11 +1,13 @@
 """One run: a site, its faults, and what did not hold."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from random import Random
 
 from tests.simulation.faults import Fault, draw, plan
 from tests.simulation.invariants import ALWAYS, AT_THE_END, NeverFall
-from tests.simulation.site import Site
+from tests.simulation.site import FLOWS, GROUPS, Site
 from tests.simulation.threads import simulated
 
 SECONDS = 120.0
@@ -41,8 +43,7 @@ def run(
     *,
     per_second: float = 1.0,
     faults: list[Fault] | None = None,
-    with_commands: bool = True,
-    with_alerts: bool = True,
+    flows: Collection[str] | None = None,
     settled: float = SETTLED,
 ) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
@@ -51,22 +52,32 @@ def run(
     ----------
     faults
         Exactly these; None: drawn from the seed.
+    flows
+        What runs; None: drawn from the seed.
     settled
         After the last fault all must be right within so long [simulated s].
     """
     began = time.process_time()
-    site = Site(seed, with_commands=with_commands, with_alerts=with_alerts)
+    site = Site(seed, flows=draw_flows(seed) if flows is None else flows)
     with site.trace.logs(), simulated(site.scheduler):
         result = _run(site, seed, seconds, per_second, faults, settled)
     result.cpu = time.process_time() - began
     return result
 
 
+def draw_flows(seed: int) -> list[str]:
+    """Draw what runs: all flows in every fourth run, else one or two, which gives more faults to each."""
+    random = Random(f"flows-{seed}")
+    chosen = set(random.sample(FLOWS, random.choice((1, 2, 2, len(FLOWS)))))
+    return [flow for flow in FLOWS if flow in chosen]
+
+
 def _run(
     site: Site, seed: int, seconds: float, per_second: float, faults: list[Fault] | None, settled: float
 ) -> Result:
     names = [name for name in site.bodies if not name.startswith("node")]
-    chosen = draw(seed, seconds, per_second, names, ["aggregate"]) if faults is None else faults
+    groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
+    chosen = draw(seed, seconds, per_second, names, groups) if faults is None else faults
     plan(site, chosen)
     result, falls = Result(seed, chosen), NeverFall()
     site.watchers.append(falls.watch)
@@ -75,7 +86,7 @@ def _run(
     site.network.holds.clear()
     site.network.losses.clear()
     site.network.overtakings.clear()
-    site.is_sending = site.commanding.is_giving = site.alerting.is_raising = False
+    site.fall_quiet()
     until = site.scheduler.now + settled
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
@@ -90,7 +101,10 @@ def _run(
         "commands": len(site.commanding.given),
         "executions": sum(map(len, site.commanding.executed.values())),
         "alerts": len(site.alerting.raised),
-        "seen": len(site.alerting.seen),
+        "actions about alarms": len(site.alerting.acted),
+        "alerts and actions seen": len(site.alerting.seen),
+        "tables": len(site.tabling.given),
+        "metrics": site.measuring.sent,
         "events": sum(site.pushed.values()),
     }
     result.lines = list(site.trace.lines)

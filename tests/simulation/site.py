@@ -1,7 +1,7 @@
 """A deployment of the facade: its processes, each started again when it ends, on one model of the brokers."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,14 +24,21 @@ from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
 from tests.simulation.groups import Groups
+from tests.simulation.measuring import Measuring
 from tests.simulation.network import Network
 from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
+from tests.simulation.tabling import Tabling
 from tests.simulation.threads import Event
 from tests.simulation.trace import Trace
 from tests.support.heaps import encoded, heap
 
 ICD: Icd = load()
+FLOWS = ("telemetry", "commands", "alerts", "tables", "quality")
+_SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration"}
+"""Instance of the device server of a flow, where it is not called as the flow."""
+GROUPS = {"telemetry": "aggregate", "alerts": "alerts-intake", "tables": "tables-assemble"}
+"""Consumer groups whose offsets are set back and lost."""
 RESTART = 2.0
 """Longest time until a process that ended is started again [s]."""
 
@@ -57,11 +64,15 @@ class Sink:
 
 
 class Site:
-    """All processes of a deployment."""
+    """All processes of a deployment.
 
-    def __init__(
-        self, seed: int, *, nodes: int = 4, rate: float = 2.0, with_commands: bool = True, with_alerts: bool = True
-    ) -> None:
+    Parameters
+    ----------
+    flows
+        What runs, of `FLOWS`; the server of SdpMaster and SdpBus always does.
+    """
+
+    def __init__(self, seed: int, *, nodes: int = 4, rate: float = 2.0, flows: Collection[str] = FLOWS) -> None:
         self.scheduler = Scheduler(seed)
         self.trace = Trace(self.scheduler)
         self.settings = Settings(prefix="s.", nodes=nodes)
@@ -79,24 +90,32 @@ class Site:
         self.servers: dict[str, Server] = {}
         self.workers: dict[str, Worker] = {}
         self.commanding, self.alerting = Commanding(), Alerting()
+        self.tabling, self.measuring = Tabling(), Measuring()
         self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = []
         """Told of each reading: device, attribute, the one before, and this one."""
         self.crashes: list[tuple[str, BaseException]] = []
         """Processes that ended by themselves, and were not to."""
-        self.bodies: dict[str, Callable[[Process], None]] = {
-            **{f"node-{node}": partial(self._node, node) for node in range(nodes)},
-            **{f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)},
-            **{name: partial(self._server, name) for name in ("ingest-00", "control")},
-        }
-        if with_commands:
-            self.bodies["subarray"] = partial(self._server, "subarray")
+        self.flows = flows
+        self.bodies: dict[str, Callable[[Process], None]] = {}
+        """What each process does, by its name."""
+        for name in ("control", *(_SERVERS.get(flow, flow) for flow in flows)):
+            self.bodies[name] = partial(self._server, name)
+        if "telemetry" in flows:
+            self.bodies |= {f"node-{node}": partial(self._node, node) for node in range(nodes)}
+            self.bodies |= {f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)}
+        if "commands" in flows:
             self.bodies["controller"] = partial(self.commanding.control, self)
-        if with_alerts:
-            self.bodies["alerts"] = partial(self._server, "alerts")
-            self.alerting.add(self)
+        for flow, part in (("alerts", self.alerting), ("tables", self.tabling), ("quality", self.measuring)):
+            if flow in flows:
+                part.add(self)
         for name in self.bodies:
             self.start(name)
         self.scheduler.at(30.0, self._tidy)
+
+    def fall_quiet(self) -> None:
+        """Let nothing new come."""
+        self.is_sending = self.commanding.is_giving = self.alerting.is_raising = False
+        self.tabling.is_sending = self.measuring.is_sending = False
 
     # Processes
 
@@ -117,10 +136,10 @@ class Site:
         random = self.scheduler.random
         return HostClock(self.scheduler, skew=random.uniform(-0.05, 0.05), drift=random.uniform(-2e-5, 2e-5))
 
-    def kill(self, name: str) -> None:
-        """Kill a process; it is started again a little later."""
+    def kill(self, name: str, away: float = 0.0) -> None:
+        """Kill a process; it is started again a little later, or when it has been away for some time [s]."""
         self.processes[name].kill()
-        self.scheduler.at(0.3 + RESTART * self.scheduler.random.random(), self.start, name)
+        self.scheduler.at(0.3 + away + RESTART * self.scheduler.random.random(), self.start, name)
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
         if process.is_dead:
@@ -159,11 +178,15 @@ class Site:
         connection = self.connection(process)
         log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
         worker = self.workers[process.name] = Worker(log, ICD, self.settings, slot=slot, clock=process.clock)
-        writer = KafkaWriter(connection, health=BusHealth(), client=f"{process.name}-heartbeats")
-        sign = SignOfLife(process.name, "worker", writer.send, process.clock)
-        process.spawn(lambda: _beat(sign, process))
+        self.give_signs(process, process.name, connection)
         while True:
             worker.step()
+
+    def give_signs(self, process: Process, name: str, connection: Connection) -> None:
+        """Let a worker give signs of life beside its loop."""
+        writer = KafkaWriter(connection, health=BusHealth(), client=f"{name}-heartbeats")
+        sign = SignOfLife(name, "worker", writer.send, process.clock)
+        process.spawn(lambda: _beat(sign, process))
 
     def _server(self, instance: str, process: Process) -> None:
         bus = WitnessedBus(self.connection(process), f"SdpFacade-{instance}", self.commanding)
@@ -173,8 +196,10 @@ class Site:
             clock=process.clock,
             versions={},
         )
-        if "controller" in self.bodies:
+        if "commands" in self.flows:
             self.commanding.operate(self, process, server)
+        if "alerts" in self.flows:
+            self.alerting.operate(self, process, server)
         server.event_loop.run(Event(self.scheduler))  # type: ignore[arg-type]
 
     def _devices(self, instance: str) -> Mapping[str, list[str]]:

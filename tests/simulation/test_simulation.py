@@ -11,6 +11,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.mutants import MUTANTS, hunt
 from tests.simulation.run import Result, run
 from tests.simulation.shrink import shrink
+from tests.simulation.site import FLOWS
 
 _ROOT = Path(__file__).parents[2]
 _AGAIN = "from tests.simulation.run import run; print(run(3, 8.0).digest)"
@@ -18,7 +19,7 @@ _AGAIN = "from tests.simulation.run import run; print(run(3, 8.0).digest)"
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_must_hold_holds_under_faults(seed: int) -> None:
-    result = run(seed, 40.0)
+    result = run(seed, 40.0, flows=FLOWS)
     assert result.failures == [], "\n".join(result.lines)
     assert all(result.counts.values()), result.counts
 
