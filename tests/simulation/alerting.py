@@ -123,7 +123,7 @@ class Alerting:
     # The client, which is no process of ours: it outlives all of them
 
     def event(self, site: "Site", reading: Reading) -> None:
-        """Send an event of `lastAlert` to the client: some get lost, and all of a server that it has not subscribed to."""
+        """Send an event of `lastAlert` to the client: some get lost, and all of a server without its subscription."""
         random = site.scheduler.random
         if self._subscribed is site.processes["alerts"] and random.random() >= _LOST:
             site.scheduler.at(0.001 + 0.02 * random.random(), self._hear, str(reading.value))
