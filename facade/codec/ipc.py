@@ -26,8 +26,8 @@ _INT, _FLOAT = 2, 3
 _FLOATS: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<f4"), 2: np.dtype("<f8")}
 """By precision."""
 _MOST_COLUMNS: Final = 256
-_MOST_LAYOUTS: Final = 64
-"""So many different schemas are remembered."""
+_MOST_SHAPES: Final = 256
+"""So many different metadata are remembered."""
 _TEXT = 200
 
 Layout = tuple[tuple[str, np.dtype[Any]], ...]
@@ -46,11 +46,23 @@ class RecordBatch:
     """Where nothing is there, of shape (rows,), by name; only of columns that lack something."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Where everything is in the body of a batch; it is within its size."""
+
+    rows: int
+    size: int
+    """Of the body [bytes]."""
+    layout: Layout
+    places: tuple[tuple[str, np.dtype[Any], int, int], ...]
+    """Name and type of each column, where its values begin, and the bits that say what is there; -1: all is."""
+
+
 class StreamReader:
-    """Reads streams; remembers what their schemas have said, as all of one producer begin with the same bytes."""
+    """Reads streams; remembers what their metadata have said, which all batches of one producer and size share."""
 
     def __init__(self) -> None:
-        self._layouts: dict[bytes, Layout] = {}
+        self._shapes: dict[bytes, _Shape] = {}
 
     def read(self, content: bytes) -> RecordBatch:
         """Return the one record batch of a stream.
@@ -68,44 +80,49 @@ class StreamReader:
 
     def _read(self, content: bytes) -> RecordBatch:
         begin = _end_of_metadata(content, 0)
-        layout = self._layouts.get(head := content[:begin])
-        if layout is None:
-            layout = _layout(head)
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
-            self._layouts[head] = layout
         body = _end_of_metadata(content, begin)
-        message = _Table.root(memoryview(content)[begin + 8 : body])
-        if (kind := message.number("B", 1)) != _RECORD_BATCH:
-            raise ValueError(f"expected a record batch behind the schema, got a message of kind {kind}")
-        end = body + message.number("q", 3)
-        if not body <= end <= len(content) or content[end:] not in (b"", _END):
+        shape = self._shapes.get(metadata := content[:body])
+        if shape is None:
+            shape = _shape(memoryview(metadata)[begin + 8 :], _layout(metadata[:begin]))
+            if len(self._shapes) >= _MOST_SHAPES:
+                self._shapes.clear()
+            self._shapes[metadata] = shape
+        end = body + shape.size
+        if end > len(content) or content[end:] not in (b"", _END):
             raise ValueError(f"expected the stream to end with its batch, after {end} bytes")
-        return _batch(content, body, end, message.table(2), layout)
+        rows, columns, nulls = shape.rows, {}, {}
+        for name, dtype, at, bits in shape.places:
+            columns[name] = np.frombuffer(content, dtype, rows, body + at)
+            if bits >= 0:
+                there = np.frombuffer(content, np.uint8, (rows + 7) // 8, body + bits)
+                nulls[name] = np.unpackbits(there, count=rows, bitorder="little") == 0
+        return RecordBatch(rows, shape.layout, columns, nulls)
 
 
-def _batch(content: bytes, body: int, end: int, batch: "_Table", layout: Layout) -> RecordBatch:
+def _shape(metadata: memoryview, layout: Layout) -> _Shape:
+    """Read the second message of a stream."""
+    message = _Table.root(metadata)
+    if (kind := message.number("B", 1)) != _RECORD_BATCH:
+        raise ValueError(f"expected a record batch behind the schema, got a message of kind {kind}")
+    end, batch = message.number("q", 3), message.table(2)
     if batch.has(3):
         raise ValueError("expected buffers that are not compressed, got a compressed batch")
     rows, nodes, buffers = batch.number("q", 0), batch.pairs(1), batch.pairs(2)
     if len(nodes) != 2 * len(layout) or len(buffers) != 4 * len(layout):
         counts = f"{len(nodes) // 2} nodes and {len(buffers) // 2} buffers"
         raise ValueError(f"expected a node and two buffers for each of {len(layout)} columns, got {counts}")
-    if rows < 1:
-        raise ValueError(f"expected at least one row, got {rows}")
-    columns, nulls = {}, {}
+    if rows < 1 or end < 0:
+        raise ValueError(f"expected at least one row, got {rows} in {end} bytes")
+    places = []
     for number, (name, dtype) in enumerate(layout):
         length, missing = nodes[2 * number : 2 * number + 2]
         bits, bits_size, at, size = buffers[4 * number : 4 * number + 4]
-        if length != rows or at < 0 or size < rows * dtype.itemsize or body + at + size > end:
-            raise ValueError(f"column {name}: expected {rows} rows of {dtype} within {end - body} bytes of the batch")
-        columns[name] = np.frombuffer(content, dtype, rows, body + at)
-        if missing:
-            if bits < 0 or 8 * bits_size < rows or body + bits + bits_size > end:
-                raise ValueError(f"column {name}: expected {rows} bits that tell what is missing")
-            there = np.frombuffer(content, np.uint8, (rows + 7) // 8, body + bits)
-            nulls[name] = np.unpackbits(there, count=rows, bitorder="little") == 0
-    return RecordBatch(rows, layout, columns, nulls)
+        if length != rows or at < 0 or size < rows * dtype.itemsize or at + size > end:
+            raise ValueError(f"column {name}: expected {rows} rows of {dtype} within {end} bytes of the batch")
+        if missing and (bits < 0 or 8 * bits_size < rows or bits + bits_size > end):
+            raise ValueError(f"column {name}: expected {rows} bits that tell what is missing")
+        places.append((name, dtype, at, bits if missing else -1))
+    return _Shape(rows, end, layout, tuple(places))
 
 
 def _layout(head: bytes) -> Layout:

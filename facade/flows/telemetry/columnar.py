@@ -12,7 +12,7 @@ from facade.flows.telemetry.groups import UNKNOWN, Groups
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.reduce import AppendTimes
 
-_TOGETHER = 65_536
+_TOGETHER = 32768
 """Rows that are reduced at once: many enough to hide the cost of a call, few enough for the processor's cache."""
 
 
@@ -32,24 +32,17 @@ class Batches:
 
     def join(self, run: Run, found: Mapping[int, ReadBatch | Refused]) -> Iterator["Together"]:
         """Yield those that could be read, some together."""
-        chosen: list[tuple[int, ReadBatch]] = []
-        rows = 0
-        for at, batch in found.items():
-            if isinstance(batch, ReadBatch):
-                chosen.append((at, batch))
-                rows += batch.rows
-            if rows >= _TOGETHER:
-                yield self._together(run, chosen)
-                chosen, rows = [], 0
-        if chosen:
-            yield self._together(run, chosen)
-
-    def _together(self, run: Run, chosen: list[tuple[int, ReadBatch]]) -> "Together":
-        # Batches of one node and scan behind each other need no sort of their rows.
+        chosen = [(at, batch) for at, batch in found.items() if isinstance(batch, ReadBatch)]
+        # Batches of one node and scan behind each other need no sort of their rows, and make few partials.
         is_sorted = all(name in batch.header.constants for _, batch in chosen for name in self._order)
         if is_sorted:
-            chosen = sorted(chosen, key=lambda one: [one[1].header.constants[name] for name in self._order])
-        return Together(self._reader, run, chosen, is_sorted=is_sorted)
+            chosen.sort(key=lambda one: [one[1].header.constants[name] for name in self._order])
+        begin = rows = 0
+        for number, (_, batch) in enumerate(chosen, 1):
+            rows += batch.rows
+            if rows >= _TOGETHER or number == len(chosen):
+                yield Together(self._reader, run, chosen[begin:number], is_sorted=is_sorted)
+                begin, rows = number, 0
 
 
 class Together(Joined):
