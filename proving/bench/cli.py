@@ -30,6 +30,7 @@ MEASUREMENTS = {
     "reads": "proving.bench.reads:reads",
     "outage": "proving.bench.outage:outage",
     "commands": "proving.bench.hops:commands",
+    "large-commands": "proving.bench.hops:large_commands",
     "alerts": "proving.bench.hops:alerts",
     "visit": "proving.bench.visit:visit",
     "alert-restart": "proving.bench.alert_restart:alert_restart",

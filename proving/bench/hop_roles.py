@@ -26,10 +26,12 @@ from proving.roles import RoleContext
 
 SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
 RESULT = "longRunningCommandResult"
-ARGUMENTS = {
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "AssignResources": {"resources": {"receptors": ["SKA001"]}},
     "Configure": {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "bench"},
 }
+ACCEPTED = b"ACCEPTED"
+"""Stands for a controller's first acknowledgement in the bare way."""
 _NOT_COUNTED = 20
 """Samples before those that count."""
 _PATIENCE = 20.0
@@ -44,7 +46,8 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     whole: float
     """From the call, or the sending, until the event [s]."""
     kafka: float
-    """Bare records: of a command one to another process and one back, durable; of an alert one until it is read [s]."""
+    """Bare records: of a command one to another process and two back, one after the other, each durable; of an alert
+    one until it is read [s]."""
     tango: float
     """Of a command a bare call until the event that it sets off, of an alert a bare event until it has come [s]."""
     call: float = 0.0
@@ -125,17 +128,33 @@ def controller(context: RoleContext) -> None:
 
 
 def echo(context: RoleContext) -> None:
-    """Send every record back, durably: two bare Kafka hops."""
+    """Send two records for each one, durably and one after the other, as a controller does: ACCEPTED, outcome."""
     sender = KafkaSender(Connection(context.settings, clock=context.clock), health=BusHealth(), client="echo")
     reader = _reader(context, COMMANDS)
     context.announce()
     while not context.called_off:
         for record in reader.take(1, 0.1):
-            sender.send(Record(topic=ACKS, key=record.key, value=record.value), _PATIENCE)
+            for value in (ACCEPTED, record.value):
+                sender.send(Record(topic=ACKS, key=record.key, value=value), _PATIENCE)
 
 
-def call_commands(context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str) -> list[Sample]:
-    """Give commands one after the other, and make both bare hops between them."""
+def scan_types(size: int) -> list[dict[str, Any]]:
+    """Return new scan types that take at least so many bytes as JSON."""
+    one = {"beams": {"vis0": {"channels_id": "vis_channels", "polarisations_id": "all", "field_id": "field_a"}}}
+    each = len(msgspec.json.encode({"scan_type_id": "bench-00000", **one})) + 1
+    return [{"scan_type_id": f"bench-{number:05}", **one} for number in range(-(-size // each))]
+
+
+def call_commands(
+    context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str, size: int = 0
+) -> list[Sample]:
+    """Give commands one after the other, and make the bare hops between them.
+
+    Parameters
+    ----------
+    size
+        Least length of the argument of the commands that count; the bare records are as long [B].
+    """
     clock, events, hops = context.clock, _Events(context.clock), _bare_connection(context, bare_prefix)
     subarray, device = tango.DeviceProxy(f"tango://{context.tango_host}/{SUBARRAY}"), tango.DeviceProxy(bare)
     events.subscribe(subarray, RESULT, lambda value: value[0])
@@ -145,6 +164,8 @@ def call_commands(context: RoleContext, *, count: int, warm_up: int, bare: str, 
 
     def give(name: str) -> tuple[float, float]:
         argument = ARGUMENTS.get(name)
+        if name == "Configure" and size:
+            argument = ARGUMENTS[name] | {"new_scan_types": scan_types(size)}
         text = () if argument is None else (msgspec.json.encode(argument).decode(),)
         began = clock.monotonic()
         _, (id,) = subarray.command_inout(name, *text)
@@ -170,9 +191,9 @@ def call_commands(context: RoleContext, *, count: int, warm_up: int, bare: str, 
     for number in range(warm_up):  # a broker that has just been started spends its time compiling
         round_trip(f"warm-up {number}")
     samples = []
-    for text in map(str, range(_NOT_COUNTED + count)):
+    for text in (str(number).zfill(size) for number in range(_NOT_COUNTED + count)):
         called, whole = give("Configure")
-        hop = poke(text)
+        hop = poke(text.lstrip("0") or "0")
         samples.append(Sample(whole, round_trip(text), hop, called))
     return samples[_NOT_COUNTED:]
 

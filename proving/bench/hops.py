@@ -5,7 +5,7 @@ from typing import Any
 
 from proving.bench.hop_roles import Sample
 from proving.bench.load import NODES, RATE, large, stream
-from proving.bench.report import Outcome, Verdict, quantiles
+from proving.bench.report import Outcome, Verdict, at_most, quantiles
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -14,6 +14,10 @@ BAR = 1.5
 _WARM_UP = 20_000
 """Records there and back before the first command."""
 _SETTLE = 4.0
+_LARGE = 512 * 1024
+"""Length of the arguments of Table 1 of SDP memo 052 [B]."""
+_LARGE_BAR = 1.0
+"""Of the outcome of such a command, at p99 (Table 1) [s]."""
 
 
 def commands(testbed: Testbed, *, quick: bool) -> Outcome:
@@ -31,13 +35,37 @@ def commands(testbed: Testbed, *, quick: bool) -> Outcome:
         "commands",
         "Tango call -> durable record -> controller -> final ack -> event in the caller's process",
         "Configure commands, one after the other, to a controller that only reports the new state; between"
-        " them, in the same process, the bare hops: a durable Kafka record to another process and one back, and a"
+        " them, in the same process, the bare hops: a durable Kafka record to another process, two back one after the"
+        " other, as ACCEPTED and the outcome are, and a"
         f" Tango call to another process until the event that it sets off. Before all that, {_WARM_UP:,} records"
         " there and back: a broker that has just been started spends a core on compiling itself",
         begin,
         "call-commands",
         200 if quick else 1000,
         _WARM_UP,
+    )
+
+
+def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Measure commands with arguments of 512 KB, from the Tango call to the event with the outcome."""
+    count = 20 if quick else 200
+    with testbed.system("large-commands", nodes=NODES) as system, testbed.deployment("large-commands-bare") as bare:
+        system.play("controller")
+        bare.await_ready(bare.play("echo"))
+        device = bare.play("bare-device")
+        bare.await_ready(device)
+        task: dict[str, Any] = {"bare": device.address, "bare_prefix": bare.settings.prefix, "size": _LARGE}
+        client = system.play("call-commands", ends=True, warm_up=_WARM_UP, count=count, **task)
+        samples = system.result(client, list[Sample])
+    whole = quantiles([s.whole for s in samples])
+    found = None if whole is None else whole.p99
+    return Outcome(
+        name="large-commands",
+        what=f"as commands, with an argument of {_LARGE // 1024} KiB",
+        how=(f"{count} Configure commands, one after the other, quiet; the bare records are as long",),
+        verdicts=(at_most("p99 of the outcome", found, _LARGE_BAR, "s"),),
+        notes=(_in_words("quiet", samples),),
+        figures={"quiet": samples},
     )
 
 
