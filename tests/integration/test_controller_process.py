@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from facade.controller.simulator.controller import CRASHED
 from proving.deployment import Broker
 from tests.support import topics
 from tests.support.deployment import Deployment
@@ -45,8 +44,6 @@ RESOURCES = {
         ],
     },
 }
-
-ARGUMENTS = {"AssignResources": RESOURCES, "Configure": {"scan_type": "target:a"}}
 
 
 class Sdp:
@@ -113,10 +110,6 @@ class Sdp:
             found[ack["id"]].append(ack)
         return found
 
-    def outcomes(self, command: dict[str, Any]) -> set[str]:
-        """The different outcomes on the bus."""
-        return {ack["status"] for ack in self.acks(command)} & FINAL
-
     def outcome(self, command: dict[str, Any]) -> dict[str, Any]:
         """Wait for the first outcome."""
         what = f"an outcome of {command['command']}"
@@ -175,77 +168,6 @@ def test_an_observation(sdp: Sdp) -> None:
     beats = [json.loads(message.value()) for message in sdp.read("heartbeats")]
     assert [beat.get("stopping", False) for beat in beats] == [False] * (len(beats) - 1) + [True]
     assert set(beats[0]["devices"]) == {FIRST, SECOND, MASTER}
-
-
-@pytest.mark.parametrize(
-    ("fault", "name", "executions", "outcome", "obs_state"),
-    [
-        ("crash-before", "ReleaseAllResources", 2, "COMPLETED", "EMPTY"),
-        ("crash-after", "ReleaseAllResources", 2, "COMPLETED", "EMPTY"),
-        ("crash-before", "Configure", 1, "FAILED", "FAULT"),
-        ("crash-after", "Configure", 1, "FAILED", "READY"),
-    ],
-)
-def test_a_crash(sdp: Sdp, fault: str, name: str, executions: int, outcome: str, obs_state: str) -> None:
-    """A repeatable command is executed again by the next life, one that is not has failed; each has its outcome."""
-    process = sdp.controller("--fault", f"{fault}:{name}")
-    sdp.do("On")
-    sdp.do("AssignResources", argument=RESOURCES)
-    command = sdp.send(name, argument=ARGUMENTS.get(name))
-    assert process.exit_code() == CRASHED
-    assert not sdp.outcomes(command)
-    sdp.controller("--fault", f"{fault}:{name}")
-    assert sdp.outcome(command)["status"] == outcome
-    assert sdp.executions()[command["id"]] == executions
-    until(lambda: sdp.state()["obsState"] == obs_state, f"obsState {obs_state}")
-
-
-RESET = ("Abort", "Restart", "AssignResources", "Configure", "End", "ReleaseAllResources")
-"""Commands of which each leads to the state of the next, from wherever a kill has left the subarray."""
-
-
-def test_killed_again_and_again_while_commands_come(sdp: Sdp) -> None:
-    """Six kills in a stream of commands, some of them sent twice: one outcome each, and nothing done twice."""
-    process = sdp.controller()
-    for device in (FIRST, SECOND):
-        sdp.do("On", device)
-        sdp.do("AssignResources", device, RESOURCES)
-    sent = []
-
-    def ids_of(commands: list[dict[str, Any]]) -> set[str]:
-        return {command["id"] for command in commands}
-
-    def heard_of(ids: set[str]) -> int:
-        return len(ids & {id for id, acks in sdp.all_acks().items() if acks})
-
-    for number in range(6):
-        batch = [sdp.command(name, device, ARGUMENTS.get(name)) for device in (FIRST, SECOND) for name in RESET]
-        sent += batch
-        sdp.put(*batch, *batch[number:])
-        # Not executions: how many of a batch are refused depends on where the kill before has left the subarrays.
-        ids = ids_of(batch)
-        until(lambda ids=ids, least=1 + 2 * number: heard_of(ids) >= least, "more acknowledgements")
-        process.kill()
-        process = sdp.controller(name=f"controller-{number}")
-
-    def outcomes() -> dict[str, set[str]]:
-        return {id: {ack["status"] for ack in acks} & FINAL for id, acks in sdp.all_acks().items()}
-
-    def ended() -> bool:
-        found = outcomes()
-        return all(found.get(command["id"]) for command in sent)
-
-    until(ended, "an outcome of every command")
-    executions, found = sdp.executions(), outcomes()
-    for command in sent:
-        outcome = found[command["id"]]
-        assert len(outcome) == 1, sdp.acks(command)
-        assert command["repeatable"] or executions[command["id"]] <= 1
-        assert outcome != {"COMPLETED"} or executions[command["id"]] >= 1
-        assert outcome != {"REJECTED"} or executions[command["id"]] == 0
-    lines = [json.loads(line) for line in sdp.report.read_text().splitlines()]
-    assert all(line["begun_at"] <= line["not_after"] for line in lines)
-    print(Counter((command["command"], *found[command["id"]]) for command in sent))
 
 
 def test_commands_of_an_outage_are_refused_not_executed_late(sdp: Sdp) -> None:
