@@ -22,6 +22,7 @@ from facade.infra.processes import Process
 
 ROLES = {
     "fill": "proving.bench.load:fill",
+    "fill-columnar": "proving.bench.columnar_load:fill",
     "worker": "proving.bench.throughput_roles:worker",
     "bare": "proving.bench.throughput_roles:bare",
     "memo": "proving.bench.peer_roles:write_one_by_one",

@@ -23,6 +23,7 @@ Measure = Callable[..., Outcome]
 
 MEASUREMENTS = {
     "worker": "proving.bench.throughput:one_worker",
+    "columnar": "proving.bench.columnar:columnar",
     "memory": "proving.bench.memory:memory",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.peers:peers",

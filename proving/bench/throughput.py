@@ -30,9 +30,9 @@ def one_worker(testbed: Testbed, *, quick: bool) -> Outcome:
     with testbed.deployment("worker") as deployment:
         filled = fill_topic(deployment, records)
         testbed.progress.step("  a run that does not count, so that both find the page cache warm")
-        _run(deployment, "bare", records)
+        run(deployment, "bare", records)
         for pair in range(pairs):
-            timings.append((run_worker(deployment, records), _run(deployment, "bare", records)))
+            timings.append((run_worker(deployment, records), run(deployment, "bare", records)))
             testbed.progress.step(
                 f"  pair {pair + 1} of {pairs}: {_line('worker', timings[-1][0])}; {_line('bare', timings[-1][1])}"
             )
@@ -79,7 +79,7 @@ def two_workers(testbed: Testbed, *, quick: bool) -> Outcome:
     with testbed.deployment("two", partitions=2) as deployment:
         filled = fill_topic(deployment, records)
         for pair in range(pairs):
-            two, one = (_together(deployment, count, records) for count in (2, 1))
+            two, one = (together(deployment, count, records) for count in (2, 1))
             found.append((together_rate(two, _WARM), together_rate(one, _WARM)))
             cpu = (one[0].cpu_per_million + one[0].broker_cpu_per_million) / MEGA
             ceilings.append(cores / cpu / found[-1][1])
@@ -136,18 +136,20 @@ def together_rate(timings: Sequence[Timing], warm: int) -> float:
 
 def run_worker(deployment: Deployment, records: int) -> Timing:
     """Time one worker over a topic's first records."""
-    return _run(deployment, "worker", records, slot="0")
+    return run(deployment, "worker", records, slot="0")
 
 
-def _run(deployment: Deployment, role: str, records: int, **task: Any) -> Timing:
+def run(deployment: Deployment, role: str, records: int, **task: Any) -> Timing:
+    """Time a role over a topic's first records, in a group of its own."""
     group = f"{role}-{next(_numbers)}"
     broker_pid = deployment.broker.pid
     made = deployment.play(role, ends=True, group=group, records=records, broker_pid=broker_pid, **task)
     return deployment.result(made, Timing)
 
 
-def _together(deployment: Deployment, count: int, records: int) -> list[Timing]:
-    task: dict[str, Any] = {"records": records, "broker_pid": deployment.broker.pid, "gated": True}
+def together(deployment: Deployment, count: int, records: int, **more: Any) -> list[Timing]:
+    """Time workers of one group that begin at the same moment."""
+    task: dict[str, Any] = {"records": records, "broker_pid": deployment.broker.pid, "gated": True, **more}
     task |= {"group": f"together-{next(_numbers)}"}
     workers = [
         deployment.play("worker", name=f"worker-{slot}", ends=True, slot=str(slot), **task) for slot in range(count)

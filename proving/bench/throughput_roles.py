@@ -6,7 +6,10 @@ the first batch are not counted in either, because they were fetched before the 
 """
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -48,6 +51,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     peak_rss_mb: float
     given_up: int = 0
     """Transactions whose records were taken, and counted, again."""
+    stages: dict[str, float] = {}
+    """Processor time of the thread that works, by what it did, from the first mark on [s]."""
 
     @property
     def records(self) -> int:
@@ -87,8 +92,29 @@ class _Meter:
             return  # nothing but time has passed
         self.marks.append(Mark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid)))
 
-    def timing(self, given_up: int = 0) -> Timing:
-        return Timing(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up)
+    def timing(self, given_up: int = 0, stages: Mapping[str, float] | None = None) -> Timing:
+        return Timing(
+            marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up, stages=dict(stages or {})
+        )
+
+
+class _Stages:
+    """Adds up the processor time of this thread, by stage; what no stage is in is `rest`."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._inner = 0.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what is done meanwhile, without the stages within it."""
+        begin, before, self._inner = gauges.thread_cpu(), self._inner, 0.0
+        try:
+            yield
+        finally:
+            spent = gauges.thread_cpu() - begin
+            self.seconds[name] += spent - self._inner
+            self._inner = before + spent
 
 
 class _TimedLog:
@@ -97,8 +123,10 @@ class _TimedLog:
     At the gate it takes a record now and then, because only who takes takes part in the group.
     """
 
-    def __init__(self, log: TransactionalLog, context: RoleContext, meter: _Meter, *, gated: bool) -> None:
-        self._log, self._context, self._meter = log, context, meter
+    def __init__(
+        self, log: TransactionalLog, context: RoleContext, meter: _Meter, stages: _Stages, *, gated: bool
+    ) -> None:
+        self._log, self._context, self._meter, self._stages = log, context, meter, stages
         self._gated = gated
         self._taken = 0
         self._took_at = context.clock.monotonic()
@@ -112,7 +140,8 @@ class _TimedLog:
         else:
             self._gated = False
         try:
-            runs = self._log.take(limit, timeout)
+            with self._stages.stage("consume"):
+                runs = self._log.take(limit, timeout)
         except Aborted:
             self._note_failure()
             raise
@@ -123,12 +152,14 @@ class _TimedLog:
                 self._context.announce()
             elif not self._meter.marks:
                 self._meter.mark(self._taken)
+                self._stages.seconds.clear()
         return runs
 
     def commit(self, records: Iterable[Record]) -> None:
         """Commit; see `facade.bus.port.TransactionalLog`."""
         try:
-            self._log.commit(records)
+            with self._stages.stage("transaction"):
+                self._log.commit(records)
         except Aborted:
             self._note_failure()
             raise
@@ -161,27 +192,42 @@ class _TimedLog:
 
 
 def worker(
-    context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False
+    context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False, rows: int = 1
 ) -> Timing:
     """Run a whole worker, as `sdp-facade aggregate` does, until it has taken so many records.
 
     Gated, it is one of several: it takes its share of the partitions, waits to be released, and ends
-    when there is nothing left.
+    when there is nothing left. `rows`: notifications in each record.
     """
     gc.set_threshold(_GC_THRESHOLD)
     icd, meter = load(), _Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    timed = _TimedLog(log, context, meter, gated=gated)
+    stages = _Stages()
+    timed = _TimedLog(log, context, meter, stages, gated=gated)
     work = Worker(timed, icd, context.settings, slot=slot, clock=context.clock)
     account = work.accounts[TOPIC]
-    while account.consumed + account.uncommitted < records and not (gated and timed.is_exhausted):
-        work.step()
+    _time_reading(work, stages)
+    while account.consumed + account.uncommitted < records * rows and not (gated and timed.is_exhausted):
+        with stages.stage("numpy"):
+            work.step()
     work.finish()
     if account.used + account.late < account.consumed:
         raise Aborted(f"of {account.consumed} simulated records only {account.used} were used")
-    return meter.timing(timed.given_up)
+    return meter.timing(timed.given_up, stages.seconds)
+
+
+def _time_reading(work: Worker, stages: _Stages) -> None:
+    """Let the reading of columnar batches be a stage of its own."""
+    batches: Any = work.streams[TOPIC].batches
+    read = batches.read
+
+    def timed(*args: Any) -> Any:
+        with stages.stage("arrow"):
+            return read(*args)
+
+    batches.read = timed
 
 
 def bare(context: RoleContext, *, group: str, records: int, broker_pid: int) -> Timing:

@@ -99,8 +99,8 @@ class Worker(TransactionalWorker):
         limits: BatchLimits | None = None,
     ) -> None:
         self._limits = limits or BatchLimits()
-        self._streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
-        most_bytes = {topic: icd.topics[topic].max_bytes for topic in self._streams}
+        self.streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
+        most_bytes = {topic: icd.topics[topic].max_bytes for topic in self.streams}
         super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
         self._most = self._limits.batch
         """Records to be taken at once."""
@@ -140,7 +140,7 @@ class Worker(TransactionalWorker):
 
     def _fold(self, run: Run) -> Sequence[ReadBatch | Refused]:
         """Take the records of a run; return the columnar batches among them."""
-        stream, values = self._streams[run.topic], run.values()
+        stream, values = self.streams[run.topic], run.values()
         table = stream.decoder.decode(values)
         found = {} if stream.batches is None else stream.batches.read(run, values, table.unused)
         count = len(values) - len(found) + sum(one.rows for one in found.values())
@@ -194,7 +194,7 @@ class Worker(TransactionalWorker):
 
     def _output(self, spans: Spans) -> Iterator[Record]:
         for (topic, partition, group), found in self._partials.items():
-            stream, span = self._streams[topic], spans[topic, partition]
+            stream, span = self.streams[topic], spans[topic, partition]
             plan, to = stream.plan, stream.partition(group)
             parts = (part for whole in found.values() for part in split(whole))
             for number, part in enumerate(parts):
