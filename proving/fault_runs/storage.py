@@ -1,7 +1,6 @@
 """The fault run of the storage: the bus loses what it had confirmed, and administrators do what they should not."""
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from facade.messages import TableSegment
 from proving.deployment import Deployment
 from proving.fault_runs.frame import Account, FaultRun, Folder, Seed, play
 from proving.fault_runs.storage_acts import Readers, StorageActs
-from proving.fault_runs.storage_book import Book, Finding, Ledger, Verdict
+from proving.fault_runs.storage_book import NAMES, Book, Finding, Ledger, Verdict
 from proving.fault_runs.witness import Sent, Stream, Witness, read_log
 
 HEAPS, ALERTS, CALIBRATION = "ingest.heaps", "alerts", "calibration"
@@ -56,7 +55,6 @@ _TOPICS = {
     "segments": (CALIBRATION, "accounts"),
 }
 """What is said of these topics names a deviation of a total."""
-_NAMES = re.compile(r"offsets? \d|made again|was noted|ends before")
 _QUICK = (3, 3)
 
 
@@ -227,7 +225,7 @@ class StorageFaultRun(FaultRun):
             said |= {str(alarm["text"]) for alarm in alarms}
         except tango.DevFailed:
             return []
-        lines = {one for text in said for line in text.splitlines() for one in line.split(" | ") if _NAMES.search(one)}
+        lines = {one for text in said for line in text.splitlines() for one in line.split(" | ") if NAMES.search(one)}
         news, self._said = sorted(lines - self._said), self._said | lines
         return news
 

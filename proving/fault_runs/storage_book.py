@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 _OFFSETS = re.compile(r"([\w.-]+), partition (\d+): offsets (\d+) to (\d+)")
+NAMES = re.compile(r"offsets? \d|made again|was noted|ends before")
+"""Lines of Status and of alarms that name a deviation."""
 _WORD = re.compile(r"[\w-]+(?:\.\w+)*")
 
 

@@ -5,20 +5,23 @@ that are lost or late, and as ends of logs that are lost. Transactions are those
 newer one: the epoch does not change from one transaction to the next.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
 from confluent_kafka import KafkaError
 
 from facade.icd.model import Topic
-from tests.simulation.logs import Numbered, Partition
+from tests.simulation.logs import Author, Entry, Partition
 from tests.simulation.scheduler import START, Scheduler
 
 OFFSETS = ("__offsets", 0)
 """Stands for the offsets of groups among the partitions of a transaction."""
 Place = tuple[str, int]
+_UNSYNCED = 50
+"""Changes of groups and of transactions of which a broker that is stopped uncleanly may lose the newest."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,11 @@ class Transaction:
     """Of the present transaction, so that the time-out of one before does nothing."""
     timeout: float = 60.0
 
+    def copy(self) -> "Transaction":
+        """Return what is known now, for a coordinator that goes on from here."""
+        offsets = {group: dict(places) for group, places in self.offsets.items()}
+        return replace(self, partitions=dict(self.partitions), offsets=offsets)
+
 
 class Broker:
     """All brokers of one cluster.
@@ -70,6 +78,14 @@ class Broker:
         self.transactions: dict[str, Transaction] = {}
         self.committed: dict[str, dict[Place, int]] = {}
         """Offsets of groups."""
+        self.commits: deque[tuple[str, dict[Place, int]]] = deque(maxlen=_UNSYNCED)
+        """Groups and their offsets before each of the newest changes."""
+        self.changes: deque[tuple[str, Transaction | None]] = deque(maxlen=_UNSYNCED)
+        """Transactional ids, and what was known of each before the newest changes."""
+        self.lost: dict[str, list[Entry]] = defaultdict(list)
+        """What was confirmed and is lost, or was on a topic that was deleted, by topic."""
+        self.deleted: dict[str, list[Entry]] = defaultdict(list)
+        """What retention or an administrator has removed, by topic."""
         self.marks_late = 0.0
         """Longest time until the marks of a transaction are written [s]; faults make it long."""
         self.on_stable: dict[str, list[Callable[[], None]]] = {}
@@ -77,9 +93,10 @@ class Broker:
 
     def _topic(self, name: str, topic: Topic) -> SimulatedTopic:
         partitions = [Partition(name, number) for number in range(topic.partitions)]
-        return SimulatedTopic(self._new_id(), partitions, topic.cleanup, topic.retention, topic.max_bytes)
+        return SimulatedTopic(self.new_id(), partitions, topic.cleanup, topic.retention, topic.max_bytes)
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """Return the id of a topic that is made."""
         self._ids += 1
         return f"{self._ids:022d}"
 
@@ -98,15 +115,16 @@ class Broker:
             return KafkaError.TOPIC_ALREADY_EXISTS
         retention = float(config["retention.ms"]) / 1000 if "retention.ms" in config else None
         self.topics[name] = SimulatedTopic(
-            self._new_id(), [Partition(name, number) for number in range(count)],
+            self.new_id(), [Partition(name, number) for number in range(count)],
             config.get("cleanup.policy", "delete"), retention, int(config.get("max.message.bytes", 1_048_588)),
         )  # fmt: skip
         return None
 
     def delete(self, name: str) -> int | None:
         """Delete a topic, with the offsets that groups have of it; return an error's code, or None."""
-        if self.topics.pop(name, None) is None:
+        if (topic := self.topics.pop(name, None)) is None:
             return KafkaError.UNKNOWN_TOPIC_OR_PART
+        self.lost[name] += [entry for partition in topic.partitions for entry in partition.entries]
         for offsets in self.committed.values():
             for place in [place for place in offsets if place[0] == name]:
                 del offsets[place]
@@ -124,10 +142,21 @@ class Broker:
         """Delete a topic and make it again: empty, with another id, and no group has an offset of it."""
         topic = self.topics[name]
         self.delete(name)
-        topic.id = self._new_id()
+        topic.id = self.new_id()
         topic.partitions = [Partition(name, number) for number in range(len(topic.partitions))]
         self.topics[name] = topic
-        self._tell(name)
+        self.tell(name)
+
+    def _change(self, slot: str) -> None:
+        """Remember what was known of a transactional id before a change of it."""
+        known = self.transactions.get(slot)
+        self.changes.append((slot, None if known is None else known.copy()))
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        """Write offsets of a group down."""
+        known = self.committed.setdefault(group, {})
+        self.commits.append((group, dict(known)))
+        known.update(offsets)
 
     def tidy(self) -> None:
         """Do what retention and compaction do."""
@@ -136,9 +165,10 @@ class Broker:
                 if "compact" in topic.cleanup:
                     partition.compact()
                 if "delete" in topic.cleanup and topic.retention is not None:
-                    partition.expire(self.now_us() - round(topic.retention * 1e6))
+                    self.deleted[partition.topic] += partition.expire(self.now_us() - round(topic.retention * 1e6))
 
-    def _tell(self, name: str) -> None:
+    def tell(self, name: str) -> None:
+        """Tell readers that there is something on a topic."""
         told, self.topics[name].on_append = self.topics[name].on_append, []
         for one in told:
             one()
@@ -172,7 +202,7 @@ class Broker:
             return KafkaError.UNKNOWN_TOPIC_OR_PART
         if any(len(key or b"") + len(value or b"") > topic.max_bytes for key, value, _ in records):
             return KafkaError.MSG_SIZE_TOO_LARGE
-        partition = topic.partitions[place[1]]
+        partition, by = topic.partitions[place[1]], None
         if producer >= 0:
             known = partition.numbers.get(producer)
             if known is not None and epoch < known.epoch:
@@ -184,18 +214,18 @@ class Broker:
                     return None  # it came before
                 if sequence != known.sequence:
                     return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
-            elif known is None and sequence and not slot:
-                return KafkaError.UNKNOWN_PRODUCER_ID
-            partition.numbers[producer] = Numbered(epoch, sequence + len(records), sequence)
+            by = Author(producer, epoch, sequence + len(records), sequence, bool(slot))
         now_us = self.now_us()
         for key, value, headers in records:
-            partition.append(now_us, key, value, headers, producer if slot else None)
-        self._tell(place[0])
+            partition.append(now_us, key, value, headers, by)
+        self.tell(place[0])
         return None
 
     def _verify(self, place: Place, slot: str, epoch: int) -> int | None:
         """Refuse what belongs to no transaction that is under way (KIP-890, first part)."""
-        known = self.transactions[slot]
+        known = self.transactions.get(slot)
+        if known is None:
+            return KafkaError.INVALID_PRODUCER_ID_MAPPING
         if epoch < known.epoch:
             return KafkaError.INVALID_PRODUCER_EPOCH
         if known.state != "ongoing" or place not in known.partitions:
@@ -207,38 +237,45 @@ class Broker:
     def init_producer(self, slot: str, timeout: float) -> tuple[int, int] | int:
         """Give a transactional producer its number and epoch, once what was open has ended."""
         known = self.transactions.get(slot)
+        self._change(slot)
         if known is None:
             self._producers += 1
             known = self.transactions[slot] = Transaction(self._producers)
         known.timeout = timeout
         if known.state == "ongoing":
             known.epoch += 1  # from now on the former producer is refused
-            self._end(slot, known, committed=False)
+            self.end(slot, known, committed=False)
         if known.state in ("committing", "aborting"):
             return KafkaError.CONCURRENT_TRANSACTIONS
         known.epoch += 1
         known.state = "empty"
         return known.producer, known.epoch
 
+    @staticmethod
+    def _refusal(known: Transaction | None) -> int:
+        lost = KafkaError.INVALID_PRODUCER_ID_MAPPING
+        return lost if known is None else KafkaError.INVALID_PRODUCER_EPOCH
+
     def add_partitions(self, slot: str, epoch: int, places: list[Place]) -> int | None:
         """Begin a transaction, or let it go on, on some partitions."""
-        known = self.transactions[slot]
-        if epoch != known.epoch:
-            return KafkaError.INVALID_PRODUCER_EPOCH
+        known = self.transactions.get(slot)
+        if known is None or epoch != known.epoch:
+            return self._refusal(known)
         if known.state in ("committing", "aborting"):
             return KafkaError.CONCURRENT_TRANSACTIONS
+        self._change(slot)
         if known.state != "ongoing":
             known.state, known.partitions, known.offsets = "ongoing", {}, {}
             known.number += 1
-            self.scheduler.at(known.timeout, self._time_out, slot, known.number)
+            self.scheduler.at(known.timeout, self.time_out, slot, known.number)
         known.partitions |= dict.fromkeys(places)
         return None
 
     def offsets_in_transaction(self, slot: str, epoch: int, group: str, offsets: Mapping[Place, int]) -> int | None:
         """Commit offsets of a group together with a transaction."""
-        known = self.transactions[slot]
-        if epoch != known.epoch:
-            return KafkaError.INVALID_PRODUCER_EPOCH
+        known = self.transactions.get(slot)
+        if known is None or epoch != known.epoch:
+            return self._refusal(known)
         if known.state != "ongoing" or OFFSETS not in known.partitions:
             return KafkaError.INVALID_TXN_STATE
         known.offsets.setdefault(group, {}).update(offsets)
@@ -246,53 +283,55 @@ class Broker:
 
     def end_transaction(self, slot: str, epoch: int, *, committed: bool) -> int | None:
         """Commit or abort what is under way."""
-        known = self.transactions[slot]
-        if epoch != known.epoch:
-            return KafkaError.INVALID_PRODUCER_EPOCH
+        known = self.transactions.get(slot)
+        if known is None or epoch != known.epoch:
+            return self._refusal(known)
         wanted = ("committing", "committed") if committed else ("aborting", "aborted")
         if known.state == "ongoing":
-            self._end(slot, known, committed=committed)
+            self._change(slot)
+            self.end(slot, known, committed=committed)
             return None
         if known.state == wanted[0]:
             return KafkaError.CONCURRENT_TRANSACTIONS
         return None if known.state == wanted[1] else KafkaError.INVALID_TXN_STATE
 
-    def _end(self, slot: str, known: Transaction, *, committed: bool) -> None:
+    def end(self, slot: str, known: Transaction, *, committed: bool) -> None:
         """Decide; the marks follow a little later, one by one."""
         known.state = "committing" if committed else "aborting"
         random, left = self.scheduler.random, len(known.partitions)
         delays = sorted(random.random() * (0.001 + self.marks_late) for _ in range(left))
         for place, delay in zip(list(known.partitions), delays, strict=True):
             left -= 1
-            self.scheduler.at(delay, self._mark, known, place, committed, left == 0)
+            self.scheduler.at(delay, self._mark, slot, known, place, committed, left == 0)
         if not known.partitions:
             known.state = "committed" if committed else "aborted"
 
-    def _mark(self, known: Transaction, place: Place, committed: bool, is_last: bool) -> None:
+    def _mark(self, slot: str, known: Transaction, place: Place, committed: bool, is_last: bool) -> None:
+        if self.transactions.get(slot) is not known:
+            return  # of a coordinator that was stopped; the next one begins with the marks again
         if place == OFFSETS:
             offsets, known.offsets = known.offsets, {}
             for group, places in offsets.items():
                 if committed:
-                    self.committed.setdefault(group, {}).update(places)
+                    self.commit(group, places)
                 for tell in self.on_stable.pop(group, ()):
                     tell()
         else:
             topic = self.topics[place[0]]
-            partition = topic.partitions[place[1]]
-            partition.mark(self.now_us(), known.producer, committed=committed)
-            before = partition.numbers.get(known.producer)
-            if before is None or before.epoch < known.epoch:
-                partition.numbers[known.producer] = Numbered(known.epoch, 0)
-            self._tell(place[0])
+            topic.partitions[place[1]].mark(self.now_us(), known.producer, known.epoch, committed=committed)
+            self.tell(place[0])
         if is_last:
+            self._change(slot)
             known.state = "committed" if committed else "aborted"
 
-    def _time_out(self, slot: str, number: int) -> None:
-        known = self.transactions[slot]
-        if known.number == number and known.state == "ongoing":
+    def time_out(self, slot: str, number: int) -> None:
+        """End a transaction that has taken too long, if it is still under way."""
+        known = self.transactions.get(slot)
+        if known is not None and known.number == number and known.state == "ongoing":
             self.note("broker", f"ends the transaction of {slot}, which took too long")
+            self._change(slot)
             known.epoch += 1
-            self._end(slot, known, committed=False)
+            self.end(slot, known, committed=False)
 
     # Offsets of groups
 

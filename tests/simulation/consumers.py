@@ -37,6 +37,8 @@ class SimulatedConsumer:
         """Next offset by partition that is read."""
         self._assigned: dict[Place, None] = {}
         """Those of them that cannot be read as well."""
+        self._epochs: dict[Place, tuple[int, int]] = {}
+        """Leader epochs of the last record and of the broker that the place was last compared with."""
         self._told_end: dict[Place, int] = {}
         self._seen: dict[Place, int] = {}
         """State of each partition of which everything has been read."""
@@ -105,6 +107,12 @@ class SimulatedConsumer:
                 at = partition.first
             elif at == OFFSET_END:
                 at = self._end(partition)
+            last, compared = self._epochs.get(place, (-1, -1))
+            if compared != partition.leader_epoch:  # the client compares its place whenever a broker leads anew
+                self._epochs[place] = last, partition.leader_epoch
+                if 0 <= last and (end := partition.end_of(last)) < at:
+                    self._misplaced(place, found, cut_at=end)
+                    continue
             if not partition.first <= at <= partition.end:
                 self._misplaced(place, found)
                 continue
@@ -113,6 +121,8 @@ class SimulatedConsumer:
             entries, at = partition.read(at, limit, committed=self._committed_only)
             self._at[place] = at
             limit -= len(entries)
+            if entries:
+                self._epochs[place] = entries[-1].leader_epoch, partition.leader_epoch
             found += [_message(place, one) for one in entries]
             if limit <= 0 or at < self._end(partition):
                 continue
@@ -121,10 +131,12 @@ class SimulatedConsumer:
                 self._told_end[place] = at
                 found.append(_error(KafkaError._PARTITION_EOF, place, at))
 
-    def _misplaced(self, place: Place, found: list[Message]) -> None:
+    def _misplaced(self, place: Place, found: list[Message], cut_at: int = -1) -> None:
+        """Go where the settings say; to where the log was cut, if that is known, instead of to its end."""
         reset = self._config.get("auto.offset.reset", "latest")
         if reset != "error":
-            self._at[place] = OFFSET_BEGINNING if reset == "earliest" else OFFSET_END
+            end = OFFSET_END if cut_at < 0 else cut_at
+            self._at[place] = OFFSET_BEGINNING if reset == "earliest" else end
             self._scheduler.at(self._link.network.latency(), self._rouse)
             return
         at = self._at.pop(place)  # nothing more is read of it
@@ -150,6 +162,7 @@ class SimulatedConsumer:
                 at = self._broker.committed.get(self._group, {}).get(place, _NOWHERE)
             self._at[place] = at
             self._assigned[place] = None
+            self._epochs[place] = (-1 if one.leader_epoch is None else one.leader_epoch), -1
             self._seen.pop(place, None)
             self._told_end.pop(place, None)
 
@@ -357,7 +370,7 @@ def _topic_metadata(broker: Broker, name: str) -> SimpleNamespace:
 def _message(place: Place, entry: Any) -> Message:
     return Message(
         place[0], place[1], entry.offset, entry.key, entry.value, list(entry.headers) or None, None,
-        (2, entry.time_us // 1000), 0.0, 0,
+        (2, entry.time_us // 1000), 0.0, entry.leader_epoch,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from tests.simulation.losses import cut_power, delete
 from tests.simulation.site import Site
 
 
@@ -85,6 +86,38 @@ def _tidy(site: Site, fault: Fault) -> None:
     site.broker.tidy()
 
 
+def _cut_power(site: Site, fault: Fault) -> None:
+    cut_power(site.broker, 0.3, round(fault.amount))
+    if not site.network.is_down:
+        site.network.go_down(1.0)
+
+
+def _make_again(site: Site, fault: Fault) -> None:
+    site.broker.make_again(site.settings.prefix + fault.who)
+
+
+def _delete(site: Site, fault: Fault) -> None:
+    partitions = site.broker.topics[site.settings.prefix + fault.who].partitions
+    partition = site.scheduler.random.choice(partitions)
+    delete(site.broker, (partition.topic, partition.number), round(partition.end * fault.amount))
+
+
+def _set_forward(site: Site, fault: Fault) -> None:
+    for group, offsets in site.broker.committed.items():
+        if group.endswith(fault.who):
+            site.broker.committed[group] = {place: at + round(fault.amount) for place, at in offsets.items()}
+
+
+STORAGE: Mapping[str, Callable[[Site, Fault], None]] = {
+    "power cut": _cut_power,
+    "topic made again": _make_again,
+    "records deleted": _delete,
+    "group set forward": _set_forward,
+}
+"""What administrators and disks do: of what is lost by it, each deviation must be named, see `AFTER_LOSSES`."""
+_LOST_OF = ("ingest.heaps", "ingest.heaps", "ingest.summary", "alerts", "accounts", "positions", "snapshots")
+"""Topics that are made again, and of which records are deleted."""
+
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "kill -9": _kill,
     "kill -9 and stay away": _kill,
@@ -101,6 +134,7 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "group's offsets lost": _lose_offsets,
     "rebalance": _rebalance,
     "compaction": _tidy,
+    **STORAGE,
 }
 """What each kind of fault does."""
 
@@ -120,7 +154,8 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    kinds = random.sample([*ACTS], random.randint(2, len(ACTS) // 2))
+    usual = [kind for kind in ACTS if kind not in STORAGE]
+    kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
     while (at := at + random.expovariate(per_second)) < seconds:
         kind = random.choice(kinds)
@@ -144,6 +179,23 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
                 who, amount = random.choice(groups), random.random()
             case "group's offsets lost" | "rebalance":
                 who = random.choice(groups)
+        found.append(Fault(round(at, 3), kind, who, amount))
+    return found
+
+
+def draw_losses(seed: int, seconds: float, per_second: float, groups: list[str]) -> list[Fault]:
+    """Draw losses of records: of each seed one kind or two, from once to twice in ten times the time between faults."""
+    random, at, found = Random(f"losses-{seed}"), 0.0, []
+    kinds = random.sample([*STORAGE], random.randint(1, 2))
+    while (at := at + random.expovariate(per_second * 0.1)) < seconds:
+        kind = random.choice(kinds)
+        match kind:
+            case "power cut":
+                who, amount = "", float(random.choice((1, 5, 30)))
+            case "group set forward":
+                who, amount = random.choice(groups), float(random.choice((1, 20, 1_000_000)))
+            case _:
+                who, amount = random.choice(_LOST_OF), random.random()
         found.append(Fault(round(at, 3), kind, who, amount))
     return found
 

@@ -186,7 +186,7 @@ class Groups:
             refused = self.refusal(who.group, who.name, who.id, who.generation)
             if refused is not None:
                 return refused
-        self.broker.committed.setdefault(who.group, {}).update(offsets)
+        self.broker.commit(who.group, offsets)
         return None
 
 

@@ -9,6 +9,7 @@ import msgspec
 from facade.reading import Quality, Reading
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.simulation.measuring import differences
+from tests.simulation.named import deviations
 from tests.simulation.site import Site
 
 WORKERS = ("aggregate-0", "aggregate-1")
@@ -153,6 +154,10 @@ AT_THE_END = (
     Invariant("what is good is used", "rule 1", _dead_letters),
 )
 """Hold within a bounded time once no more faults come."""
+AFTER_LOSSES = (
+    Invariant("totals are what was on the log, or partition and offsets are named", "rules 3 and 15", deviations),
+)
+"""Hold at the end of a run in which brokers have lost records, in the place of `AT_THE_END`."""
 
 
 class NeverFall:

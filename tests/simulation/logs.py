@@ -3,21 +3,42 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Entry:
     """What has one offset: a record, or the mark that ends a transaction."""
 
-    __slots__ = ("attempt", "headers", "is_mark", "key", "offset", "time_us", "value")
+    __slots__ = ("attempt", "by", "headers", "key", "leader_epoch", "mark", "offset", "time_us", "value")
 
     def __init__(
-        self, offset: int, time_us: int, key: bytes | None, value: bytes | None, headers: Any, *, is_mark: bool = False
+        self, offset: int, time_us: int, key: bytes | None, value: bytes | None, headers: Any, leader_epoch: int
     ) -> None:
         self.offset, self.time_us, self.key, self.value, self.headers = offset, time_us, key, value, headers
-        self.is_mark = is_mark
+        self.leader_epoch = leader_epoch
+        self.mark: bool | None = None
+        """Whether it is the mark that commits or aborts; None: it is a record."""
+        self.by: Author | None = None
+        """Who wrote it, if that is an idempotent producer."""
         self.attempt: int | None = None
         """Producer whose open transaction it belongs to; None: it belongs to none, or that was committed."""
+
+    @property
+    def is_mark(self) -> bool:
+        """Return whether it is no record."""
+        return self.mark is not None
+
+
+class Author(NamedTuple):
+    """What stands in a batch of its producer, so that a broker that starts again knows it."""
+
+    producer: int
+    epoch: int
+    after: int = 0
+    """Number of the record after the batch."""
+    base: int = -1
+    """Number of the first record of the batch."""
+    transactional: bool = True
 
 
 @dataclass(slots=True)
@@ -48,6 +69,8 @@ class Partition:
     end: int = 0
     """Offset after the newest entry."""
     leader_epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Leader epochs, and the first offset of each."""
     open: dict[int, int] = field(default_factory=dict)
     """First offset of the open transaction, by producer."""
     numbers: dict[int, Numbered] = field(default_factory=dict)
@@ -60,29 +83,41 @@ class Partition:
         """Return the last stable offset: before it no transaction is open."""
         return min(self.open.values(), default=self.end)
 
-    def append(self, time_us: int, key: bytes | None, value: bytes | None, headers: Any, producer: int | None) -> int:
-        """Append a record, of an open transaction if a producer is named; return its offset."""
-        entry = Entry(self.end, time_us, key, value, headers)
-        if producer is not None:
-            entry.attempt = producer
-            self.open.setdefault(producer, entry.offset)
+    def append(self, time_us: int, key: bytes | None, value: bytes | None, headers: Any, by: Author | None) -> None:
+        """Append a record; one of a transaction is seen by readers of committed records when that is committed."""
+        self._add(Entry(self.end, time_us, key, value, headers, self.leader_epoch), by)
+
+    def mark(self, time_us: int, producer: int, epoch: int, *, committed: bool) -> None:
+        """End the transaction of a producer that is open here, if there is one."""
+        entry = Entry(self.end, time_us, None, None, (), self.leader_epoch)
+        entry.mark = committed
+        self._add(entry, Author(producer, epoch))
+
+    def _add(self, entry: Entry, by: Author | None) -> None:
+        entry.by = by
         self.entries.append(entry)
         self.end += 1
         self.state = next(_states)
-        return entry.offset
+        if by is not None:
+            self._learn(entry, by)
 
-    def mark(self, time_us: int, producer: int, *, committed: bool) -> None:
-        """End the transaction of a producer that is open here, if there is one."""
-        begin = self.open.pop(producer, None)
-        self.entries.append(Entry(self.end, time_us, None, None, (), is_mark=True))
-        self.end += 1
-        self.state = next(_states)
+    def _learn(self, entry: Entry, by: Author) -> None:
+        """Take note of what a batch says of its producer and its transaction."""
+        before = self.numbers.get(by.producer)
+        if entry.mark is None:
+            self.numbers[by.producer] = Numbered(by.epoch, by.after, by.base)
+            if by.transactional:
+                entry.attempt = by.producer
+                self.open.setdefault(by.producer, entry.offset)
+            return
+        if before is None or before.epoch < by.epoch:
+            self.numbers[by.producer] = Numbered(by.epoch, 0)
+        begin = self.open.pop(by.producer, None)
         if begin is None:
             return
-        for index in range(self._index(begin), len(self.entries)):
-            entry = self.entries[index]
-            if entry.attempt == producer:
-                entry.attempt = None if committed else ABORTED
+        for one in self.entries[self._index(begin) : self._index(entry.offset)]:
+            if one.attempt == by.producer:
+                one.attempt = None if entry.mark else ABORTED
 
     def read(self, at: int, limit: int, *, committed: bool) -> tuple[list[Entry], int]:
         """Return records from an offset on as a reader sees them, and the offset to go on from."""
@@ -101,20 +136,20 @@ class Partition:
             at = max(at, min(end, self.end))
         return found, at
 
-    def remove(self, before: int) -> None:
-        """Remove what is before an offset, as retention does, and an administrator."""
+    def remove(self, before: int) -> list[Entry]:
+        """Remove what is before an offset, as retention does, and an administrator; return it."""
         self.first = max(self.first, min(before, self.end))
         self.state = next(_states)
-        del self.entries[: self._index(self.first)]
+        index = self._index(self.first)
+        gone = self.entries[:index]
+        del self.entries[:index]
+        return gone
 
-    def expire(self, before_us: int) -> None:
-        """Remove what is older than some time, but nothing of open transactions."""
+    def expire(self, before_us: int) -> list[Entry]:
+        """Remove what is older than some time, but nothing of open transactions; return it."""
         limit = self.stable
-        for entry in self.entries:
-            if entry.time_us >= before_us or entry.offset >= limit:
-                self.remove(entry.offset)
-                return
-        self.remove(limit)
+        kept = (one.offset for one in self.entries if one.time_us >= before_us or one.offset >= limit)
+        return self.remove(next(kept, limit))
 
     def compact(self) -> None:
         """Keep the newest record of each key; what is behind the last stable offset stays as it is."""
@@ -127,17 +162,32 @@ class Partition:
             for one in self.entries
             if one.offset >= limit or (not one.is_mark and one.attempt is None and newest[one.key] == one.offset)
         ]
+        for one in self.entries:
+            if one.offset < limit and one.by is not None:  # its mark is gone
+                one.by = one.by._replace(transactional=False)
+
+    def lead_anew(self) -> None:
+        """Begin another leader epoch, as after each start of a broker."""
+        self.leader_epoch += 1
+        self.epochs = [one for one in self.epochs if one[1] < self.end] + [(self.leader_epoch, self.end)]
+        self.state = next(_states)
+
+    def end_of(self, epoch: int) -> int:
+        """Return the offset after the newest entry of a leader epoch, or of those before it (KIP-320)."""
+        return next((first for number, first in self.epochs if number > epoch), self.end)
 
     def cut(self, end: int) -> list[Entry]:
         """Lose the end of the log, as a broker may that is stopped uncleanly; return what was lost."""
         index = self._index(end)
         lost = self.entries[index:]
         del self.entries[index:]
-        self.end = max(end, self.first)
-        self.leader_epoch += 1
-        self.state = next(_states)
-        self.open = {producer: at for producer, at in self.open.items() if at < self.end}
-        self.numbers = {}
+        self.end = min(max(end, self.first), self.end)
+        self.lead_anew()
+        self.open, self.numbers = {}, {}
+        for entry in self.entries:
+            entry.attempt = None
+            if entry.by is not None:
+                self._learn(entry, entry.by)
         return lost
 
     def _index(self, offset: int) -> int:

@@ -44,6 +44,8 @@ class SimulatedProducer:
         self._retries = int(config.get("retries", 1_000_000))
         is_numbered = bool(self._slot) or config.get("enable.idempotence") is True
         self._id, self._epoch = broker.new_producer() if is_numbered and not self._slot else (-1, 0)
+        self._ids: dict[Place, int] = {}
+        """Numbers of the producer on partitions whose broker has lost what it had confirmed."""
         self._queues: dict[Place, deque[Item]] = {}
         self._under_way: dict[Place, list[Item]] = {}
         self._sequences: dict[Place, int] = {}
@@ -136,10 +138,10 @@ class SimulatedProducer:
         if not items:
             return
         batch = [(one.key, one.value, one.headers) for one in items]
-        sequence, epoch = self._sequences.get(place, 0), self._epoch
+        sequence, epoch, id = self._sequences.get(place, 0), self._epoch, self._ids.get(place, self._id)
         self._link.call(
             f"Produce {place[0]}/{place[1]}",
-            lambda: self._broker.produce(place, batch, self._id, epoch, sequence, self._slot),
+            lambda: self._broker.produce(place, batch, id, epoch, sequence, self._slot),
             lambda answer: self._on_answer(place, items, answer),
         )
 
@@ -147,6 +149,11 @@ class SimulatedProducer:
         if self._under_way.get(place) is not items:
             return  # purged
         if answer is LOST and self._retries:
+            self._scheduler.at(_AGAIN, self._try, place)
+            return
+        if answer == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._slot:  # begin to count anew
+            self._ids[place], _ = self._broker.new_producer()
+            self._sequences[place] = 0
             self._scheduler.at(_AGAIN, self._try, place)
             return
         del self._under_way[place]

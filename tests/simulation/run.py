@@ -5,8 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.simulation.faults import Fault, draw, plan
-from tests.simulation.invariants import ALWAYS, AT_THE_END, NeverFall
+from tests.simulation.faults import Fault, draw, draw_losses, plan
+from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, NeverFall
 from tests.simulation.site import FLOWS, GROUPS, Site
 from tests.simulation.threads import simulated
 
@@ -16,6 +16,9 @@ SETTLED = 90.0
 """After the last fault all must be right within so long [simulated s]."""
 _STEPS_PER_SECOND = 200_000
 """More steps in a simulated second are a loop without end."""
+
+_LOSING = ("telemetry", "alerts")
+"""Flows of the runs in which brokers lose records."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ def run(
     faults: list[Fault] | None = None,
     flows: Collection[str] | None = None,
     settled: float = SETTLED,
+    with_losses: bool = False,
 ) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
 
@@ -56,11 +60,14 @@ def run(
         What runs; None: drawn from the seed.
     settled
         After the last fault all must be right within so long [simulated s].
+    with_losses
+        Brokers also lose what they have confirmed; what runs are telemetry and alerts then.
     """
     began = time.process_time()
-    site = Site(seed, flows=draw_flows(seed) if flows is None else flows)
+    flows = _LOSING if with_losses else draw_flows(seed) if flows is None else flows
+    site = Site(seed, flows=flows)
     with site.trace.logs(), simulated(site.scheduler):
-        result = _run(site, seed, seconds, per_second, faults, settled)
+        result = _run(site, seed, seconds, per_second, faults, settled, with_losses=with_losses)
     result.cpu = time.process_time() - began
     return result
 
@@ -73,14 +80,26 @@ def draw_flows(seed: int) -> list[str]:
 
 
 def _run(
-    site: Site, seed: int, seconds: float, per_second: float, faults: list[Fault] | None, settled: float
+    site: Site,
+    seed: int,
+    seconds: float,
+    per_second: float,
+    faults: list[Fault] | None,
+    settled: float,
+    *,
+    with_losses: bool,
 ) -> Result:
     names = [name for name in site.bodies if not name.startswith("node")]
     groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
-    chosen = draw(seed, seconds, per_second, names, groups) if faults is None else faults
-    plan(site, chosen)
-    result, falls = Result(seed, chosen), NeverFall()
-    site.watchers.append(falls.watch)
+    if faults is None:
+        faults = draw(seed, seconds, per_second, names, groups)
+        if with_losses:
+            faults = sorted([*faults, *draw_losses(seed, seconds, per_second, groups)], key=lambda one: one.at)
+    plan(site, faults)
+    result, falls = Result(seed, faults), NeverFall()
+    at_the_end = AFTER_LOSSES if with_losses else AT_THE_END
+    if not with_losses:  # a total may be shown, lost with its records, and shown without them
+        site.watchers.append(falls.watch)
     while site.scheduler.now < seconds and not result.failures:
         _second(site, result, falls)
     site.network.holds.clear()
@@ -91,7 +110,7 @@ def _run(
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
         _second(site, result, falls)
-        wrong = [f"{one.name} ({one.rule}): {text}" for one in AT_THE_END for text in one.find(site)]
+        wrong = [f"{one.name} ({one.rule}): {text}" for one in at_the_end for text in one.find(site)]
     result.failures += wrong if not result.failures else []
     for text in wrong and result.failures:
         site.trace.note("WRONG", text)

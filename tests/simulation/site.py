@@ -25,6 +25,7 @@ from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
 from tests.simulation.groups import Groups
 from tests.simulation.measuring import Measuring
+from tests.simulation.named import Said
 from tests.simulation.network import Network
 from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
@@ -91,7 +92,8 @@ class Site:
         self.workers: dict[str, Worker] = {}
         self.commanding, self.alerting = Commanding(), Alerting()
         self.tabling, self.measuring = Tabling(), Measuring()
-        self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = []
+        self.said = Said()
+        self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = [self.said.watch]
         """Told of each reading: device, attribute, the one before, and this one."""
         self.crashes: list[tuple[str, BaseException]] = []
         """Processes that ended by themselves, and were not to."""

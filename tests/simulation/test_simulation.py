@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.faults import Fault
+from tests.simulation.logs import Author, Partition
 from tests.simulation.mutants import MUTANTS, hunt
 from tests.simulation.run import Result, run
 from tests.simulation.shrink import shrink
@@ -22,6 +23,27 @@ def test_what_must_hold_holds_under_faults(seed: int) -> None:
     result = run(seed, 40.0, flows=FLOWS)
     assert result.failures == [], "\n".join(result.lines)
     assert all(result.counts.values()), result.counts
+
+
+@pytest.mark.parametrize("seed", [9, 19])
+def test_of_what_brokers_lose_each_deviation_is_named(seed: int) -> None:
+    """9: cut, and made again; 19: a summary is lost between its transaction and its mark."""
+    result = run(seed, 60.0, with_losses=True)
+    assert result.failures == [], "\n".join(result.lines)
+
+
+def test_a_log_that_was_cut_knows_producers_and_open_transactions_as_before() -> None:
+    log = Partition("t", 0)
+    for sequence in range(3):
+        log.append(0, None, b"", (), Author(1, 0, sequence + 1, sequence))
+    log.mark(0, 1, 0, committed=True)
+    assert (log.stable, log.read(0, 9, committed=True)[1]) == (4, 4)
+    log.cut(3)  # the mark goes: the records are of an open transaction again
+    assert (log.stable, log.end, log.end_of(0), log.numbers[1].sequence) == (0, 3, 3, 3)
+    log.cut(1)
+    log.append(0, None, b"", (), None)
+    assert (log.end_of(0), log.end_of(1), log.numbers[1].sequence) == (1, 1, 1)
+    assert [entry.leader_epoch for entry in log.entries] == [0, 2]
 
 
 def test_a_seed_gives_the_same_run_again_in_another_process() -> None:

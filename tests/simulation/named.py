@@ -1,0 +1,81 @@
+"""What must hold when brokers lose what they had confirmed: totals are right, or what is wrong with them is named."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from facade.reading import Reading
+from proving.fault_runs.storage_book import NAMES, Finding
+
+if TYPE_CHECKING:
+    from tests.simulation.site import Site
+
+_SPEAKERS = {("mid-sdp/bus/0", "Status"), ("mid-sdp/bus/0", "lastError"), ("mid-sdp/alerts/0", "lastAlert")}
+"""Attributes that name deviations."""
+HEAPS = "ingest.heaps"
+
+
+class Said:
+    """Lines of SdpBus and of alarms that name a deviation; told of each reading."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, None] = {}
+
+    def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
+        """Take a reading."""
+        if (device, attribute) in _SPEAKERS:
+            lines = (one for line in str(now.value).splitlines() for one in line.split(" | "))
+            self.lines |= dict.fromkeys(line for line in lines if NAMES.search(line))
+
+
+def deviations(site: "Site") -> Iterator[str]:
+    """Compare totals with the log, and return those that are wrong by more than what is named."""
+    low, lost = records(site, HEAPS)
+    nodes = [f"mid-sdp/ingest/{node:04d}" for node in range(site.settings.nodes)]
+    shown = {
+        ("heaps, SdpBus", (HEAPS, "accounts")): site.value("mid-sdp/bus/0", "ingestHeapsConsumed"),
+        ("heaps, nodes", (HEAPS, "ingest.summary")): sum(
+            site.value(node, name) or 0 for node in nodes for name in ("heapsTotal", "heapsLate")
+        ),
+    }
+    for (total, topics), value in shown.items():
+        missed = _lost_counts(site) if "ingest.summary" in topics else 0
+        wrong = _wrong(value or 0, low, lost)
+        wrong = min(wrong + missed, 0) if wrong < 0 else wrong
+        yield from _judge(site, Finding(total, wrong, lost, 0, topics=topics), value)
+
+
+def _lost_counts(site: "Site") -> int:
+    """Return how many notifications the summaries count that a broker has lost, perhaps before anyone had read them."""
+    lost = [one.value for one in site.broker.lost[f"{site.settings.prefix}ingest.summary"] if not one.is_mark]
+    return sum(partial["count"] for value in lost for partial in msgspec.json.decode(value)["partials"])
+
+
+def records(site: "Site", topic: str) -> tuple[int, int]:
+    """Return how many records of a topic a reader must have counted, and how many more it may have.
+
+    What was deleted was there to be read; what a broker has lost, a reader may have had or not.
+    """
+    name = site.settings.prefix + topic
+    broker = site.broker
+    on_log = [entry for partition in broker.topics[name].partitions for entry in partition.entries]
+    return _count([*on_log, *broker.deleted[name]]), _count(broker.lost[name])
+
+
+def _count(entries: list[Any]) -> int:
+    return sum(not entry.is_mark for entry in entries)
+
+
+def _wrong(shown: int, low: int, lost: int) -> int:
+    return min(shown - low, 0) or max(shown - low - lost, 0)
+
+
+def _judge(site: "Site", finding: Finding, shown: Any) -> Iterator[str]:
+    named = finding.named(site.said.lines)
+    if named < abs(finding.wrong):
+        said = " | ".join(filter(finding.is_about, site.said.lines)) or "nothing"
+        yield (
+            f"{finding.total}: {shown} is wrong by {finding.wrong:+}, {finding.lost} records were lost, and {named:g}"
+            f" are named: {said}"
+        )
