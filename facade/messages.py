@@ -123,6 +123,7 @@ class Batch(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch/1
     bases: dict[str, Natural] = {}
     producer: Annotated[str, Meta(max_length=100)] = ""
     sequence: Annotated[int, Meta(ge=-1, le=9007199254740991)] = -1
+    dropped: Natural = 0
 
 
 class ReportedState(Message, frozen=True):

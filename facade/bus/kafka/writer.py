@@ -174,8 +174,13 @@ class KafkaReceipt:
     @property
     def confirmed(self) -> bool:
         """Return whether all in-sync replicas are known to have the records."""
+        return self.settled and not any(self.outcomes)
+
+    @property
+    def settled(self) -> bool:
+        """Return whether the client has told the fate of each record."""
         self._serve(0)
-        return len(self.outcomes) == self._records and not any(self.outcomes)
+        return len(self.outcomes) == self._records
 
 
 class KafkaStreamWriter:

@@ -1,0 +1,240 @@
+"""What an ingest node uses to send its heap notifications, as columnar batches."""
+
+import logging
+import threading
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from facade.bus.kafka.batch_log import KafkaBatchLog
+from facade.bus.kafka.connection import Connection
+from facade.clock import Clock, SystemClock, wait_until
+from facade.codec.batches import HEADER, header_of
+from facade.config import Settings, load_settings
+from facade.producer.columns import stream
+from facade.producer.forwarding import BatchLog, Forwarder, pack
+from facade.producer.spool import MOST_BYTES, Spool, write_all
+
+_log = logging.getLogger(__name__)
+
+_TOPIC: Final = "ingest.heaps"
+_MESSAGE: Final = "heap/1"
+_TYPES: Final = {
+    "seq": "uint32", "time": "uint32", "channel_start": "uint16", "received": "uint16", "lost": "uint16",
+    "late": "uint16", "flagged_fraction": "float32", "latency": "float32",
+}  # fmt: skip
+"""The types of the columns; one whose values do not fit is made 64 bits wide."""
+_BASES: Final = ("seq", "time")
+_STEP: Final = 0.02
+"""Time between two steps of the thread [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a producer stands."""
+
+    waiting: int
+    """Batches that are not known to be on the bus."""
+    bytes: int
+    """Their size on disk."""
+    sent: int
+    """Newest sequence up to which all batches are on the bus; -1: none yet."""
+    dropped: int
+    """Notifications that found no room since the start, or that the disk did not give back."""
+    disk: str
+    """Why the disk takes nothing; empty text: it does."""
+    bus: str
+    """Why nothing is sent; empty text: it is."""
+
+
+class HeapProducer:
+    """Sends the notifications of one node, and keeps them on disk while the brokers are away; for several threads.
+
+    Parameters
+    ----------
+    node
+        Number of the node.
+    spool
+        Folder of this node alone; it must outlive the process.
+    settings
+        The deployment; None: as the environment says.
+    rows, period
+        A batch is sent when it has so many notifications (at most 65,536), or when its first one is so old [s].
+    most_bytes
+        Most that waits on disk; what comes then is dropped, counted, and told with the next batch.
+    log, clock, append
+        For tests: where batches go, where the time comes from, how files are written.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be used, or a setting is wrong.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        spool: Path | str,
+        *,
+        settings: Settings | None = None,
+        rows: int = 4096,
+        period: float = 0.1,
+        most_bytes: int = MOST_BYTES,
+        log: BatchLog | None = None,
+        clock: Clock | None = None,
+        append: Any = write_all,
+    ) -> None:
+        if not 1 <= rows <= 65_536:
+            raise ValueError(f"rows: expected 1 to 65,536, got {rows}")
+        self._node, self._rows, self._period, self._clock = node, rows, period, clock or SystemClock()
+        self._spool = Spool(Path(spool), most_bytes=most_bytes, append=append)
+        if log is None:
+            log = KafkaBatchLog(Connection(settings or load_settings()), client=f"node-{node}")
+        self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
+        self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
+        self._columns = {name: array("d" if "f" in kind else "q") for name, kind in _TYPES.items()}
+        self._constants: dict[str, int] = {}
+        self._since = 0.0
+        self._dropped = self._told = 0
+        self._said: tuple[str, str, bool] = ("", "", False)
+        self._lock, self._stop = threading.RLock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, *, scan_id: int, channel_count: int, **fields: float) -> None:
+        """Take one notification: the fields of the message `heap` but `schema` and `node`.
+
+        Raises
+        ------
+        ValueError
+            A field is missing, unknown or no number; nothing was taken.
+        """
+        self.add_columns(scan_id=scan_id, channel_count=channel_count, **{name: [v] for name, v in fields.items()})
+
+    def add_columns(self, *, scan_id: int, channel_count: int, **columns: npt.ArrayLike) -> None:
+        """Take many notifications of one scan; each column has shape (notifications,). See `add`."""
+        found = _checked(columns)
+        constants = {"node": self._node, "scan_id": int(scan_id), "channel_count": int(channel_count)}
+        with self._lock:
+            if constants != self._constants:
+                self._cut()
+                self._constants = constants
+            begin, count = 0, len(found["seq"])
+            while begin < count:
+                if not (held := len(self._columns["seq"])):
+                    self._since = self._clock.monotonic()
+                end = min(count, begin + self._rows - held)
+                for name, column in self._columns.items():
+                    column.frombytes(found[name][begin:end].tobytes())
+                begin = end
+                self._cut_when_due()
+
+    def flush(self) -> None:
+        """Make a batch of what was taken; it is in the spool then."""
+        with self._lock:
+            self._cut()
+
+    def step(self) -> None:
+        """Do what is due; waits for the bus only after a crash or a refusal, to see what the log has."""
+        with self._lock:
+            self._cut_when_due()
+        self._forwarder.step()
+        self._tell()
+
+    def start(self) -> None:
+        """Call `step` in a thread from now on."""
+        self._thread = threading.Thread(target=self._run, name=self._producer, daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Send what was taken, waiting at most `timeout` [s]; what is left stays in the spool for the next start.
+
+        Closing it once more does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+
+        def is_empty() -> bool:
+            self.step()
+            return not self._spool.waiting
+
+        wait_until(self._clock, is_empty, timeout, _STEP)
+        self._bus.close(0.0)
+        self._spool.close()
+
+    @property
+    def standing(self) -> Standing:
+        """Return how it stands."""
+        spool = self._spool
+        dropped = self._dropped + self._forwarder.lost
+        return Standing(len(spool.waiting), spool.size, spool.done, dropped, spool.trouble, self._forwarder.error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_STEP):
+            self.step()
+
+    def _cut_when_due(self) -> None:
+        held = len(self._columns["seq"])
+        if held >= self._rows or (held and self._clock.monotonic() >= self._since + self._period):
+            self._cut()
+
+    def _cut(self) -> None:
+        """Make a batch of what was taken."""
+        rows = len(self._columns["seq"])
+        if not rows:
+            return
+        columns = {name: np.array(column) for name, column in self._columns.items()}
+        self._columns = {name: array(column.typecode) for name, column in self._columns.items()}
+        bases = {name: int(columns[name].min()) for name in _BASES}
+        for name, base in bases.items():
+            columns[name] -= base
+        dropped = self.standing.dropped
+        more = {"producer": self._producer, "sequence": self._spool.next, "dropped": dropped - self._told}
+        headers = header_of(_MESSAGE, rows, constants=self._constants, bases=bases, **more)
+        content = pack(dict(headers)[HEADER], stream(columns, _TYPES))
+        if self._spool.add(content, rows, round(self._clock.now() * 1e6)):
+            self._told = dropped
+        else:
+            self._dropped += rows
+
+    def _tell(self) -> None:
+        """Log what has changed."""
+        now = self.standing
+        said = (now.disk, now.bus, now.dropped > 0)
+        if said != self._said:
+            self._said = said
+            _log.warning("%s: %s", self._producer, now)
+
+
+def _checked(columns: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+    """Return columns of 64 bits."""
+    if columns.keys() != _TYPES.keys():
+        raise ValueError(f"expected the columns {', '.join(sorted(_TYPES))}, got {', '.join(sorted(columns))}")
+    found = {}
+    for name, kind in _TYPES.items():
+        given = np.asarray(columns[name])
+        if given.ndim != 1 or given.dtype.kind not in ("iu" if "i" in kind else "iuf"):
+            raise ValueError(f"{name}: expected numbers of shape (n,), got {given.dtype} of shape {given.shape}")
+        found[name] = given.astype(np.int64 if "i" in kind else np.float64)
+    if len({len(column) for column in found.values()}) > 1:
+        raise ValueError("expected columns of one length, got " + str({n: len(c) for n, c in found.items()}))
+    return found

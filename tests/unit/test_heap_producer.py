@@ -1,0 +1,374 @@
+"""The producer of heap notifications: whatever fails, each batch that was kept is on the bus once, in its order."""
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.codec.batches import BatchReader, ReadBatch
+from facade.errors import BusError, ConfigError
+from facade.icd.load import load
+from facade.producer import HeapProducer
+from facade.producer.spool import Spool, write_all
+
+READER = BatchReader(load().messages["heap"], ["seq", "time"])
+
+
+class Crash(BaseException):
+    """Stands for kill -9."""
+
+
+@dataclass
+class Fate:
+    """See `facade.producer.forwarding.Fate`."""
+
+    confirmed: bool
+    settled: bool
+
+
+@dataclass
+class Log:
+    """A bus whose answers are data: what becomes of each post is said before; after that all goes well."""
+
+    script: list[str] = field(default_factory=list)
+    """taken, refused, unheard (it is there, and the producer is told that it failed), full, crash before or after."""
+    away: bool = False
+    records: list[Record] = field(default_factory=list)
+    waiting: list[Fate] = field(default_factory=list)
+    looks: int = 0
+
+    def post(self, record: Record) -> Fate:
+        """Do what the script says."""
+        act = self.script.pop(0) if self.script else "taken"
+        if act == "full":
+            raise BusError("the queue is full")
+        if act == "crash before":
+            raise Crash
+        if act != "refused" and not self.away:
+            self.records.append(record)
+        if act == "crash after":
+            raise Crash
+        fate = Fate(act == "taken" and not self.away, not self.away)
+        self.waiting.append(fate)
+        return fate
+
+    def since(self, topic: str, time: float) -> Iterable[Record]:
+        """Return all."""
+        self.looks += 1
+        if self.away:
+            raise BusError("no broker answers")
+        return list(self.records)
+
+    def back(self) -> None:
+        """Answer again; what waited has failed."""
+        self.away = False
+        for fate in self.waiting:
+            fate.settled = True
+
+    def close(self, timeout: float) -> None:
+        """Nothing is queued."""
+
+    def batches(self) -> list[ReadBatch]:
+        """Return what is there, as a worker reads it."""
+        found = [READER.read(record.value or b"", record.headers) for record in self.records]
+        assert all(isinstance(one, ReadBatch) for one in found), found
+        return found  # type: ignore[return-value]
+
+    def seqs(self) -> list[int]:
+        """Return the sequence numbers of all notifications."""
+        return [int(n) + b.header.bases["seq"] for b in self.batches() for n in b.content.columns["seq"]]
+
+
+@dataclass
+class Bench:
+    """A producer that can be crashed and started again."""
+
+    folder: Path
+    log: Log = field(default_factory=Log)
+    clock: ManualClock = field(default_factory=ManualClock)
+    append: Callable[[int, bytes], None] = write_all
+    most_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        self.seq = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, as after a crash."""
+        if "producer" in vars(self):
+            self.producer._spool.close()
+        self.producer = HeapProducer(
+            42, self.folder, log=self.log, clock=self.clock, append=lambda *given: self.append(*given), rows=10,
+            most_bytes=self.most_bytes,
+        )  # fmt: skip
+
+    def send(self, count: int = 10, **changed: object) -> None:
+        """Take notifications."""
+        seq = np.arange(self.seq, self.seq + count)
+        self.seq += count
+        columns = {name: np.full(count, 1) for name in ("channel_start", "received", "lost", "late")}
+        columns |= {name: np.full(count, 0.5) for name in ("flagged_fraction", "latency")}
+        self.producer.add_columns(**{
+            "scan_id": 7, "channel_count": 64, "seq": seq, "time": 1_795_276_800_000_000 + seq, **columns, **changed
+        })  # fmt: skip
+
+    def send_often(self, times: int) -> None:
+        """Take notifications and do what is due, in turn."""
+        for _ in range(times):
+            self.send()
+            self.producer.step()
+
+    def run(self, seconds: float = 5.0) -> None:
+        """Let it do what is due."""
+        for _ in range(round(seconds / 0.1)):
+            self.producer.step()
+            self.clock.sleep(0.1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Return a bench whose bus and disk are in order."""
+    return Bench(tmp_path / "spool")
+
+
+def test_a_batch_is_cut_by_rows_age_and_scan(bench: Bench) -> None:
+    """Ten rows, 100 ms, or another scan; what a worker reads are the values that were given."""
+    bench.send(13)
+    bench.producer.step()
+    assert [batch.rows for batch in bench.log.batches()] == [10]
+    bench.send(2, scan_id=8)
+    bench.clock.sleep(0.2)
+    bench.producer.step()
+    batches = bench.log.batches()
+    assert [batch.rows for batch in batches] == [10, 3, 2]
+    assert [batch.header.constants["scan_id"] for batch in batches] == [7, 7, 8]
+    assert [batch.header.sequence for batch in batches] == [0, 1, 2]
+    assert bench.log.seqs() == list(range(15))
+    assert {record.key for record in bench.log.records} == {b"42"}
+
+
+def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
+    """No value is cut to the width of its column."""
+    bench.send(10, lost=[70_000] * 10, received=[-1] * 10)
+    bench.producer.step()
+    (batch,) = bench.log.batches()
+    assert batch.content.columns["lost"].tolist() == [70_000] * 10
+    assert batch.content.columns["received"].tolist() == [-1] * 10, "the worker refuses it, by row"
+
+
+@pytest.mark.parametrize("changed", [{"lost": [1.5] * 10}, {"lost": ["x"] * 10}, {"lost": [1]}, {"more": [1] * 10}])
+def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, object]) -> None:
+    """It is an error of the caller, and nothing was taken."""
+    with pytest.raises(ValueError, match="expected"):
+        bench.send(10, **changed)
+    bench.run(1)
+    assert bench.log.records == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        ["refused"],
+        ["unheard"],
+        ["taken", "refused", "taken", "unheard", "full", "refused", "unheard"],
+        ["refused", "taken", "refused", "unheard"],
+        ["full", "full", "taken", "full"],
+    ],
+)
+def test_what_fails_is_sent_again_unless_it_is_there(bench: Bench, script: list[str]) -> None:
+    """Each notification is there once, whatever the producer was told."""
+    bench.log.script = script
+    for _ in range(6):
+        bench.send()
+        bench.run(0.2)
+    bench.run(20)
+    assert sorted(bench.log.seqs()) == list(range(60))
+    assert bench.producer.standing.waiting == 0
+
+
+def test_an_outage_of_the_brokers(bench: Bench) -> None:
+    """What came meanwhile is on disk, comes in its order, and the files are gone then."""
+    bench.log.away = True
+    for _ in range(200):
+        bench.send()
+        bench.run(0.1)
+    assert bench.producer.standing.waiting == 200
+    bench.log.back()
+    bench.run(20)
+    assert bench.log.seqs() == list(range(2000))
+    assert bench.producer.standing == type(bench.producer.standing)(0, 0, 199, 0, "", "")
+
+
+CRASHES = [*((["taken"] * at) + [kind] for at in range(4) for kind in ("crash before", "crash after"))]
+
+
+@pytest.mark.parametrize("script", CRASHES, ids=lambda script: f"{script[-1]} {len(script)}")
+def test_a_crash_around_each_post(bench: Bench, script: list[str]) -> None:
+    """What was in the spool is on the log once, in order; the producer goes on with the next number."""
+    bench.log.script = script
+    with pytest.raises(Crash):
+        bench.send_often(5)
+    bench.start()
+    bench.send()
+    bench.run()
+    assert bench.log.seqs() == list(range(bench.seq))
+    assert [batch.header.sequence for batch in bench.log.batches()] == list(range(bench.seq // 10))
+
+
+@pytest.mark.parametrize("part", [0, 1, 8, 30, 100, 10_000])
+def test_a_crash_in_the_middle_of_a_frame(bench: Bench, part: int) -> None:
+    """A torn end is cut at the start; a batch that stands there whole is sent."""
+    bench.log.away = True
+    bench.send()
+
+    def torn(file: int, content: bytes) -> None:
+        write_all(file, content[:part])
+        raise Crash
+
+    bench.append = torn
+    with pytest.raises(Crash):
+        bench.send()
+    bench.append = write_all
+    bench.start()
+    bench.log.back()
+    bench.run()
+    whole = part > 1000
+    assert bench.log.seqs() == list(range(20 if whole else 10))
+    assert (bench.producer._spool.cut > 0) == (0 < part < 1000)
+    bench.send()
+    bench.run()
+    assert bench.log.seqs()[-10:] == list(range(20, 30))
+
+
+def test_a_crash_before_the_mark_says_what_is_done(bench: Bench) -> None:
+    """The log decides; and it is looked at twice, as what was sent last may come late."""
+    bench.log.script = ["taken", "taken", "crash after"]
+    with pytest.raises(Crash):
+        bench.send_often(3)
+    late = bench.log.records.pop()
+    bench.start()
+    bench.producer.step()
+    bench.log.records.append(late)
+    bench.run()
+    assert bench.log.seqs() == list(range(30))
+    assert bench.log.looks == 2
+
+
+def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Bench) -> None:
+    """Batches go through memory then, and through the disk again when it has room."""
+
+    def full(file: int, content: bytes) -> None:
+        write_all(file, content[:20])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    bench.append = full
+    bench.send_often(5)
+    assert "No space left" in bench.producer.standing.disk
+    bench.append = write_all
+    bench.send()
+    bench.run()
+    assert bench.producer.standing.disk == ""
+    assert bench.log.seqs() == list(range(60))
+    bench.start()
+    bench.run()
+    assert bench.log.seqs() == list(range(60)), "nothing comes again"
+
+
+def test_what_finds_no_room_is_counted_and_told(bench: Bench) -> None:
+    """The newest is dropped, numbers have no holes, and the next batch says how many were dropped before it."""
+    bench.most_bytes = 5_000
+    bench.start()
+    bench.log.away = True
+    for _ in range(20):
+        bench.send()
+        bench.run(0.1)
+    dropped = bench.producer.standing.dropped
+    assert 0 < dropped < 200
+    bench.log.back()
+    bench.run()
+    bench.send()
+    bench.run()
+    batches = bench.log.batches()
+    assert [batch.header.sequence for batch in batches] == list(range(len(batches)))
+    assert [batch.header.dropped for batch in batches] == [0] * (len(batches) - 1) + [dropped]
+    assert bench.log.seqs() == [*range(200 - dropped), *range(200, 210)]
+
+
+def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
+    """A damaged batch is dropped and told; its neighbours are sent."""
+    bench.log.away = True
+    bench.send_often(100)
+    stored = bench.producer._spool.waiting[80]
+    assert stored.path is not None
+    with stored.path.open("r+b") as file:
+        file.seek(stored.begin + 200)
+        file.write(b"\xff\x00\xff")
+    bench.log.back()
+    bench.run()
+    bench.send()
+    bench.run()
+    assert bench.producer.standing.dropped == 10
+    assert bench.log.batches()[-1].header.dropped == 10
+    assert len(bench.log.seqs()) == 1000
+
+
+def test_a_spool_has_one_owner(tmp_path: Path) -> None:
+    """Two processes would send each batch twice."""
+    Spool(tmp_path)
+    with pytest.raises(ConfigError, match="another process"):
+        Spool(tmp_path)
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    """It is said at the start."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can be written"):
+        Spool(tmp_path / "file")
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", bytes(20)])
+def test_a_mark_that_cannot_be_read(bench: Bench, content: bytes) -> None:
+    """Then the log says what is there."""
+    for _ in range(3):
+        bench.send()
+        bench.run(0.3)
+    (bench.folder / "mark").write_bytes(content)
+    bench.start()
+    bench.run()
+    bench.send()
+    bench.run()
+    assert bench.log.seqs() == list(range(40))
+
+
+def test_old_files_are_removed_and_nothing_comes_again(tmp_path: Path) -> None:
+    """The file that is written to stays, and says which number is next."""
+    spool = Spool(tmp_path, segment_bytes=100)
+    for number in range(10):
+        assert spool.add(b"x" * 60, 1, number)
+        spool.mark(done=number - 2, posted=number)
+    assert len(list(tmp_path.glob("*.spool"))) < 5
+    spool.mark(done=9, posted=9)
+    spool.close()
+    again = Spool(tmp_path)
+    assert (again.next, len(again.waiting), again.size) == (10, 0, 0)
+
+
+def test_the_end(bench: Bench) -> None:
+    """What was taken is sent or stays on disk, the folder is free, and a second end does nothing."""
+    with bench.producer as producer:
+        producer.start()
+        bench.send(25)
+        bench.log.away = True
+        bench.send(5)
+    producer.close()
+    bench.log.back()
+    again = HeapProducer(42, bench.folder, log=bench.log, clock=bench.clock)
+    bench.clock.sleep(1)
+    again.close(60)
+    assert bench.log.seqs() == list(range(30))
