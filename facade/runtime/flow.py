@@ -79,7 +79,7 @@ class Flow(ABC):
         """Take the state from a snapshot."""
 
 
-VIEW_PERIOD = 0.1
+VIEW_PERIOD = 0.25
 """A view looks again after so long at what time alone may have changed, or others who tell nobody [s]."""
 
 
