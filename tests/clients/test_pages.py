@@ -1,0 +1,86 @@
+"""The Python code on the pages runs as it stands there, twice in a row, on a system that runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tango
+
+from tests.clients.foreign import ROOT
+from tests.support.deployment import Deployment, node_device, subarray_device
+from tests.support.waiting import HANG, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
+BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+LEFT_OUT = {
+    "Controller(": "a controller of one's own: test_documents.py, and test_controller_guide.py in the unit tests",
+    "wait_for(": "test_documents.py, with that controller",
+    "def give(": "test_documents.py",
+    "alarm/handler/01": "needs a PyAlarm",
+    "tango/admin/myhost": "needs a Starter",
+}
+"""Text of the blocks that do not run here, and where they do, or why nowhere."""
+ELSEWHERE = {"add-a-flow.md": "tests/integration/test_example_flow.py runs the flow that it makes"}
+END = "import os\nos._exit(0)"
+"""A reader does not leave while a subscription is being made, which Tango's library does not survive."""
+OTHERS = {"controller-in-another-language.md": subarray_device(2)}
+"""Subarrays of pages that are not to meet the others' on the first one."""
+
+
+def script(page: Path, tango_host: str) -> str:
+    """Return the blocks of a page one after the other, as its reader runs them."""
+    blocks = [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in BLOCK.findall(page.read_text())]
+    found = "\n".join(one for one in blocks if not any(text in one for text in LEFT_OUT))
+    found = found and f"{found}\n{END}"
+    return found.replace("host:10000", tango_host).replace(
+        subarray_device(1), OTHERS.get(page.name, subarray_device(1))
+    )
+
+
+def test_the_pages(system: Deployment, tmp_path: Path) -> None:
+    """All at once, as most of them wait for events; the subarrays are switched off in between."""
+    for name in ("difference.fits", "template.fits"):
+        (tmp_path / name).write_bytes(b"SIMPLE")
+    pages = {page.name: script(page, system.tango_host) for page in PAGES if page.name not in ELSEWHERE}
+    pages = {name: code for name, code in pages.items() if code}
+    assert len(pages) >= 10
+    environment = {**os.environ, **system.environment, "PYTHONPATH": str(ROOT)}
+    switched = [system.proxy(subarray_device(number)) for number in (1, 2)]
+    for _ in range(2):
+        system.command(*"simulate alerts --flood --sources 4 --count 8 --rate 100".split())
+        until(lambda: len(system.read_one("mid-sdp/alerts/0", "unacknowledgedAlerts") or ()) >= 4, "alarms wait")
+        running = {
+            name: subprocess.Popen(
+                [sys.executable, "-c", code],
+                cwd=tmp_path,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for name, code in pages.items()
+        }
+        failed = {}
+        for name, process in running.items():
+            try:
+                output, _ = process.communicate(timeout=HANG)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output = f"did not end\n{process.communicate()[0]}"
+            if process.returncode:
+                failed[name] = output
+        assert not failed, "\n\n".join(f"{name}: {output}" for name, output in failed.items())
+        for subarray in switched:
+            if subarray.State() == tango.DevState.ON:
+                subarray.Off()
+            until(lambda one=subarray: one.State() == tango.DevState.OFF, "it is off")
+    node = system.proxy(node_device(0))
+    settings = node.get_attribute_config("latencyP99")
+    settings.alarms.max_warning = ""  # what a page has changed
+    node.set_attribute_config(settings)
