@@ -32,6 +32,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 ACCEPTED = b"ACCEPTED"
 """Stands for a controller's first acknowledgement in the bare way."""
+_LONG_NAME = 2000
 _NOT_COUNTED = 20
 """Samples before those that count."""
 _PATIENCE = 20.0
@@ -139,8 +140,8 @@ def echo(context: RoleContext) -> None:
 
 
 def scan_types(size: int) -> list[dict[str, Any]]:
-    """Return new scan types that take at least so many bytes as JSON."""
-    one = {"beams": {"vis0": {"channels_id": "vis_channels", "polarisations_id": "all", "field_id": "field_a"}}}
+    """Return new scan types of at least so many bytes of JSON, with long names: the facade bounds their number."""
+    one = {"beams": {"vis0": {"channels_id": "vis_channels", "field_id": "field-".ljust(_LONG_NAME, "a")}}}
     each = len(msgspec.json.encode({"scan_type_id": "bench-00000", **one})) + 1
     return [{"scan_type_id": f"bench-{number:05}", **one} for number in range(-(-size // each))]
 
