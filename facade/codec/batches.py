@@ -142,21 +142,23 @@ class BatchReader:
         return _encode({name: found[name] for name in self._order})
 
 
-class Joined:
-    """Batches behind each other, as columns."""
+class Joined(dict[str, Column]):
+    """Batches behind each other, as columns: by field, put together when first asked for.
+
+    Whole numbers are of any size, others float64. Nothing of it leads back to itself: it is large, and must go at once.
+    """
 
     def __init__(self, reader: BatchReader, batches: Sequence[ReadBatch]) -> None:
+        super().__init__()
         self.reader, self.batches = reader, batches
         self.starts = np.cumsum([0, *(batch.rows for batch in batches)])
         """Where each batch begins, and where the last one ends."""
         self.rejected: dict[int, Rejected] = {}
         """Rows that the schema forbids, in no order."""
-        self.columns: Mapping[str, Column] = _Columns(self)
-        """By field, put together when first asked for: whole numbers of any size, or float64."""
         self._within = {field.name: all(_is_within(field, batch) for batch in batches) for field in reader.fields}
         for field in reader.fields:
             if not self._within[field.name]:
-                column = self.columns[field.name]
+                column = self[field.name]
                 self.rejected |= dict(breaches_of(field, column))
         for start, batch in zip(self.starts, batches, strict=False):
             for name, nulls in batch.content.nulls.items():
@@ -168,13 +170,11 @@ class Joined:
         """Return the rows of all batches."""
         return int(self.starts[-1])
 
-    def place(self, row: int) -> tuple[int, int]:
-        """Return which batch a row is of, and its number there."""
-        at = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return at, row - int(self.starts[at])
+    def __missing__(self, name: str) -> Column:
+        self[name] = column = self._join(name)
+        return column
 
-    def join(self, name: str) -> Column:
-        """Return a field of all rows."""
+    def _join(self, name: str) -> Column:
         field = self.reader.named[name]
         batches, kind = self.batches, np.int64 if field.integer else np.float64
         constants = [batch.header.constants.get(name) for batch in batches]
@@ -191,16 +191,6 @@ class Joined:
             part[:] = values
             if base := batch.header.bases.get(name):
                 part += base
-        return column
-
-
-class _Columns(dict[str, Column]):
-    def __init__(self, joined: Joined) -> None:
-        super().__init__()
-        self._joined = joined
-
-    def __missing__(self, name: str) -> Column:
-        self[name] = column = self._joined.join(name)
         return column
 
 

@@ -1,5 +1,6 @@
 """Columnar batches in the worker: what is counted, what is set aside, and what of it goes back."""
 
+import gc
 import json
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Record
 from facade.bus.redrive import Fate, Selection, accounted, plan, put_back
+from facade.flows.telemetry.columnar import Together
 from facade.flows.telemetry.worker import BatchLimits
 from facade.messages import StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
@@ -130,3 +132,16 @@ def test_a_take_is_bounded_in_rows(broker):
     assert totals(broker)["used"] == 1000
     assert one._most == 4
     assert BatchLimits().rows <= 1_000_000
+
+
+def test_what_was_reduced_is_gone_at_once(broker):
+    """The collector of cycles comes too rarely for columns: a worker grew by gigabytes."""
+    for _ in range(20):
+        broker.append(GOOD)
+    gc.collect()
+    gc.disable()
+    try:
+        work(broker, worker(broker, rows=200))
+        assert not [one for one in gc.get_objects() if isinstance(one, Together)]
+    finally:
+        gc.enable()

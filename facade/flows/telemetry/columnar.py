@@ -63,8 +63,9 @@ class Together(Joined):
         self._is_sorted = is_sorted
         self.index = [at for at, _ in chosen]
         """Place in the run of each batch."""
-        times = [run.append_time(at) for at in self.index]
-        self.appended = AppendTimes(min(times), max(times), lambda row: times[self.place(row)[0]])
+        times, starts = [run.append_time(at) for at in self.index], self.starts
+        at = lambda row: times[int(np.searchsorted(starts, row, side="right")) - 1]  # noqa: E731
+        self.appended = AppendTimes(min(times), max(times), at)
 
     def by_batch(self, rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
         """Yield the batches that have some of the rows, with the numbers that these have there."""
@@ -80,7 +81,7 @@ class Together(Joined):
         """
         if self.rejected or not self._is_sorted:
             return None
-        rule, time, starts = plan.window, self.columns[plan.window.time], self.starts[:-1]
+        rule, time, starts = plan.window, self[plan.window.time], self.starts[:-1]
         oldest, newest = np.minimum.reduceat(time, starts), np.maximum.reduceat(time, starts)
         lateness, ahead = round(rule.lateness * MICRO), round(rule.ahead * MICRO)
         if oldest.min() < self.appended.last - lateness or newest.max() > self.appended.first + ahead:

@@ -167,10 +167,10 @@ class Worker(TransactionalWorker):
     def _fold_batches(self, run: Run, stream: "_Stream", account: StreamAccount, joined: Together) -> None:
         """Count columnar batches; of their bad rows each becomes a dead letter of its own, while these are few."""
         if (cells := joined.cells(stream.plan, stream.groups)) is not None:
-            found = partials(joined.columns, stream.plan, cells, stream.groups)
+            found = partials(joined, stream.plan, cells, stream.groups)
             self._count(run, account, Reduced(found, joined.rows, 0, []))
             return
-        sifted = sift(joined.columns, stream.plan, joined.appended, stream.groups)
+        sifted = sift(joined, stream.plan, joined.appended, stream.groups)
         rejected = dict(sifted.rejected) | joined.rejected
         unused: list[int] = []
         for at, rows in joined.by_batch(sorted(rejected)):
@@ -184,7 +184,7 @@ class Worker(TransactionalWorker):
                     letter = replace(record, value=joined.reader.row(batch, row), headers=without(record.headers))
                     self._settle(letter, rejected[start + row], {ROW: row})
             unused += [start + row for row in rows]
-        self._count(run, account, combine(joined.columns, stream.plan, sifted, stream.groups, unused))
+        self._count(run, account, combine(joined, stream.plan, sifted, stream.groups, unused))
 
     def _count(self, run: Run, account: StreamAccount, reduced: Reduced) -> None:
         account.used += reduced.used
