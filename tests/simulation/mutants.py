@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
     put: Any
     """What stands in its place."""
     flow: str = "telemetry"
-    """What runs beside telemetry while it is looked for."""
+    """What runs beside telemetry while it is looked for; losses: brokers lose records."""
 
 
 def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
@@ -101,6 +101,8 @@ MUTANTS = (
            staticmethod(lambda *_: False), "alerts"),
     Mutant("a table that comes again is not announced again", Assembly, "end", _forgets, "tables"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
+    Mutant("a worker asks by leader epochs how much of what it has read a log still has", transactions, "find_kept",
+           lambda *_: {}, "losses"),
 )  # fmt: skip
 """What is taken out, and how."""
 
@@ -110,7 +112,8 @@ def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:
     began = time.process_time()
     with patch.object(mutant.where, mutant.name, mutant.put):
         for seed in range(1, 1000):
-            result = run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)))
+            losing = mutant.flow == "losses"
+            result = run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)), with_losses=losing)
             spent = time.process_time() - began
             if result.failures:
                 return result, spent
