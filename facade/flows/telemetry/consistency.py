@@ -67,16 +67,20 @@ def _ascending(runs: Sequence[Run]) -> bool:
 
 def _are_bounded(statistics: FieldStatistics) -> bool:
     """Return whether sums of such numbers, and of their squares, stay numbers that JSON and a snapshot can carry."""
-    numbers = (statistics.sum, statistics.min, statistics.max, statistics.last)
-    return (statistics.m2 or 0.0) <= _MOST * _MOST and all(
-        abs(one) <= (LARGEST if isinstance(one, int) else _MOST) for one in numbers if one is not None
-    )
+    for one in (statistics.sum, statistics.min, statistics.max, statistics.last):
+        # Without a generator or a call for the usual ones: half of a fold was spent here.
+        if one is None or -LARGEST <= one <= LARGEST:
+            continue
+        if isinstance(one, int) or not abs(one) <= _MOST:
+            return False
+    return (statistics.m2 or 0.0) <= _MOST * _MOST
 
 
 def _field_trouble(statistics: FieldStatistics, field: FieldPlan, plan: Plan) -> str | None:
-    numbers = (statistics.sum, statistics.min, statistics.max, statistics.last)
-    if field.integer and any(isinstance(one, float) or abs(one or 0) > LARGEST for one in numbers):
-        return "expected whole numbers up to 2^53 - 1"
+    if field.integer:
+        for one in (statistics.sum, statistics.min, statistics.max, statistics.last):
+            if isinstance(one, float):
+                return "expected whole numbers up to 2^53 - 1"
     if statistics.sketch and plan.window.quantile_error is not None:
         largest = largest_bucket(plan.window.quantile_error)
         if max(statistics.sketch) > largest:
