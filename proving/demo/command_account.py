@@ -11,7 +11,7 @@ import msgspec
 
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from facade.flows.commands.outcomes import ACCEPTED, COMPLETED, FINAL
+from facade.flows.commands.outcomes import ACCEPTED, BY_FACADE, COMPLETED, FINAL
 from proving.demo.account import Line
 from proving.demo.journal import Given
 from proving.demo.plan import OBSERVATION
@@ -154,6 +154,10 @@ class _Device:
         for ack in found.acks:
             if ack.device == device and ack.status in FINAL and ack.status not in self.outcomes[ack.id]:
                 self.outcomes[ack.id].append(ack.status)
+        for said in self.outcomes.values():
+            # What a controller says behind the deadline, as it was killed for example, is late and changes nothing.
+            if len(said) == 2 and said[0] in BY_FACADE and said[1] not in BY_FACADE:
+                said.pop()
         self._executions = [line for line in found.executions if line.device == device]
         self.begun = Counter(line.id for line in self._executions)
 

@@ -107,6 +107,21 @@ def test_one_thing_wrong_is_named(part: str, change: Callable[..., object], says
     assert not all(line.agrees for line in compare_commands(found))
 
 
+def test_the_word_of_a_controller_behind_the_deadline_is_late_and_no_second_outcome() -> None:
+    """It was killed; a busy machine started it again behind the command's deadline."""
+    late = [ack("Configure", "2", "TIMED_OUT"), ack("Configure", "2", "REJECTED", time=109)]
+    found = msgspec.structs.replace(
+        FOUND,
+        acks=[*(one for one in FOUND.acks if one.id != "2"), *late],
+        histories={DEVICE: [HistoryEntry(id, "TIMED_OUT" if id == "2" else "COMPLETED") for id in NAMES]},
+        executions=[one for one in FOUND.executions if one.id != "2"],
+    )
+    assert wrong_commands(found) == []
+    assert all(line.agrees for line in compare_commands(found))
+    found = msgspec.structs.replace(found, acks=[*found.acks, ack("Configure", "2", "FAILED", time=110)])
+    assert any("got TIMED_OUT, REJECTED, FAILED" in failure for failure in wrong_commands(found))
+
+
 def test_an_outcome_that_is_repeated_and_a_command_that_is_begun_again_are_well() -> None:
     found = msgspec.structs.replace(
         FOUND,
