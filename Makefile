@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz simulate overload lint \
+.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz simulate mutation overload lint \
 	check-types check-style check-interface docs clean
 
 help: ## List the targets
@@ -54,6 +54,10 @@ fuzz: $(STAMP) ## Send 1,000,000 good and bad records on every topic that the fa
 
 simulate: $(STAMP) ## Run the facade in one process for simulated hours, under faults drawn from a seed (ARGS='--hours 10 --seed 7')
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+mutation: $(STAMP) ## Change the pure parts of the flows in one place at a time: do the tests notice? (ARGS='--sample 60 --seed 1')
+	$(BIN)/pip install --quiet --editable '.[mutation]'
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 overload: $(STAMP) ## Send ten times what is promised for 60 s, to 200 clients of which one is frozen, and account for it
 	$(BIN)/sdp-facade overload $(ARGS)

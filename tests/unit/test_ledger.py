@@ -1,8 +1,11 @@
 """What device servers make of partials: windows that close, totals that restart, clocks that lie."""
 
+from copy import deepcopy
+
 import pytest
 
 from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.partial import copy_partial, merge
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
@@ -286,3 +289,16 @@ def test_partials_of_other_nodes_change_nothing():
     assert not ledger.keeps(1)
     assert ledger.totals.keys() == {0}
     assert shown(ledger, BASE) == {}
+
+
+def test_totals_keep_their_last_value_where_the_newer_partial_has_none():
+    """What a field never had in a window says nothing of the windows before."""
+    older = summary(0, 0)[1][0]
+    newer = summary(0, 1, fields={"received": FieldStatistics(sum=1)})[1][0]
+    newer.fields["scan_id"] = FieldStatistics()
+    before, whole = deepcopy(older), copy_partial(older)
+    merge(whole, newer)
+    assert whole.fields["scan_id"].last == 7
+    assert whole.fields["latency"].sketch == {700: 10}
+    whole.fields["latency"].sketch[700] += 1
+    assert older == before, "a copy shares nothing"

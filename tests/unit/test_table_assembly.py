@@ -134,7 +134,12 @@ def test_a_contradictory_segment_is_set_aside_alone(desk, wrong):
     bad = cut("t", CONTENT, 100, **wrong)[5]
     bench.run([*records[:5], bad, *records[5:]])
     assert bench.reasons() == ["contradiction"]
-    assert original(bench.broker.read("dead-letters")[0]).value == bad.value
+    (letter,) = bench.broker.read("dead-letters")
+    assert original(letter).value == bad.value
+    (name,) = wrong
+    said = next(text for text in dict(letter.headers).values() if b", got " in text).decode()
+    assert f"{name} " in said, said
+    assert said.count(", got ") == 1, "only what differs is named"
     assert bench.delivered == [("gains", CONTENT)]
     assert bench.totals() == {"consumed": 12, "used": 11, "dead_lettered": 1, "contradiction": 1}
 

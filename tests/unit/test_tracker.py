@@ -316,3 +316,9 @@ def test_an_id_says_when_it_was_issued(id, when):
 def test_every_outcome_has_its_result_code_by_name():
     wanted = {"COMPLETED": outcomes.OK, "REJECTED": outcomes.RESULT_REJECTED, "ABORTED": outcomes.RESULT_ABORTED}
     assert {name: RESULT_CODE[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("why", "why"), ("", "REJECTED")])
+def test_a_result_is_the_code_with_the_text_or_else_the_status(text, wanted):
+    one = outcomes.Tracked(id="id", device="device", command="Scan", status="REJECTED", text=text)
+    assert outcomes.result(one) == [RESULT_CODE["REJECTED"], wanted]
