@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,8 @@ _STANDS_STILL = 30.0
 """Totals that are not right, and have not changed for so long, are wrong [s]."""
 _TREATED = 15.0
 """An operator deals with what holds totals up for so long [s]."""
+_LAST_WITHIN = 600.0
+"""Totals that cannot be read, or are behind after the last acts, are waited for so long; then they are wrong [s]."""
 _WITHIN = 120.0
 """Totals that change for longer are judged as they are [s]."""
 _LAGS = {
@@ -165,35 +168,51 @@ class StorageFaultRun(FaultRun):
         confirmed = {topic: set(stream.confirmed) for topic, stream in self._streams.items()}
         shown: dict[str, int] = {}
         began = moved = self.clock.monotonic()
-        treated = False
+        is_last, treated = not self._due, False
         while True:
             logs[ALERTS] = self._log(ALERTS)  # what the facade notices, it puts there
             if (now := self._shown()) != shown:
                 shown, moved = now, self.clock.monotonic()
-            findings = [
-                Finding(
-                    name,
-                    *ledger.judge(confirmed[ledger.topic], logs[ledger.topic], shown[name]),
-                    is_behind=self._is_behind(name),
-                    topics=_TOPICS[name],
-                )
-                for name, ledger in self._ledgers.items()
-                if name in shown
-            ]
+            findings = self._findings(confirmed, logs, shown)
             is_right = bool(shown) and not any(one.wrong or one.missing for one in findings)
-            quiet = self.clock.monotonic() - moved
-            if quiet > (_SETTLED if is_right else _STANDS_STILL) or self.clock.monotonic() - began > _WITHIN:
+            is_behind = any(one.is_behind for one in findings)
+            quiet, lasts = self.clock.monotonic() - moved, self.clock.monotonic() - began
+            if (
+                quiet > _SETTLED
+                if is_right
+                else self._is_enough(quiet, lasts, waits=not shown or (is_last and is_behind))
+            ):
                 break
-            if quiet > _TREATED and not treated and any(one.is_behind for one in findings):
+            if quiet > _TREATED and not treated and is_behind:
                 treated = True
                 self._aborted += self._storage.abort_hanging()
             self.revive()
             self.clock.sleep(0.3)
+        if is_last:  # nothing comes that could still make it good
+            findings = [replace(one, is_behind=False) for one in findings]
         for one in findings:
             if not (one.wrong < 0 and one.is_behind):  # else what is not counted yet is judged after the next act
                 ledger = self._ledgers[one.total]
                 ledger.close(confirmed[ledger.topic], logs[ledger.topic], shown[one.total])
         return findings
+
+    @staticmethod
+    def _is_enough(quiet: float, lasts: float, *, waits: bool) -> bool:
+        return lasts > _LAST_WITHIN if waits else quiet > _STANDS_STILL or lasts > _WITHIN
+
+    def _findings(
+        self, confirmed: Mapping[str, set[bytes]], logs: Mapping[str, Counter[bytes]], shown: Mapping[str, int]
+    ) -> list[Finding]:
+        return [
+            Finding(
+                name,
+                *ledger.judge(confirmed[ledger.topic], logs[ledger.topic], shown[name]),
+                is_behind=self._is_behind(name),
+                topics=_TOPICS[name],
+            )
+            for name, ledger in self._ledgers.items()
+            if name in shown
+        ]
 
     def _is_behind(self, total: str) -> bool:
         """Return whether a lag that a total depends on is not 0, or not known."""

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-_OFFSETS = re.compile(r"([\w.-]+), partition (\d+): offsets (\d+) to (\d+)")
-NAMES = re.compile(r"offsets? \d|made again|was noted|ends before")
+_OFFSETS = re.compile(r"([\w.-]+), partition (\d+)[:,] offsets (\d+) to (\d+)")
+_WHOLE = re.compile(r"made again|ends before")
+"""Says of a whole topic that it is another one, or of a whole log that its end was lost."""
+NAMES = re.compile(f"{_OFFSETS.pattern}|{_WHOLE.pattern}")
 """Lines of Status and of alarms that name a deviation."""
 _WORD = re.compile(r"[\w-]+(?:\.\w+)*")
 
@@ -20,7 +22,12 @@ class Verdict(StrEnum):
     UNREAD = "lost unread"
     BEHIND = "behind, and said so"
     NAMED = "named"
+    WHOLE = "named as a whole"
     SILENT = "silent"
+
+
+_ORDER = (Verdict.EXACT, Verdict.UNREAD, Verdict.BEHIND, Verdict.NAMED, Verdict.WHOLE, Verdict.SILENT)
+"""From the best to the worst: the verdict of several totals is that of the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,24 @@ class Finding:
         offsets: dict[str, set[int]] = {}
         for line in filter(self.is_about, lines):
             ranges = [one for one in _OFFSETS.findall(line) if one[0] in self.topics]
-            if not ranges or any(topic != self.topics[0] for topic, *_ in ranges):
+            if any(topic != self.topics[0] for topic, *_ in ranges) or (not ranges and _WHOLE.search(line)):
                 return math.inf
             for _, partition, first, last in ranges:
                 offsets.setdefault(partition, set()).update(range(int(first), int(last) + 1))
         return sum(map(len, offsets.values()))
+
+    def verdict(self, lines: Iterable[str]) -> "Verdict":
+        """Return what became of the total, by what was said of it."""
+        if self.wrong < 0 and self.is_behind:
+            return Verdict.BEHIND
+        named = self.named(lines)
+        if self.wrong:
+            found = Verdict.NAMED if named >= abs(self.wrong) else Verdict.SILENT
+        elif self.missing:
+            found = Verdict.NAMED if named >= self.missing else Verdict.UNREAD
+        else:
+            return Verdict.EXACT
+        return Verdict.WHOLE if found is Verdict.NAMED and named == math.inf else found
 
     def is_about(self, line: str) -> bool:
         """Return whether a line says something of one of its topics."""
@@ -109,21 +129,18 @@ class Book:
         """
         label = " + ".join(f"{act} ({did})" for act, did in acts)
         verdict = Verdict.EXACT
+        if not findings:
+            verdict = Verdict.SILENT
+            self.silent.append(f"{label}: no total could be read")
         for one in findings:
             news = [line for line in said if one.is_about(line)]
-            if one.wrong < 0 and one.is_behind:
-                verdict = Verdict.BEHIND if verdict is Verdict.EXACT else verdict
-            elif one.wrong:
-                is_named = one.named(news) >= abs(one.wrong)
-                verdict = Verdict.NAMED if is_named and verdict is not Verdict.SILENT else Verdict.SILENT
+            verdict = max(verdict, one.verdict(news), key=_ORDER.index)
+            if one.wrong and one.verdict(news) is not Verdict.BEHIND:
                 text = f"{label}: {one.total} wrong by {one.wrong:+,}, {one.lost} lost by the log"
                 self.lines.append(f"{text}; named: {' | '.join(news) or 'nothing'}")
-                if not is_named:
+                if one.verdict(news) is Verdict.SILENT:
                     self.silent.append(text)
-            elif one.missing:
-                self.unread += one.missing
-                if verdict is Verdict.EXACT:
-                    verdict = Verdict.NAMED if news else Verdict.UNREAD
+            self.unread += 0 if one.wrong else one.missing
         for act, _ in acts:
             self.verdicts.setdefault(act, Counter())[verdict] += 1
         return verdict

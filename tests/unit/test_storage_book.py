@@ -63,12 +63,33 @@ def test_only_what_nobody_has_named_is_silent() -> None:
 
 
 @pytest.mark.parametrize(
+    ("finding", "said", "verdict"),
+    [
+        pytest.param(None, [], Verdict.SILENT, id="no total could be read"),
+        pytest.param(Finding("a", -5, 0, 0, is_behind=True), [], Verdict.BEHIND, id="comes later"),
+        pytest.param(Finding("a", 5, 0, 0, True, ("t",)), ["t was made again"], Verdict.WHOLE, id="a whole topic"),
+        pytest.param(Finding("a", 5, 0, 0, False, ("t", "u")), ["u, partition 0: offsets 1 to 2"], Verdict.WHOLE,
+                     id="records that stand for many"),
+        pytest.param(Finding("a", 0, 9, 9, False, ("t",)), ["t, partition 0: offsets 1 to 2"], Verdict.UNREAD,
+                     id="two of nine"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_no_good_verdict(finding: Finding | None, said: list[str], verdict: Verdict) -> None:
+    book = Book()
+    assert book.enter([("kill", "")], [finding] if finding else [], said) is verdict
+    assert bool(book.silent) == (verdict is Verdict.SILENT)
+
+
+@pytest.mark.parametrize(
     ("line", "records"),
     [
         ("ingest.heaps, partition 1: offsets 3 to 4 were not taken", 2),
         ("skipped of ingest.heaps: ingest.heaps, partition 1: offsets 3 to 4 were not taken", 2),
         ("ingest.summary, partition 1: offsets 3 to 4 were not taken", math.inf),
+        ("overlap: $.offset_from: ingest.heaps, partition 1, offsets 3 to 4, part 0: expected offset 9 or later", 2),
         ("ingest.heaps was deleted and made again", math.inf),
+        ("6 records of ingest.heaps could not be used so far", 0),
+        ("ingest.summary lags by 12 records", 0),
         ("calibration, partition 0: offsets 3 to 9 were not taken", 0),
         ("6 records of accounts: calibration, partition 0: offsets 3 to 9 came again", 0),
         ("calibration was deleted and made again", 0),
