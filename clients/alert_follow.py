@@ -1,7 +1,9 @@
 """The command `sdp-facade alerts follow`: every alert and every operator's action as a line, as it comes."""
 
 import threading
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -10,12 +12,16 @@ from clients.alarm_lines import entry_line
 from facade.cli.tango_host import TangoHost, require_tango_host
 from facade.clock import SystemClock
 from facade.console import ERR, OUT
+from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.messages import Severity
 from facade.runtime.stopping import stopping
 
 DEVICE = "mid-sdp/alerts/0"
 
 _LOOK = 0.1
+
+_wanted: Callable[..., Any] = partial(typer.Option, rich_help_panel="Only some")
 
 
 def follow(
@@ -25,13 +31,23 @@ def follow(
         int | None, typer.Option(min=0, help="Begin after this sequence number. Default: only what comes from now on.")
     ] = None,
     most: Annotated[int | None, typer.Option(min=1, help="Stop after so many. Default: at Ctrl-C.")] = None,
+    condition: Annotated[str, _wanted(help="Name, or pattern with * and ?.")] = "*",
+    source: Annotated[str, _wanted(help="Name, or pattern with * and ?.")] = "*",
+    severity: Annotated[Severity | None, _wanted(help="At least so bad.")] = None,
+    field: Annotated[
+        list[str] | None, _wanted(metavar="FIELD>=VALUE", help="Such as 'values.snr >= 7'; repeatable, all must hold.")
+    ] = None,
 ) -> None:
     """Print each alert and each action of an operator, live; none is left out, whatever happens in between.
+
+    With --severity or --field, only alerts: an action has neither.
 
     The exit code is 1 if some could not be had any more.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """
+    fields = tuple(map(Comparison.parse, field or ()))
+    only = AlertFilter(condition=condition, source=source, severity=severity, fields=fields)
     require_tango_host(tango_host)
     from clients.alert_subscription import AlertSubscription  # with Tango, whose import takes a second
 
@@ -51,7 +67,8 @@ def follow(
         ERR.print(f"[bold red]lost:[/bold red] {escape(text)}")
 
     with stopping() as stopped:
-        subscription = AlertSubscription(f"tango://{tango_host}/{device}", on_entry, start=since, on_lost=on_lost)
+        name = f"tango://{tango_host}/{device}"
+        subscription = AlertSubscription(name, on_entry, start=since, on_lost=on_lost, only=only)
         while not stopped() and not enough.is_set():
             clock.sleep(_LOOK)
         subscription.close()

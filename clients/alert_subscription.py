@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import tango
 
+from facade.flows.alerts.filter import AlertFilter
 from facade.flows.alerts.follower import Entry, Follower, Page
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,10 @@ class AlertSubscription:
     start
         Number of the last one that is known already; 0: everything, None: only what comes from now on.
     on_lost
-        Told in words about what nobody can deliver any more. By default it is logged.
+        Told in words about what nobody can deliver any more, whether it was wanted or not. By default it is logged.
+    only
+        What is wanted; by default all. The rest is left out here, in the client: numbers, gaps and `place` are those
+        of all alerts.
     """
 
     def __init__(
@@ -54,8 +58,12 @@ class AlertSubscription:
         *,
         start: int | None = None,
         on_lost: Callable[[str], None] = _log.error,
+        only: AlertFilter | None = None,
     ) -> None:
         self._device, self._on_entry, self._on_lost = device_name, on_entry, on_lost
+        self._only = only or AlertFilter()
+        self.place = start
+        """Number up to which everything was called back or left out: the `start` of another time; None: unknown."""
         self.follower: Follower | None = None if start is None else Follower(start)
         """What came so far; None: the newest number is not known yet."""
         self.overflowed = self.renewed = 0
@@ -123,9 +131,10 @@ class AlertSubscription:
                     if text := self._ask(_NEWEST):
                         page = msgspec.json.decode(text, type=Page)
                         self.follower = Follower(page.newest, numbering=page.numbering)
+                        self.place = page.newest
                     continue
                 try:
-                    self._give(self.follower.take(self._events.get(timeout=_IDLE)))
+                    self._give(self.follower, self.follower.take(self._events.get(timeout=_IDLE)))
                 except queue.Empty:
                     self._compare(self.follower)
                 while not self._closed.is_set() and (asked := self.follower.missing()) is not None:
@@ -146,7 +155,7 @@ class AlertSubscription:
     def _fill(self, follower: Follower, asked: int) -> None:
         anew = follower.made_anew
         if text := self._ask(asked):
-            self._give(follower.add_page(asked, text))
+            self._give(follower, follower.add_page(asked, text))
         if follower.made_anew != anew:
             with self._events.mutex:
                 self._events.queue.clear()  # they are of the log that is no more
@@ -162,16 +171,19 @@ class AlertSubscription:
             if (gone := _GONE.search(failed.args[0].desc)) and self.follower is not None:
                 last = int(gone[1])
                 self._on_lost(f"{sequence + 1} to {last} are not in the device's memory any more, only on the topic")
-                self._give(self.follower.skip(last))
+                self._give(self.follower, self.follower.skip(last))
             else:
                 self._closed.wait(_AWAY)
             return ""
 
-    def _give(self, entries: list[Entry]) -> None:
+    def _give(self, follower: Follower, entries: list[Entry]) -> None:
         for entry in entries:
             if self._closed.is_set():
                 return
             try:
-                self._on_entry(entry)
+                if self._only.wants(entry):
+                    self._on_entry(entry)
             except Exception:
                 _log.exception("callback failed for alert %d", entry.sequence)
+            self.place = entry.sequence
+        self.place = follower.seen  # beyond the last entry where some were given up; 0 where the log was made anew

@@ -1,0 +1,122 @@
+"""Which alerts a client wants: by condition, severity, source and fields. No I/O here, and no clock."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final, Self
+
+import msgspec
+
+from facade.errors import ConfigError
+from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.messages import SEVERITIES, Severity
+
+_NUMBERS: Final = ("raised_at", "sequence")
+_TEXTS: Final = ("condition", "source", "state", "text", "traceparent")
+_VALUES: Final = "values."
+"""How the name of a measured value begins; the rest is the value's own name, which may have dots."""
+_COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+_COMPARISON: Final = re.compile(r"\s*(.+?)\s*(>=|<=|==|!=|>|<)\s*(.*?)\s*", re.DOTALL)
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """A field of an alert compared with a number or a text.
+
+    Raises
+    ------
+    ConfigError
+        There is no such field or comparison, or what it is compared with is of another type.
+    """
+
+    field: str
+    """A field of ``alert.schema.json``, or ``values.`` and the name of a measured value."""
+    comparison: str
+    """One of >= <= == != > <; texts are only equal or not."""
+    value: float | str
+
+    def __post_init__(self) -> None:
+        got = f"got {f'{self.field} {self.comparison} {self.value}'!r:.200}"
+        if self.comparison not in _COMPARE:
+            raise ConfigError(f"comparison: expected one of {' '.join(_COMPARE)}, {got}")
+        if self.field in _TEXTS:
+            if self.comparison not in ("==", "!=") or not isinstance(self.value, str):
+                raise ConfigError(f"comparison: {self.field} is a text: expected == or != and a text, {got}")
+        elif self.field in _NUMBERS or (self.field.startswith(_VALUES) and self.field != _VALUES):
+            if isinstance(self.value, str) or self.value != self.value:
+                raise ConfigError(f"comparison: {self.field} is a number: expected a number after it, {got}")
+        else:
+            fields = ", ".join((*_TEXTS, *_NUMBERS))
+            raise ConfigError(f"comparison: expected one of {fields}, or {_VALUES}NAME, {got}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the comparison of a text such as ``values.snr >= 7``.
+
+        Raises
+        ------
+        ConfigError
+            It is none.
+        """
+        found = _COMPARISON.fullmatch(text)
+        if found is None:
+            raise ConfigError(f"comparison: expected FIELD>=VALUE (or <= == != > <), got {text!r:.200}")
+        field, comparison, value = found.groups()
+        if field in _TEXTS:
+            return cls(field, comparison, value)
+        try:
+            return cls(field, comparison, float(value))
+        except ValueError:
+            return cls(field, comparison, value)  # which says what is wrong
+
+    def holds(self, alert: Mapping[str, Any]) -> bool:
+        """Return whether it is so; never for an alert that does not have the field."""
+        if self.field.startswith(_VALUES):
+            found = alert.get("values", {}).get(self.field.removeprefix(_VALUES))
+        else:
+            found = alert.get(self.field, "" if self.field in _TEXTS else None)
+        return found is not None and _COMPARE[self.comparison](found, self.value)
+
+
+class AlertFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client wants: all that it names must be so; what it does not name may be anything.
+
+    Raises
+    ------
+    ConfigError
+        The severity is none.
+    """
+
+    condition: str = "*"
+    """Name of a condition, or a pattern with ``*``, ``?`` and ``[...]``."""
+    source: str = "*"
+    """Name of a source, or such a pattern."""
+    severity: Severity | None = None
+    """At least this bad."""
+    fields: tuple[Comparison, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.severity is not None and self.severity not in SEVERITIES:
+            raise ConfigError(f"severity: expected one of {', '.join(SEVERITIES)}, got {self.severity!r:.100}")
+
+    def wants(self, entry: Entry) -> bool:
+        """Return whether an entry is wanted.
+
+        An operator's action has a condition and a source only: where severity or fields are named, it is not wanted.
+        """
+        alert = entry.alert
+        about = entry.action if alert is None else alert
+        if about is None or not self._names(about):
+            return False
+        if alert is None:
+            return self.severity is None and not self.fields
+        if self.severity is not None and SEVERITIES.index(alert["severity"]) < SEVERITIES.index(self.severity):
+            return False
+        return all(one.holds(alert) for one in self.fields)
+
+    def _names(self, about: Mapping[str, Any]) -> bool:
+        # fnmatchcase and not fnmatch: names are the same on every system.
+        condition, source = str(about.get("condition", "")), str(about.get("source", ""))
+        return fnmatchcase(condition, self.condition) and fnmatchcase(source, self.source)

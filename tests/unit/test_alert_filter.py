@@ -1,0 +1,145 @@
+"""Filters of alert subscriptions: what is wanted comes once, and what is not moves the client's place all the same."""
+
+import json
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from clients import alert_subscription
+from facade.cli.app import app
+from facade.errors import ConfigError
+from facade.flows.alerts.filter import AlertFilter, Comparison
+from facade.flows.alerts.follower import Entry
+from tests.support.waiting import until
+
+ALERT = {
+    "condition": "transientDetected", "source": "lsst/detector-017", "severity": "WARNING", "state": "ACTIVE",
+    "text": "5 sigma", "raised_at": 10**15, "sequence": 7, "values": {"snr": 7.5, "psf.width": 0.7},
+}  # fmt: skip
+ACTION = {"condition": "transientDetected", "source": "lsst/detector-017", "operator": "ann", "action": "ACKNOWLEDGE"}
+
+
+def only(*fields: str, **names: str) -> AlertFilter:
+    return AlertFilter(fields=tuple(map(Comparison.parse, fields)), **names)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "alert", "action"),
+    [
+        (only(), True, True),
+        (only(condition="transientDetected"), True, True),
+        (only(condition="transient"), False, False),
+        (only(condition="transient*", source="lsst/*-01[0-9]"), True, True),
+        (only(source="LSST/*"), False, False),
+        (only(severity="INFO"), True, False),
+        (only(severity="WARNING"), True, False),
+        (only(severity="ALARM"), False, False),
+        (only("values.snr >= 7.5"), True, False),
+        (only("values.snr > 7.5"), False, False),
+        (only("values.snr>7", "values.snr<7.4"), False, False),
+        (only("values.psf.width <= 0.7", "values.snr != 7"), True, False),
+        (only("values.missing != 1"), False, False),
+        (only("sequence == 7", "raised_at < 1e16"), True, False),
+        (only("state == ACTIVE", "text != 6 sigma"), True, False),
+        (only("state==CLEARED"), False, False),
+        (only("traceparent == "), True, False),
+    ],
+)
+def test_all_that_is_named_must_be_so(chosen, alert, action):
+    assert chosen.wants(Entry(sequence=1, previous=0, time=1.0, alert=ALERT)) is alert
+    assert chosen.wants(Entry(sequence=1, previous=0, time=1.0, action=ACTION)) is action
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--field", "values.snr"), "expected FIELD>=VALUE (or <= == != > <), got 'values.snr'"),
+        (("--field", "snr >= 7"), "or values.NAME, got 'snr >= 7.0'"),
+        (("--field", "values. >= 7"), "or values.NAME"),
+        (("--field", "values.snr >= high"), "values.snr is a number: expected a number after it, got"),
+        (("--field", "values.snr >= nan"), "values.snr is a number"),
+        (("--field", "text > a"), "text is a text: expected == or != and a text, got 'text > a'"),
+        (("--severity", "BAD"), "'BAD' is not one of"),
+    ],
+)
+def test_follow_says_what_is_wrong_with_a_filter(options, says):
+    done = CliRunner().invoke(app, ["alerts", "follow", "--tango-host", "localhost:1", *options])
+    assert done.exit_code != 0
+    assert says in done.output + str(done.exception)
+
+
+def test_a_filter_of_a_program_is_checked_as_well():
+    with pytest.raises(ConfigError, match="expected one of INFO, WARNING, ALARM, CRITICAL, got 'BAD'"):
+        AlertFilter(severity="BAD")
+    with pytest.raises(ConfigError, match="expected one of >="):
+        Comparison("values.snr", "=", 7.0)
+    assert msgspec.json.decode(msgspec.json.encode(only("state == ACTIVE")), type=AlertFilter) == only("state==ACTIVE")
+
+
+class Device:
+    """SdpAlerts with some alerts, each event of which comes or is lost; what is up to `gone` it has no more."""
+
+    def __init__(self, alerts: int, *, lost: set[int], gone: int = 0) -> None:
+        severities = ("INFO", "ALARM")
+        self.entries = [
+            {"sequence": n, "previous": n - 1, "time": 1.0, "alert": ALERT | {"severity": severities[n % 2]}}
+            for n in range(1, alerts + 1)
+        ]
+        self._lost, self._gone = lost, gone
+
+    def subscribe_event(self, name, kind, callback):
+        for entry in self.entries:
+            if entry["sequence"] not in self._lost:
+                callback(SimpleNamespace(err=False, attr_value=SimpleNamespace(value=json.dumps(entry))))
+        return 1
+
+    def unsubscribe_event(self, subscription):
+        pass
+
+    def read_attribute(self, name):
+        return SimpleNamespace(value=len(self.entries))
+
+    def command_inout(self, name, since):
+        if since < self._gone:
+            reason = SimpleNamespace(desc=f"sequence: expected at least {self._gone}, got {since}")
+            raise alert_subscription.tango.DevFailed(reason)
+        return json.dumps({"newest": len(self.entries), "entries": self.entries[since:]})
+
+
+@pytest.fixture
+def listen(monkeypatch):
+    """Return what follows a device until its place is the newest number."""
+
+    def follow(device: Device, chosen: AlertFilter):
+        monkeypatch.setattr(alert_subscription.tango, "DeviceProxy", lambda name: device)
+        found, lost = [], []
+        subscription = alert_subscription.AlertSubscription(
+            "a/b/c", lambda entry: found.append(entry.sequence), start=0, on_lost=lost.append, only=chosen
+        )
+        until(lambda: subscription.place == len(device.entries), "the place is that of the last alert")
+        subscription.close()
+        return found, lost
+
+    return follow
+
+
+@pytest.mark.parametrize("lost", [set(), {1, 2, 7, 30}, {*range(1, 41)}, {39, 40}], ids=str)
+def test_what_is_left_out_moves_the_place_and_what_is_wanted_comes_once(listen, lost):
+    """An event that got lost may be one that is wanted or one that is not: the gap is filled in any case."""
+    assert listen(Device(40, lost=lost), only(severity="ALARM")) == ([*range(1, 41, 2)], [])
+    assert listen(Device(40, lost=lost), only(severity="CRITICAL")) == ([], [])
+
+
+def test_what_nobody_has_any_more_is_told_and_passed(listen):
+    found, lost = listen(Device(40, lost={*range(1, 41)}, gone=20), only(severity="ALARM"))
+    assert found == [*range(21, 41, 2)]
+    assert lost == ["1 to 20 are not in the device's memory any more, only on the topic"]
+
+
+def test_a_failing_callback_moves_the_place(monkeypatch):
+    monkeypatch.setattr(alert_subscription.tango, "DeviceProxy", lambda name: Device(3, lost=set()))
+    subscription = alert_subscription.AlertSubscription("a/b/c", lambda entry: 1 / 0, start=0)
+    until(lambda: subscription.place == 3, "all were called back")
+    subscription.close()
