@@ -14,6 +14,7 @@ from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.inspection import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
+from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.exports.asyncapi_words import words_of
 from facade.icd.model import Icd, Topic
 
@@ -26,6 +27,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "message.timestamp.type": ("Topic.timestamp",),
 }
 """Kafka's settings that follow from fields of the ICD; all others stand in its table `config`."""
+_RECORDS = ("Topic.message", "Topic.also", "Topic.encodings", "Icd.messages")
 
 
 def topic_checks(topic: Topic) -> tuple[Check[TopicOf], ...]:
@@ -38,7 +40,7 @@ def topic_checks(topic: Topic) -> tuple[Check[TopicOf], ...]:
         Check(aspect="exists", claims=("Icd.topics",), judge=_exists),
         Check(aspect="partitions", claims=("Topic.partitions", "Topic.partitions_may_grow"), judge=_partitions),
         *settings,
-        Check(aspect="records", claims=("Topic.message", "Topic.also", "Icd.messages"), judge=_records),
+        Check(aspect="records", claims=_RECORDS, judge=_records),
         Check(aspect="keys", claims=("Topic.key",), judge=_keys, applies=lambda of: of.name != DEAD_LETTERS),
     )
 
@@ -87,7 +89,24 @@ def invalid(icd: Icd, name: str, topic: Topic, records: list[Record]) -> list[tu
     header, message = headers_of(icd).get(name, ("", ""))
     messages = (message,) if message else (topic.message, *topic.also) if topic.message else ()
     validators = {one: Draft202012Validator(icd.messages[one]) for one in messages}
-    return [(record, wrong) for record in records if (wrong := _wrong(name, record, header, validators))]
+    batches = BatchReader(icd.messages[topic.message], ()) if topic.message and "arrow" in topic.encodings else None
+
+    def wrong_with(record: Record) -> str:
+        if batches is not None and is_batch(record.value):
+            return _wrong_batch(batches, record)
+        return _wrong(name, record, header, validators)
+
+    return [(record, wrong) for record in records if (wrong := wrong_with(record))]
+
+
+def _wrong_batch(reader: BatchReader, record: Record) -> str:
+    """Say what is wrong with a columnar batch, or with the first row that the schema forbids."""
+    batch = reader.read(record.value or b"", record.headers)
+    if not isinstance(batch, ReadBatch):
+        return f"{batch.why.path}: {batch.why.detail}"
+    rejected = Joined(reader, [batch]).rejected
+    row = min(rejected, default=None)
+    return "" if row is None else f"row {row}: {rejected[row].path}: {rejected[row].detail}"
 
 
 def headers_of(icd: Icd) -> dict[str, tuple[str, str]]:

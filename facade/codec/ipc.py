@@ -107,7 +107,7 @@ def _shape(metadata: memoryview, layout: Layout) -> _Shape:
     end, batch = message.number("q", 3), message.table(2)
     if batch.has(3):
         raise ValueError("expected buffers that are not compressed, got a compressed batch")
-    rows, nodes, buffers = batch.number("q", 0), batch.pairs(1), batch.pairs(2)
+    rows, nodes, buffers = batch.number("q", 0), batch.numbers(1), batch.numbers(2)
     if len(nodes) != 2 * len(layout) or len(buffers) != 4 * len(layout):
         counts = f"{len(nodes) // 2} nodes and {len(buffers) // 2} buffers"
         raise ValueError(f"expected a node and two buffers for each of {len(layout)} columns, got {counts}")
@@ -198,7 +198,7 @@ class _Table:
         for at in range(begin, begin + 4 * count, 4):
             yield _Table(self._data, _offset(self._data, at))
 
-    def pairs(self, number: int) -> tuple[int, ...]:
+    def numbers(self, number: int) -> tuple[int, ...]:
         """Return a field that is a vector of pairs of long integers, flat."""
         begin, count = self._vector(number)
         if count > 2 * _MOST_COLUMNS:

@@ -48,7 +48,10 @@ def messages(icd: Icd) -> Iterator[tuple[str, Node]]:
 
 def _message(icd: Icd, name: str, topic: Topic, one: str) -> Node:
     if topic.message is not None:
-        return _json_message(icd, one)
+        found = _json_message(icd, one)
+        if "arrow" in topic.encodings and one == topic.message:
+            found["headers"] = _batch_headers(one)
+        return found
     for words in words_of(icd):
         if name in words.headers:
             return _described_by_header(icd, words, *words.headers[name])
@@ -72,6 +75,13 @@ def _json_message(icd: Icd, name: str) -> Node:
     if examples := [{"payload": words.examples[name]} for words in said if name in words.examples]:
         found["examples"] = examples
     return found
+
+
+def _batch_headers(name: str) -> Node:
+    """Describe the header of a record that has many such messages as columns."""
+    what = "Only of a columnar batch, an Arrow stream with one row for each message; see decision 0022."
+    properties = {"batch": _reference("batch")}
+    return {"title": f"{code_name(name)}Headers", "type": "object", "description": what, "properties": properties}
 
 
 def _commands(icd: Icd) -> str:

@@ -77,17 +77,17 @@ def _millions(rates: Sequence[float]) -> str:
 
 def _table(workers: Sequence[Timing], bares: Sequence[Timing]) -> list[str]:
     """Say where the time of one worker goes, in processor time for each notification."""
-    stages = {
-        name: statistics.median(one.stages.get(name, 0.0) / one.records for one in workers)
+    parts = {
+        name: statistics.median(one.parts.get(name, 0.0) / one.records for one in workers)
         for name in ("consume", "arrow", "numpy", "transaction")
     }
     own = statistics.median(one.cpu_per_million / 1e6 for one in workers)
     rows = {
-        "consume (the thread that works)": stages["consume"],
-        "consume and produce (threads of the client)": own - sum(stages.values()),
-        "Arrow: headers, metadata, views": stages["arrow"],
-        "numpy: columns, checks, reductions, partials": stages["numpy"],
-        "transaction": stages["transaction"],
+        "consume (the thread that works)": parts["consume"],
+        "consume and produce (threads of the client)": own - sum(parts.values()),
+        "Arrow: headers, metadata, views": parts["arrow"],
+        "numpy: columns, checks, reductions, partials": parts["numpy"],
+        "transaction": parts["transaction"],
         "broker": statistics.median(one.broker_cpu_per_million / 1e6 for one in workers),
     }
     bare = statistics.median(one.cpu_per_million / 1e6 for one in bares)

@@ -51,7 +51,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     peak_rss_mb: float
     given_up: int = 0
     """Transactions whose records were taken, and counted, again."""
-    stages: dict[str, float] = {}
+    parts: dict[str, float] = {}
     """Processor time of the thread that works, by what it did, from the first mark on [s]."""
 
     @property
@@ -92,22 +92,20 @@ class _Meter:
             return  # nothing but time has passed
         self.marks.append(Mark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid)))
 
-    def timing(self, given_up: int = 0, stages: Mapping[str, float] | None = None) -> Timing:
-        return Timing(
-            marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up, stages=dict(stages or {})
-        )
+    def timing(self, given_up: int = 0, parts: Mapping[str, float] | None = None) -> Timing:
+        return Timing(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up, parts=dict(parts or {}))
 
 
-class _Stages:
-    """Adds up the processor time of this thread, by stage; what no stage is in is `rest`."""
+class _Parts:
+    """Adds up the processor time of this thread, by part of the work; what no part has is `rest`."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._inner = 0.0
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Count what is done meanwhile, without the stages within it."""
+    def part(self, name: str) -> Iterator[None]:
+        """Count what is done meanwhile, without the parts within it."""
         begin, before, self._inner = gauges.thread_cpu(), self._inner, 0.0
         try:
             yield
@@ -124,9 +122,9 @@ class _TimedLog:
     """
 
     def __init__(
-        self, log: TransactionalLog, context: RoleContext, meter: _Meter, stages: _Stages, *, gated: bool
+        self, log: TransactionalLog, context: RoleContext, meter: _Meter, parts: _Parts, *, gated: bool
     ) -> None:
-        self._log, self._context, self._meter, self._stages = log, context, meter, stages
+        self._log, self._context, self._meter, self._parts = log, context, meter, parts
         self._gated = gated
         self._taken = 0
         self._took_at = context.clock.monotonic()
@@ -140,7 +138,7 @@ class _TimedLog:
         else:
             self._gated = False
         try:
-            with self._stages.stage("consume"):
+            with self._parts.part("consume"):
                 runs = self._log.take(limit, timeout)
         except Aborted:
             self._note_failure()
@@ -152,13 +150,13 @@ class _TimedLog:
                 self._context.announce()
             elif not self._meter.marks:
                 self._meter.mark(self._taken)
-                self._stages.seconds.clear()
+                self._parts.seconds.clear()
         return runs
 
     def commit(self, records: Iterable[Record]) -> None:
         """Commit; see `facade.bus.port.TransactionalLog`."""
         try:
-            with self._stages.stage("transaction"):
+            with self._parts.part("transaction"):
                 self._log.commit(records)
         except Aborted:
             self._note_failure()
@@ -204,27 +202,27 @@ def worker(
     connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    stages = _Stages()
-    timed = _TimedLog(log, context, meter, stages, gated=gated)
+    parts = _Parts()
+    timed = _TimedLog(log, context, meter, parts, gated=gated)
     work = Worker(timed, icd, context.settings, slot=slot, clock=context.clock)
     account = work.accounts[TOPIC]
-    _time_reading(work, stages)
+    _time_reading(work, parts)
     while account.consumed + account.uncommitted < records * rows and not (gated and timed.is_exhausted):
-        with stages.stage("numpy"):
+        with parts.part("numpy"):
             work.step()
     work.finish()
     if account.used + account.late < account.consumed:
         raise Aborted(f"of {account.consumed} simulated records only {account.used} were used")
-    return meter.timing(timed.given_up, stages.seconds)
+    return meter.timing(timed.given_up, parts.seconds)
 
 
-def _time_reading(work: Worker, stages: _Stages) -> None:
-    """Let the reading of columnar batches be a stage of its own."""
+def _time_reading(work: Worker, parts: _Parts) -> None:
+    """Let the reading of columnar batches be a part of its own."""
     batches: Any = work.streams[TOPIC].batches
     read = batches.read
 
     def timed(*args: Any) -> Any:
-        with stages.stage("arrow"):
+        with parts.part("arrow"):
             return read(*args)
 
     batches.read = timed

@@ -64,6 +64,9 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             "channel_count": 16, "received": 16, "lost": 0, "late": 0, "flagged_fraction": 0.1, "latency": 0.001,
         },
         "receive-buffer": {"node": number % 4, "time": now_us, "fill": 0.25, "dropped": 0},
+        "batch": {
+            "message": "heap/1", "rows": 2, "constants": {"node": 1}, "bases": {"time": now_us}, "producer": "node-1",
+        },
         "flagging": {"subarray": 1, "scan_id": 1, "seq": number, "time": now_us, "flagged": 1, "kept": 9},
         "storage": {"time": now_us, "used": 1e12, "free": 1e12, "products": 3},
         "ingest-summary": {"worker": "aggregate-0", "partition": 0, "node": 0, "partials": [partial]},
@@ -180,7 +183,11 @@ def _no_key(document: Document) -> str:
     return ""
 
 
-_IN_HEADERS: Final = {"metric": ("metric", ARRAY), "table-segment": ("segment", CONTENT)}
+_IN_HEADERS: Final = {
+    "metric": ("metric", ARRAY),
+    "table-segment": ("segment", CONTENT),
+    "batch": ("batch", b"\xff\xff\xff\xff"),  # such bytes are taken for Arrow
+}
 
 
 def record(topic: str, message: str, document: Document) -> Good:

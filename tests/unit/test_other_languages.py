@@ -26,12 +26,11 @@ def check(folder: Path) -> None:
     """Compare a batch of the Rust program with what it has put in."""
     joined = read(folder)
     assert joined.rejected == {}
-    columns = joined.columns
-    assert columns["seq"].tolist() == list(range(1_000_000, 1_000_100))
-    assert columns["time"].tolist() == [1_795_276_800_000_000 + 31 * at for at in range(100)]
-    assert set(columns["received"].tolist()) == {64}
-    assert set(columns["flagged_fraction"].tolist()) == {0.25}
-    assert (set(columns["scan_id"].tolist()), set(columns["node"].tolist())) == ({7}, {42})
+    assert joined["seq"].tolist() == list(range(1_000_000, 1_000_100))
+    assert joined["time"].tolist() == [1_795_276_800_000_000 + 31 * at for at in range(100)]
+    assert set(joined["received"].tolist()) == {64}
+    assert set(joined["flagged_fraction"].tolist()) == {0.25}
+    assert (set(joined["scan_id"].tolist()), set(joined["node"].tolist())) == ({7}, {42})
     assert json.loads((folder / "header.json").read_text())["sequence"] == 0
 
 

@@ -39,6 +39,7 @@ TOPICS = {
     **{message: topic for topic, entry in ICD.topics.items() for message in (entry.message, *entry.also) if message},
     "table-segment": "calibration",
     "metric": "quality",
+    "batch": "ingest.heaps",
 }
 
 
