@@ -50,6 +50,10 @@ class Stream:
     def add_partition(self) -> None:
         for future in self.admin.create_partitions([NewPartitions(self.topic, 3)]).values():
             future.result(HANG)
+        until(
+            lambda: len(self.admin.list_topics(self.topic, timeout=HANG).topics[self.topic].partitions) == 3,
+            "clients are told of the new partition",
+        )
 
     def make_again(self) -> None:
         for future in self.admin.delete_topics([self.topic], operation_timeout=HANG).values():

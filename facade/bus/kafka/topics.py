@@ -1,9 +1,9 @@
 """Makes the ICD's topics and compares those that exist with it; nothing is ever created by accident."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic, inspect_topics
@@ -46,6 +46,7 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         futures = admin.create_topics(missing, operation_timeout=_BROKER_WAIT) if missing else {}
         for future in futures.values():
             future.result()
+        _await_known(connection, admin, futures)
     except KafkaException as error:
         raise BusError(f"topics cannot be created at {connection.bootstrap}: {_why(error, replicas)}") from error
     return [
@@ -53,6 +54,14 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         for name in found
         for text in differences(topics[name], found[name], replicas)
     ]
+
+
+def _await_known(connection: Connection, admin: AdminClient, names: Iterable[str]) -> None:
+    """Return when a broker tells clients of topics that were made; a busy one does so a moment later."""
+    clock, wanted = connection.clock, set(names)
+    deadline = clock.monotonic() + _BROKER_WAIT
+    while wanted and wanted - admin.list_topics(timeout=_BROKER_WAIT).topics.keys() and clock.monotonic() < deadline:
+        clock.sleep(0.05)
 
 
 def delete_topics(connection: Connection) -> int:
