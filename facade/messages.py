@@ -365,6 +365,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     skipped: Natural = 0
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     batches: Natural = 0
+    partitions: Annotated[int, Meta(ge=0, le=10000)] = 0
     redriven: Natural = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 

@@ -89,6 +89,8 @@ class Span:
     """What did not agree when the worker began here; told once, with the first transaction."""
     leader_epoch: int = -1
     """Of the record before the end; -1: not known."""
+    partitions: int = 0
+    """How many the topic has, as last heard; 0: not known."""
 
 
 class TransactionalLog(Protocol):

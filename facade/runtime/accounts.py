@@ -48,6 +48,7 @@ class StreamAccount:
         "offset_from",
         "offset_to",
         "overlap",
+        "partitions",
         "reasons",
         "redriven",
         "skipped",
@@ -81,6 +82,7 @@ class StreamAccount:
         self.log = ""
         """Which log the offsets are of, see `facade.bus.port.Span`; empty text: not known."""
         self.leader_epoch = -1
+        self.partitions = 0
         self.overlap = self.skipped = self.corrected = 0
         """Of positions that did not agree; see `deviate`."""
         self.redriven = 0
@@ -97,6 +99,7 @@ class StreamAccount:
         """Take the offsets that the transaction covers, and what did not agree when it began there."""
         self.log, self.offset_from, self.offset_to = span.log, span.begin, span.end
         self.high_watermark, self.leader_epoch = span.high_watermark, span.leader_epoch
+        self.partitions = span.partitions
         if span.note:
             self.last_error = span.note[:500]
             self.deviate("corrected", 1, span.note)
@@ -198,6 +201,7 @@ class StreamAccount:
             batches=self.batches,
             log=self.log,
             leader_epoch=self.leader_epoch,
+            partitions=self.partitions,
             corrected=self.corrected,
             skipped=self.skipped,
             last_error=self.last_error,

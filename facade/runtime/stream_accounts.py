@@ -65,6 +65,8 @@ class Covered(msgspec.Struct):
     """Offset after the last one that an entry covers."""
     heard: float
     """When an entry last came [Unix s]."""
+    measured: float = 0.0
+    """When one last came that knew where the log ends, or the first one [Unix s]; 0: an older server kept it."""
 
     @property
     def topic_id(self) -> str:
@@ -84,6 +86,10 @@ class StreamTotals:
         """What waits, by partition or instance."""
         self.partitions: dict[int, Covered] = {}
         """What workers that say it have accounted for, by partition."""
+        self.has_ends = False
+        """Whether any entry has said where the log ends."""
+        self.shape = (0, 0.0)
+        """How many partitions the topic has, and when that was first heard [Unix s]."""
 
     @property
     def lag(self) -> int:
@@ -95,13 +101,37 @@ class StreamTotals:
         return max((one.seconds(now) for one in self.backlogs.values()), default=0.0)
 
     def untaken(self, now: float, within: float) -> list[int]:
-        """Return the partitions of which no worker has said anything within the last `within` [s]."""
+        """Return the partitions of which no worker has said anything within the last `within` [s].
+
+        A worker that does not learn where the log ends gets nothing from it, so it says nothing. A partition that was
+        added is waited for as long as any other.
+        """
         newest = max(self.partitions.values(), key=lambda one: one.heard, default=None)
-        return [
+        if newest is None:
+            return []
+        number, since = self.shape
+        unheard = [one for one in range(number) if one not in self.partitions and now - since > within]
+        silent = [
             number
-            for number, one in sorted(self.partitions.items())
-            if now - one.heard > within and newest is not None and one.topic_id == newest.topic_id
+            for number, one in self.partitions.items()
+            if now - self._told(one) > within and one.topic_id == newest.topic_id
         ]
+        return sorted([*unheard, *silent])
+
+    def _told(self, one: "Covered") -> float:
+        return min(one.heard, one.measured) if self.has_ends and one.measured else one.heard
+
+    def note(self, entry: AccountEntry, heard: float) -> None:
+        """Note what an entry knows of its topic and of the end of its log."""
+        if entry.partitions and entry.partitions != self.shape[0]:
+            self.shape = entry.partitions, heard
+        at = self.partitions.get(entry.partition)
+        if entry.high_watermark >= 0 or not self.has_ends:
+            self.has_ends |= entry.high_watermark >= 0
+            end = max(entry.high_watermark, entry.offset_to)
+            self.backlogs.setdefault(str(entry.partition), Backlog()).note(heard, entry.offset_to, end)
+            if at is not None:
+                at.measured = max(at.measured, heard)
 
     def cover(self, entry: AccountEntry, heard: float) -> str:
         """Note which offsets an entry accounts for; give why it must not be added, or empty text.
@@ -112,7 +142,7 @@ class StreamTotals:
         at, where = self.partitions.get(entry.partition), f"{entry.stream}, partition {entry.partition}"
         if at is None:
             if entry.log:
-                self.partitions[entry.partition] = Covered([entry.log], entry.offset_to, heard)
+                self.partitions[entry.partition] = Covered([entry.log], entry.offset_to, heard, heard)
             return ""
         at.heard = max(at.heard, heard)
         if not entry.log:  # of an older worker, whose entries begin with their first record
@@ -185,8 +215,7 @@ class WorkerAccounts(Flow):
         if count and (trouble := stream.cover(entry, heard)):
             return Rejected(OVERLAP, "$.offset_from", trouble)
         if entry.partition >= 0:
-            backlog = stream.backlogs.setdefault(str(entry.partition), Backlog())
-            backlog.note(heard, entry.offset_to, max(entry.high_watermark, entry.offset_to))
+            stream.note(entry, heard)
         if count:
             stream.account.add(entry)
             stream.rate.add(entry.time, entry.consumed)

@@ -29,7 +29,7 @@ LEFT_OUT = {
 ELSEWHERE = {"add-a-flow.md": "tests/integration/test_example_flow.py runs the flow that it makes"}
 END = "import os\nos._exit(0)"
 """A reader does not leave while a subscription is being made, which Tango's library does not survive."""
-OTHERS = {"controller-in-another-language.md": subarray_device(2)}
+OTHERS = {"controller-in-another-language.md": subarray_device(2), "README.md": subarray_device(3)}
 """Subarrays of pages that are not to meet the others' on the first one."""
 
 
@@ -51,7 +51,7 @@ def test_the_pages(system: Deployment, tmp_path: Path) -> None:
     pages = {name: code for name, code in pages.items() if code}
     assert len(pages) >= 10
     environment = {**os.environ, **system.environment, "PYTHONPATH": str(ROOT)}
-    switched = [system.proxy(subarray_device(number)) for number in (1, 2)]
+    switched = [system.proxy(subarray_device(number)) for number in (1, 2, 3)]
     for _ in range(2):
         system.command(*"simulate alerts --flood --sources 4 --count 8 --rate 100".split())
         until(lambda: len(system.read_one("mid-sdp/alerts/0", "unacknowledgedAlerts") or ()) >= 4, "alarms wait")

@@ -498,3 +498,27 @@ def test_a_worker_learns_that_the_log_is_not_as_it_was():
     with pytest.raises(Aborted, match="where to go on is asked again"):
         transactions.KafkaTransactionalLog._on_event(log, error)
     assert log._must_rewind
+
+
+def test_the_lag_of_a_partition_of_which_the_end_is_not_known_is_not_known():
+    """Its worker is alive, holds it, and gets nothing from the broker."""
+    accounts, at = WorkerAccounts(), BASE_US / 1e6
+    fold(accounts, entry(0, 10, high_watermark=12), at)
+    stream = accounts.streams[HEAPS]
+    for second in range(1, 10):
+        fold(accounts, entry(10, 10, high_watermark=-1), at + second)
+        assert stream.lag == 2
+        assert stream.untaken(at + second, 5.0) == ([0] if second > 5 else [])
+    fold(accounts, entry(10, 12, high_watermark=12), at + 10)
+    assert (stream.untaken(at + 10, 5.0), stream.lag) == ([], 0)
+
+
+def test_a_partition_that_was_added_and_that_nobody_takes_is_named():
+    accounts, at = WorkerAccounts(), BASE_US / 1e6
+    fold(accounts, entry(0, 10, high_watermark=10, partitions=1), at)
+    stream = accounts.streams[HEAPS]
+    for second in range(1, 10):
+        fold(accounts, entry(10, 10, high_watermark=10, partitions=2), at + second)
+        assert stream.untaken(at + second, 5.0) == ([1] if second > 6 else [])
+    fold(accounts, entry(0, 3, partition=1, high_watermark=3, partitions=2), at + 10)
+    assert stream.untaken(at + 10, 5.0) == []

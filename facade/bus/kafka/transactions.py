@@ -39,6 +39,8 @@ _LOST_MARKS = 15.0
 """An answer that waits for the end of a transaction for so long waits for one that has ended: none lasts longer [s]."""
 _COORDINATOR_STUCK = 15.0
 """A coordinator that says for so long that a transaction of this id has yet to end says so for ever [s]."""
+_NOT_FETCHED = 30.0
+"""A partition whose end the client does not know for so long is not fetched, and is assigned anew [s]."""
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What the client says when a log does not have the place that is to be read."""
 
@@ -69,6 +71,10 @@ class KafkaTransactionalLog:
         self._held: list[Message] = []
         """What comes behind a place where the open transaction has to end."""
         self._watch = KafkaTopicWatch(connection)
+        self._shapes: dict[str, int] = {}
+        """How many partitions each topic has, as last heard."""
+        self._fetched_at = 0.0
+        """Monotonic time at which it was last known of each partition where its log ends [s]."""
         self._stuck_since = math.inf
         """Monotonic time since which it cannot be learned where to go on [s]."""
         self._no_producer_before = 0.0
@@ -119,6 +125,7 @@ class KafkaTransactionalLog:
         for (topic, partition), span in found.items():
             newest = self._high_watermark(self._connection.topic(topic), partition)
             span.high_watermark = max(newest, span.end) if newest >= 0 else -1
+            span.partitions = self._shapes.get(topic, 0)
         return found
 
     def commit(self, records: Iterable[Record]) -> None:
@@ -273,6 +280,7 @@ class KafkaTransactionalLog:
         troubles += self._standings.begin(own, grounds, counted)
         for trouble in troubles:
             self._connection.note(self._health, trouble)
+        self._fetched_at = self._connection.clock.monotonic()
         # With the leader epoch the client says it when the log is cut and grows again before the next record is taken.
         self._consumer.assign(
             [
@@ -287,6 +295,22 @@ class KafkaTransactionalLog:
             if not self._standings.confirm(topic, shape.id):
                 self._must_rewind = True
                 raise Aborted(f"topic {topic} was made again; what was taken since the last transaction is given up")
+            self._shapes[topic] = shape.partitions
+            self._look_at_ends()
+
+    def _look_at_ends(self) -> None:
+        """Begin anew where the client fetches nothing from a partition: it does not say why, nor until when."""
+        now = self._connection.clock.monotonic()
+        places = [place for place in self._standings.spans if self._high_watermark(*self._on_broker(place)) < 0]
+        if not places:
+            self._fetched_at = now
+        elif now - self._fetched_at > _NOT_FETCHED:
+            self._must_rewind = True
+            text = ", ".join(f"{topic}, partition {partition}" for topic, partition in places)
+            raise Aborted(f"the broker gave nothing of {text} for {_NOT_FETCHED:g} s; it is asked anew from where on")
+
+    def _on_broker(self, place: Place) -> tuple[str, int]:
+        return self._connection.topic(place[0]), place[1]
 
     def _places(self, offsets: Mapping[Place, int]) -> list[TopicPartition]:
         return [

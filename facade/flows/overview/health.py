@@ -26,6 +26,8 @@ _DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
 """Condition and severity of what is wrong for good where a position did not agree."""
 _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"
 _HANGING = "transactionHanging"
+_MOST_NAMED = 20
+"""Partitions that one complaint names."""
 _CONDITIONS = dict.fromkeys(
     (_UNBALANCED, _LAGGING, _DEAD, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())), f"{ORIGIN}/"
 )
@@ -145,7 +147,10 @@ class Overview:
                 yield Complaint("DEGRADED", text, (_HANGING, f"{ORIGIN}/{name}"), of_bus=True)
             missing = stream.untaken(now, self._stale_after)
             if missing and now - stream.heard <= self._stale_after:
-                yield Complaint("DEGRADED", f"partitions {missing} of {name} are taken by no worker")
+                more = f" and {len(missing) - _MOST_NAMED} others" * (len(missing) > _MOST_NAMED)
+                yield Complaint(
+                    "DEGRADED", f"partitions {missing[:_MOST_NAMED]}{more} of {name} are taken by no worker"
+                )
         for name in self._lagging(streams, now):
             text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s"
             yield Complaint("DEGRADED", text, (_LAGGING, f"{ORIGIN}/{name}"))
