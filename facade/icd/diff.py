@@ -94,7 +94,8 @@ def compare(old: Icd, new: Icd) -> list[Difference]:
 def compare_avro(old: Path, new: Path) -> Iterator[Difference]:
     """Compare ``messages/*.avsc`` below two folders, which are no part of `facade.icd.model`.
 
-    A reader knows the schema of a datum by its fingerprint and takes no other, so all but a text breaks both sides.
+    A reader knows the schema of a datum by its fingerprint, so all but a text breaks both sides, unless the new folder
+    keeps the old schema beside the new one: then both are read.
 
     Raises
     ------
@@ -102,7 +103,9 @@ def compare_avro(old: Path, new: Path) -> Iterator[Difference]:
         A file that is not JSON.
     """
     before, after = _avro(old / "messages"), _avro(new / "messages")
-    yield from entries("messages", before, after, _fingerprint, removed=breaks(*_BOTH), added=adds(*_BOTH), subject=str)
+    yield from entries(
+        "messages", before, after, partial(_fingerprint, after), removed=breaks(*_BOTH), added=adds(*_BOTH), subject=str
+    )
 
 
 def verdict(old: str, new: str, differences: Iterable[Difference]) -> Verdict:
@@ -176,8 +179,11 @@ def _carriers(icd: Icd, message: str) -> list[str]:
     ]
 
 
-def _fingerprint(where: str, old: Any, new: Any) -> Iterator[Difference]:
+def _fingerprint(known: Mapping[str, Any], where: str, old: Any, new: Any) -> Iterator[Difference]:
     if _without_texts(old) != _without_texts(new):
+        if kept := [name for name, schema in known.items() if _without_texts(schema) == _without_texts(old)]:
+            yield Difference(where, adds(*_BOTH)(f"its fingerprint changed; packets by {kept[0]} are read as well"))
+            return
         yield Difference(where, breaks(*_BOTH)("its fingerprint changed, so packets by the other one are refused"))
         return
     yield from (Difference(where, change) for change in text(old, new))

@@ -1,10 +1,13 @@
 """Alert packets: what goes in comes out, and whatever else the bytes are, the answer is a reason."""
 
 import hashlib
+import io
 import json
 import random
 
+import fastavro
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import BusError, ConfigError
-from facade.flows.alerts import packets
+from facade.flows.alerts import packet_schemas
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
@@ -186,13 +189,112 @@ def test_bytes_behind_a_good_head_never_raise(tail):
     assert isinstance(CODEC.alert(HEAD + tail, "0/0"), Rejected | tuple)
 
 
+def without(fields, *names):
+    return [field for field in fields if field["name"] not in names]
+
+
+def schema(change) -> dict:
+    """Return our schema with its fields changed."""
+    own = packet_schemas.own_schema()
+    return {**own, "fields": change(own["fields"])}
+
+
+def with_size(fields):
+    """Give each attachment a further field, in the middle of the others."""
+    items = fields[-1]["type"]["items"]
+    size = {"name": "size", "type": "long", "default": 0}
+    items["fields"].insert(1, size)
+    return fields
+
+
+FACILITY = {"name": "facility", "type": ["null", "string"], "default": None}
+TAGS = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+APART = {
+    "a field less": schema(lambda fields: without(fields, "traceparent")),
+    "two fields less": schema(lambda fields: without(fields, "traceparent", "values")),
+    "a field more, at the end": schema(lambda fields: [*fields, TAGS]),
+    "fields more, before all": schema(lambda fields: [FACILITY, TAGS, *fields]),
+    "other order": schema(lambda fields: fields[::-1]),
+    "attachments with a field more": schema(with_size),
+    "no attachments": schema(lambda fields: without(fields, "attachments")),
+}
+"""Schemas of writers that are one compatible version apart."""
+
+
+def written_by(name: str) -> bytes:
+    """Return a packet as a writer of another version makes it, with a library of its own."""
+    out = io.BytesIO(b"\xc3\x01" + crc_64_avro(packet_schemas.to_parsing_canonical_form(APART[name]).encode()))
+    out.seek(10)
+    datum = msgspec.structs.asdict(ALERT) | {"facility": "Rubin", "tags": ["a", "b"]}
+    datum["attachments"] = [msgspec.structs.asdict(image) | {"size": 5} for image in IMAGES]
+    fastavro.schemaless_writer(out, fastavro.parse_schema(APART[name]), datum)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", APART)
+def test_packets_of_writers_one_compatible_version_apart_are_read(name):
+    fields = {field["name"] for field in APART[name]["fields"]}
+    left_out = {key: value for key, value in {"traceparent": "", "values": {}}.items() if key not in fields}
+    expected = Packet(msgspec.structs.replace(ALERT, **left_out), IMAGES if "attachments" in fields else [])
+    assert PacketCodec(ICD, APART).decode(written_by(name)) == expected
+    refused = CODEC.decode(written_by(name))
+    assert (refused.reason, refused.detail.count("expected the fingerprint 4cf9ce0d0f478c20, got ")) == (
+        "unknown-schema",
+        1,
+    )
+    assert PacketCodec(ICD, APART).head == HEAD
+
+
+def test_the_reason_for_an_unknown_schema_names_all_that_are_known():
+    refused = PacketCodec(ICD, {"a": APART["a field less"]}).decode(b"\xc3\x01" + bytes(8) + b"x")
+    other = written_by("a field less")[2:10].hex()
+    assert refused.detail == f"expected the fingerprint 4cf9ce0d0f478c20 or {other}, got 0000000000000000"
+
+
+@pytest.mark.parametrize("name", APART)
+def test_damaged_packets_of_other_versions_never_raise(name):
+    codec, good, dice = PacketCodec(ICD, APART), written_by(name), random.Random(3)
+    for _ in range(300):
+        value = bytearray(good)
+        value[dice.randrange(10, min(len(value), 220))] = dice.randrange(256)
+        del value[dice.randrange(10, len(value)) :: dice.choice((1, 97))]
+        assert isinstance(codec.alert(bytes(value), "0/0"), Rejected | tuple)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda fields: without(fields, "text"), "text: expected a default of a field that only ours has"),
+        (lambda fields: [*fields, {"name": "new", "type": "int"}], "new: expected a default of a field that only this"),
+        (lambda fields: [{**fields[0], "type": "bytes"}, *fields[1:]], "condition: expected type string, got bytes"),
+        (
+            lambda fields: [*fields, TAGS | {"type": {"type": "array", "items": "null"}}],
+            "tags: expected a primitive type",
+        ),
+        (lambda fields: [*fields, TAGS | {"type": "AlertPacket"}], "tags: expected a primitive type"),
+        (lambda fields: [*fields, TAGS | {"type": "nothing"}], "an Avro schema of alert packets"),
+        (lambda fields: [*fields, {}], "an Avro schema of alert packets"),
+    ],
+)
+def test_a_schema_that_is_not_compatible_is_refused(change, says):
+    with pytest.raises(ConfigError, match=says):
+        PacketCodec(ICD, {"x.avsc": schema(change)})
+
+
+def test_the_shipped_schemas_of_other_versions_are_beside_our_own(tmp_path, monkeypatch):
+    (tmp_path / "alert-packet.avsc").write_text(json.dumps(packet_schemas.own_schema()))
+    monkeypatch.setattr(packet_schemas, "resource", lambda *parts: tmp_path.joinpath(*parts[2:]))
+    (tmp_path / "alert-packet-1.avsc").write_text(json.dumps(APART["a field less"]))
+    assert isinstance(PacketCodec(ICD).decode(written_by("a field less")), Packet)
+
+
 def test_writing_refuses_what_the_avro_schema_has_no_type_for():
     with pytest.raises(ValueError, match="packet of transientDetected by lsst/001"):
         changed(sequence="seven")
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(packets, "fastavro", None)
+    monkeypatch.setattr(packet_schemas, "fastavro", None)
     with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[alerts\]'"):
         PacketCodec(ICD)
 

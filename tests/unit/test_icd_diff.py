@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from facade.cli.app import app
 from facade.errors import IcdError
 from facade.icd import diff_tables
-from facade.icd.diff import compare, verdict
+from facade.icd.diff import compare, compare_avro, verdict
 from facade.icd.diff_rules import Change, Difference, Step
 from facade.icd.diff_schema import Sides, schema_differences
 from facade.icd.load import load
@@ -407,6 +407,15 @@ def test_avro_is_known_by_its_fingerprint(folder: Path, old: str, new: str, said
     edited(folder / "messages" / "alert-packet.avsc", old, new)
     code, output = run(str(folder))
     assert (code, said in output) == (1, True), output
+
+
+def test_avro_that_is_kept_beside_the_new_one_breaks_nobody(folder: Path) -> None:
+    messages = folder / "messages"
+    (messages / "alert-packet-1.avsc").write_bytes((messages / "alert-packet.avsc").read_bytes())
+    edited(messages / "alert-packet.avsc", '"name": "traceparent"', '"name": "trace"')
+    found = [one.change for one in compare_avro(resource("schemas"), folder)]
+    assert {change.step for change in found} == {Step.MINOR}
+    assert "packets by alert-packet-1 are read as well" in str(found)
 
 
 def test_a_git_revision_does_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,40 +1,33 @@
 """Alert packets: an alert and its attachments in Avro, the form in which LSST sends 136 KB with two images.
 
 A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint
-of its schema, and the datum. So a packet of another schema is known as such, and never read by guess.
+of its writer's schema, and the datum. So a packet of a schema that is not known here is never read by guess.
 The alert that is made of it is small: of each attachment it has size and digest, and where it is.
 """
 
 import hashlib
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import msgspec
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.codec.decode import Reason
-from facade.errors import BusError, ConfigError
+from facade.errors import BusError
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
+from facade.flows.alerts.packet_schemas import PacketSchema, Schema, TooManyError, other_schemas, own_schema
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, Rejected, Suppressed, Unused
 from facade.printable import printable
-from facade.resources import resource
-
-try:
-    import fastavro
-    from fastavro.schema import fingerprint, to_parsing_canonical_form
-except ImportError:  # an extra: pip install 'sdp-tango-facade[alerts]'
-    fastavro = None  # type: ignore[assignment]
 
 MARKER = b"\xc3\x01"
 """How a datum in single-object encoding begins."""
 _HEAD = len(MARKER) + 8
-_MOST_ATTACHMENTS = 16
 _FIELDS = tuple(name for name in Alert.__struct_fields__ if name != "attachments")
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
@@ -50,10 +43,6 @@ class PacketReason(StrEnum):
     """A datum of some other schema, or of a version that is not known here."""
     ATTACHMENT = "attachment"
     """Two attachments have one name, so that neither can be asked for."""
-
-
-class _TooManyError(Exception):
-    """There are more attachments than an alert has."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -74,23 +63,26 @@ class Packet(msgspec.Struct, frozen=True):
 class PacketCodec:
     """Writes packets, reads them, and makes alerts of them.
 
+    Parameters
+    ----------
+    others
+        Schemas of writers that are one compatible version apart, by name. Default: those that are shipped.
+
     Raises
     ------
     ConfigError
-        The Avro library is not installed.
+        The Avro library is not installed, or a schema is not compatible.
     """
 
-    def __init__(self, icd: Icd) -> None:
-        if fastavro is None:
-            raise ConfigError("alert packets need fastavro: pip install 'sdp-tango-facade[alerts]'")
-        schema = msgspec.json.decode(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
-        *fields, attachments = schema["fields"]
-        self._schema = fastavro.parse_schema(schema)
-        self._beginning = fastavro.parse_schema({**schema, "name": "Beginning", "fields": fields})
-        self._attachment = fastavro.parse_schema(attachments["type"]["items"])
-        crc = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
-        self.head = MARKER + bytes.fromhex(crc)
-        """How every packet of this schema begins."""
+    def __init__(self, icd: Icd, others: Mapping[str, Schema] | None = None) -> None:
+        own = own_schema()
+        named = {"alert-packet.avsc": own, **(other_schemas() if others is None else others)}
+        schemas = [PacketSchema(name, written, own) for name, written in named.items()]
+        self._own = schemas[0]
+        self._known = {MARKER + schema.fingerprint: schema for schema in schemas}
+        """By how a packet of each begins."""
+        self.head = MARKER + self._own.fingerprint
+        """How every packet that is written here begins."""
         self._most_packet = icd.topics[PACKETS].max_bytes
 
     def encode(self, alert: Alert, contents: Sequence[Content] = ()) -> bytes:
@@ -106,7 +98,7 @@ class PacketCodec:
         datum = {name: getattr(alert, name) for name in _FIELDS}
         datum["attachments"] = [msgspec.structs.asdict(content) for content in contents]
         try:
-            fastavro.schemaless_writer(out, self._schema, datum)
+            self._own.write(out, datum)
         except (TypeError, OverflowError, AttributeError) as error:
             raise ValueError(f"packet of {alert.condition} by {alert.source}: {error}") from error
         return out.getvalue()
@@ -121,15 +113,16 @@ class PacketCodec:
             return _refuse(PacketReason.TOO_LARGE, f"expected at most {self._most_packet} bytes, got {len(value)}")
         if not value.startswith(MARKER) or len(value) < _HEAD:
             return _refuse(PacketReason.NOT_AVRO, f"expected C3 01 and a fingerprint, got {value[:_HEAD].hex(' ')}")
-        if not value.startswith(self.head):
-            what = f"expected the fingerprint {self.head[2:].hex()}, got {value[2:_HEAD].hex()}"
+        if (schema := self._known.get(value[:_HEAD])) is None:
+            known = " or ".join(head[len(MARKER) :].hex() for head in self._known)
+            what = f"expected the fingerprint {known}, got {value[len(MARKER) : _HEAD].hex()}"
             return _refuse(PacketReason.UNKNOWN_SCHEMA, what)
         source = io.BytesIO(value)  # shares the bytes: an attachment is copied once, when it is read
         source.seek(_HEAD)
         try:
-            datum = cast("dict[str, Any]", fastavro.schemaless_reader(source, self._beginning, None))
-            contents = [Content(**attachment) for attachment in self._attachments(source)]
-        except _TooManyError as error:
+            datum, attachments = schema.read(source)
+            contents = [Content(**attachment) for attachment in attachments]
+        except TooManyError as error:
             return Rejected(Reason.SCHEMA, "$.attachments", str(error))
         except Exception as error:  # the bytes may be anything, and so is what the library raises
             what = f"broken off or broken at byte {source.tell()}: {type(error).__name__}: {error!s:.100}"
@@ -137,22 +130,6 @@ class PacketCodec:
         if left := len(value) - source.tell():
             return _refuse(PacketReason.NOT_AVRO, f"expected nothing after the packet, got {left} bytes")
         return Packet(Alert(**datum), contents)
-
-    def _attachments(self, source: io.BytesIO) -> Iterator[dict[str, Any]]:
-        """Read the attachments one by one: an empty one has three bytes, and takes a hundred times as much memory."""
-
-        def number() -> int:
-            return cast(int, fastavro.schemaless_reader(source, "long", None))
-
-        so_far = 0
-        while block := number():
-            if block < 0:
-                number()  # bytes of the block, for those who pass over it
-            so_far += abs(block)
-            if so_far > _MOST_ATTACHMENTS:
-                raise _TooManyError(f"expected at most {_MOST_ATTACHMENTS} attachments, got {so_far} or more")
-            for _ in range(abs(block)):
-                yield cast("dict[str, Any]", fastavro.schemaless_reader(source, self._attachment, None))
 
     def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Unused:
         """Make the alert of a packet, and its wire form; checked against the JSON Schema, and small.
