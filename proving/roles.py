@@ -36,6 +36,7 @@ ROLES = {
     "bare-bridge": "proving.bench.hop_roles:bare_bridge",
     "send-alerts": "proving.bench.hop_roles:send_alerts",
     "call-commands": "proving.bench.hop_roles:call_commands",
+    "subscribe-alerts": "proving.bench.visit_subscribers:subscribe",
     "send-tables": "proving.bench.load:send_tables",
     "tm": "proving.demo.tm:observe",
     "call-random-commands": "proving.fault_runs.caller:call_random_commands",
