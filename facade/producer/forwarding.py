@@ -153,7 +153,8 @@ class Forwarder:
         header, value = msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
         headers = ((CONTENT_TYPE, ARROW.encode()), (HEADER, header))
         # The mark comes first: what may be on the bus must be known to whoever follows after a crash.
-        self._spool.mark(done=self._spool.done, posted=max(self._spool.posted, stored.sequence))
+        if not self._spool.mark(done=self._spool.done, posted=max(self._spool.posted, stored.sequence)):
+            raise BusError(f"nothing is sent, as the spool's mark cannot be written: {self._spool.trouble}")
         record = Record(topic=self._topic, key=self._key, value=value, headers=headers)
         self._under_way[stored.sequence] = self._log.post(record)
 
@@ -163,8 +164,8 @@ class Forwarder:
             if stored.sequence not in self._sent:
                 break
             done = stored.sequence
-        self._sent = {number for number in self._sent if number > done}
         self._spool.mark(done=done, posted=max(self._spool.posted, done))
+        self._sent = {number for number in self._sent if number > self._spool.done}
 
     def _pause(self, why: str) -> None:
         self.error, self._not_before = why, self._clock.monotonic() + _AGAIN

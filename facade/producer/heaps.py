@@ -47,6 +47,9 @@ class Standing:
     """Newest sequence up to which all batches are on the bus; -1: none yet."""
     dropped: int
     """Notifications that found no room since the start, or that the disk did not give back."""
+    missing: int
+    """Batches that waited in memory, as the disk took nothing, when the process before this one ended. They are lost,
+    unless they had just been sent."""
     disk: str
     """Why the disk takes nothing; empty text: it does."""
     bus: str
@@ -178,7 +181,9 @@ class HeapProducer:
         """Return how it stands."""
         spool = self._spool
         dropped = self._dropped + self._forwarder.lost
-        return Standing(len(spool.waiting), spool.size, spool.done, dropped, spool.trouble, self._forwarder.error)
+        return Standing(
+            len(spool.waiting), spool.size, spool.done, dropped, spool.missing, spool.trouble, self._forwarder.error
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -219,7 +224,7 @@ class HeapProducer:
     def _tell(self) -> None:
         """Log what has changed."""
         now = self.standing
-        said = (now.disk, now.bus, now.dropped > 0)
+        said = (now.disk, now.bus, now.dropped > 0 or now.missing > 0)
         if said != self._said:
             self._said = said
             _log.warning("%s: %s", self._producer, now)

@@ -95,6 +95,8 @@ class Spool:
         """Why the disk took no batch the last time; empty text: it did."""
         self.cut = 0
         """Bytes at torn ends that were cut at the start."""
+        self.missing = 0
+        """Batches that waited in memory when the process before this one ended."""
         self.size = 0
         """How much waits [bytes]."""
         self._segments: dict[Path, int] = {}
@@ -150,20 +152,25 @@ class Spool:
             return None
         return frame[_FRAME.size :] if len(frame) == stored.size and _is_whole(frame) else None
 
-    def mark(self, *, done: int, posted: int) -> None:
-        """Keep up to which batch all are done, and which may be on the bus; forget what is done."""
+    def mark(self, *, done: int, posted: int) -> bool:
+        """Keep up to which batch all are done, and which may be on the bus; forget what is done.
+
+        False: the disk does not take the mark, and all stays as it was.
+        """
         with self._lock:
-            while self.waiting and self.waiting[0].sequence <= done:
-                self.size -= self.waiting.popleft().size
             if (done, posted) != (self.done, self.posted):
-                self.done, self.posted = done, posted
                 try:
                     os.pwrite(self._marks, _sealed(done, posted), 0)
                 except OSError as error:
                     self.trouble = f"{self._folder}: {error.strerror or error}"
+                    return False
+                self.done, self.posted = done, posted
+            while self.waiting and self.waiting[0].sequence <= done:
+                self.size -= self.waiting.popleft().size
             for path in [path for path, newest in [*self._segments.items()][:-1] if newest <= done]:
                 path.unlink(missing_ok=True)
                 del self._segments[path]
+            return True
 
     def close(self) -> None:
         """Let another process use the folder."""
@@ -224,7 +231,10 @@ class Spool:
                 self.cut += len(content) - begin
                 os.truncate(path, begin)
             self._segments[path] = newest
-        self.posted = newest if self.posted == _UNKNOWN else self.posted
+        first = self.done + 1
+        if self.posted == _UNKNOWN:
+            first, self.posted = self.waiting[0].sequence if self.waiting else newest + 1, newest
+        self.missing = max(newest, self.posted) + 1 - first - len(self.waiting)
         return newest
 
 

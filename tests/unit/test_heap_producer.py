@@ -202,7 +202,7 @@ def test_an_outage_of_the_brokers(bench: Bench) -> None:
     bench.log.back()
     bench.run(20)
     assert bench.log.seqs() == list(range(2000))
-    assert bench.producer.standing == type(bench.producer.standing)(0, 0, 199, 0, "", "")
+    assert bench.producer.standing == type(bench.producer.standing)(0, 0, 199, 0, 0, "", "")
 
 
 CRASHES = [*((["taken"] * at) + [kind] for at in range(4) for kind in ("crash before", "crash after"))]
@@ -278,6 +278,42 @@ def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Be
     bench.start()
     bench.run()
     assert bench.log.seqs() == list(range(60)), "nothing comes again"
+
+
+def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench) -> None:
+    """The disk is full for two batches, and the brokers are away."""
+
+    def full(file: int, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    bench.log.away = True
+    bench.send_often(1)
+    bench.append = full
+    bench.send_often(2)
+    bench.append = write_all
+    bench.send_often(2)
+    bench.start()
+    assert bench.producer.standing.missing == 2
+    bench.log.back()
+    bench.run()
+    assert [batch.header.sequence for batch in bench.log.batches()] == [0, 3, 4]
+    bench.start()
+    assert bench.producer.standing.missing == 0
+
+
+def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk does not take the mark that says what may be on the bus."""
+    bench.send_often(1)
+    bench.run()
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", lambda *given: (_ for _ in ()).throw(OSError(errno.EIO, os.strerror(errno.EIO))))
+        bench.send_often(2)
+        bench.run()
+        assert bench.log.seqs() == list(range(10))
+        assert "mark cannot be written" in bench.producer.standing.bus
+        bench.start()
+    bench.run()
+    assert bench.log.seqs() == list(range(30))
 
 
 def test_what_finds_no_room_is_counted_and_told(bench: Bench) -> None:
