@@ -166,4 +166,4 @@ def _form(fields: list[Schema]) -> str:
 
 
 def _load(name: str) -> Schema:
-    return cast(Schema, json.loads(resource("schemas", "messages", name).read_bytes()))
+    return cast(Schema, json.loads(resource("schemas", "messages").joinpath(name).read_bytes()))
