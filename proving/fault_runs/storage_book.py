@@ -88,6 +88,8 @@ class Ledger:
     """Values that stood on the log at any time, or were given up as lost."""
     shown: int = 0
     """What devices showed at the last time."""
+    owed: int = 0
+    """Records of which it was told that they are missing; they may still be counted."""
 
     def judge(self, confirmed: set[bytes], on_log: Mapping[bytes, int], shown: int) -> tuple[int, int, int]:
         """Return what is wrong with what is shown now; see `Finding`.
@@ -98,11 +100,15 @@ class Ledger:
         new = sum(times for value, times in on_log.items() if value not in self.seen)
         lost = confirmed - self.seen - on_log.keys()
         grown = shown - self.shown
-        wrong = min(grown - new, 0) or max(grown - new - len(lost), 0)
+        wrong = min(grown - new, 0) or max(grown - new - len(lost) - self.owed, 0)
         return wrong, len(lost), 0 if wrong else new + len(lost) - grown
 
     def close(self, confirmed: set[bytes], on_log: Mapping[bytes, int], shown: int) -> None:
         """Begin the next comparison here."""
+        wrong, _, _ = self.judge(confirmed, on_log, shown)
+        new = sum(times for value, times in on_log.items() if value not in self.seen)
+        made_good = min(max(shown - self.shown - new, 0), self.owed)
+        self.owed += max(-wrong, 0) - made_good
         self.seen |= confirmed | on_log.keys()
         self.shown = shown
 

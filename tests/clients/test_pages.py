@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def script(page: Path, tango_host: str) -> str:
     )
 
 
+def switch_off(subarrays: Iterable[tango.DeviceProxy]) -> None:
+    """Leave subarrays as a page expects them."""
+    for subarray in subarrays:
+        if subarray.State() == tango.DevState.ON:
+            subarray.Off()
+        until(lambda one=subarray: one.State() == tango.DevState.OFF, f"{subarray.dev_name()} is off")
+
+
 def test_the_pages(system: Deployment, tmp_path: Path) -> None:
     """All at once, as most of them wait for events; the subarrays are switched off in between."""
     for name in ("difference.fits", "template.fits"):
@@ -52,6 +61,7 @@ def test_the_pages(system: Deployment, tmp_path: Path) -> None:
     assert len(pages) >= 10
     environment = {**os.environ, **system.environment, "PYTHONPATH": str(ROOT)}
     switched = [system.proxy(subarray_device(number)) for number in (1, 2, 3)]
+    switch_off(switched)  # other tests may have left them on
     for _ in range(2):
         system.command(*"simulate alerts --flood --sources 4 --count 8 --rate 100".split())
         until(lambda: len(system.read_one("mid-sdp/alerts/0", "unacknowledgedAlerts") or ()) >= 4, "alarms wait")
@@ -76,10 +86,7 @@ def test_the_pages(system: Deployment, tmp_path: Path) -> None:
             if process.returncode:
                 failed[name] = output
         assert not failed, "\n\n".join(f"{name}: {output}" for name, output in failed.items())
-        for subarray in switched:
-            if subarray.State() == tango.DevState.ON:
-                subarray.Off()
-            until(lambda one=subarray: one.State() == tango.DevState.OFF, "it is off")
+        switch_off(switched)
     node = system.proxy(node_device(0))
     settings = node.get_attribute_config("latencyP99")
     settings.alarms.max_warning = ""  # what a page has changed

@@ -43,6 +43,16 @@ def test_what_was_wrong_once_is_not_wrong_again() -> None:
     assert ledger.judge(values(0, 15), log(0, 8) | log(10, 15), 18) == (0, 0, 0)
 
 
+def test_what_was_missing_may_come_later() -> None:
+    """A snapshot was lost, and the next one is written when something comes."""
+    ledger = Ledger("alerts")
+    assert ledger.judge(values(0, 10), log(0, 10), 9)[0] == -1
+    ledger.close(values(0, 10), log(0, 10), 9)
+    assert ledger.judge(values(0, 12), log(0, 12), 12)[0] == 0
+    ledger.close(values(0, 12), log(0, 12), 12)
+    assert ledger.judge(values(0, 14), log(0, 14), 15)[0] == 1, "made good once only"
+
+
 def test_only_what_nobody_has_named_is_silent() -> None:
     """The verdict of an act is that of its worst total."""
     book, said = Book(), ["ingest.heaps, partition 0: offsets 3 to 9 were not taken"]
