@@ -19,7 +19,7 @@ SILENT = 3
 def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Give a deployment with the default settings, in which everything has a value."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
-    with Deployment(infra, tmp_path_factory.mktemp("system"), nodes=4, subarrays=3) as deployment:
+    with Deployment(infra, tmp_path_factory.mktemp("system"), nodes=4, subarrays=2) as deployment:
         deployment.prepare()
         deployment.worker()
         instances = [*deployment.instances, "alerts", "calibration", "quality"]
