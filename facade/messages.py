@@ -317,6 +317,7 @@ class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snap
     offsets: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     rebuild_from: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     last_read: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], tuple[Natural, Natural]] = {}
+    high_watermarks: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural] = {}
     account: AccountTotals
     ledger: dict[str, Any]
     readings: dict[str, dict[str, tuple[Anything, Anything, Anything]]]

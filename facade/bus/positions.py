@@ -75,6 +75,7 @@ class Verdict(Enum):
     MADE_AGAIN = "the topic was deleted and made again"
     HOLE = "records went before they were read"
     CUT = "the log, or what it still has of the records before the position, ends before the position"
+    LOST = "the log lost records that were never read"
     NO_PARTITION = "the partition does not exist"
     DOUBT = "records were counted shortly before the topic was found to be another one"
 
@@ -109,6 +110,11 @@ class Finding:
                 )
             case Verdict.CUT:
                 return f"{where}: {offsets} were counted and are not on the log any more; others get these offsets"
+            case Verdict.LOST:
+                return (
+                    f"{where}: {offsets} were on the log, and were lost before they were read: up to {self.count}"
+                    " records are missing"
+                )
             case Verdict.DOUBT:
                 return f"{where}: {offsets} may be counted twice, as they were read while the topic was made again"
             case Verdict.NO_PARTITION:

@@ -63,7 +63,7 @@ def start(progress: Mapping[str, Progress], further_back: _Places, *, is_restart
 
 def have_moved(progress: Mapping[str, Progress], watch: TopicWatch, reader: Reader) -> bool:
     """Return whether a topic is not the one any more that is read, or a place is not on it; never waits."""
-    moved = reader.is_misplaced
+    moved = reader.is_misplaced or any(one.has_shrunk for one in progress.values())
     for topic, now in watch.step(list(progress)).items():
         one = progress[topic]
         if is_other(one.topic_id, now.id) or one.lacks(now.partitions):

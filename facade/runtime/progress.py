@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from facade.bus.port import Record
 from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 _FIGURES: Mapping[Verdict, Deviation] = {
     Verdict.HOLE: "skipped",
+    Verdict.LOST: "skipped",
     Verdict.CUT: "overlap",
     Verdict.DOUBT: "overlap",
 }
@@ -62,6 +63,10 @@ class Progress:
         self._sure: dict[int, int] = {}
         self._asked: dict[int, int] = {}
         """Values of `next` when the topic surely was the one of the id, and when that was last asked."""
+        self._high_watermarks: dict[int, int] = {}
+        """Offset after the newest record that a broker has told of, by partition."""
+        self.has_shrunk = False
+        """Whether a broker tells of fewer records than before: what is on the topic is to be asked."""
         self._stands: dict[int, tuple[int, float]] = {}
         """Where it stands on each partition, and since when [monotonic s]."""
         self._keep = keep
@@ -106,6 +111,11 @@ class Progress:
         self.account.behind = 0
         for partition, read in sorted(behind.items()):
             at = self.next.get(partition, 0)
+            high = reached.get(partition, 0) + read
+            if high < self._high_watermarks.get(partition, 0):
+                self.has_shrunk = True
+            else:
+                self._high_watermarks[partition] = high
             count = max(read - max(at - reached.get(partition, at), 0), 0)
             self.account.behind += count
             before, since = self._stands.get(partition, (-1, now))
@@ -129,6 +139,10 @@ class Progress:
             found = []  # of what was never read nothing is missing
         elif is_new:
             found += self._doubts(topic)
+        else:
+            found += self._lost(topic)
+        self._high_watermarks = {one: end for one, (_, end) in topic.ranges.items()}
+        self.has_shrunk = False
         # The places on partitions that are not this server's now hold when they are its own again.
         others = {} if is_new else {one: at for one, at in self.next.items() if one not in known}
         rebuild = self.rebuild_from()
@@ -150,6 +164,13 @@ class Progress:
 
     def _chosen(self, topic: Extent) -> Extent:
         return Extent(topic.id, {one: ends for one, ends in topic.ranges.items() if self._reads(one)})
+
+    def _lost(self, topic: Extent) -> Iterator[Finding]:
+        """Return what a broker has told of, and what the log lost before it was read."""
+        for partition, (_, end) in sorted(topic.ranges.items()):
+            first = max(end, self.next.get(partition, 0))
+            if first < (after := self._high_watermarks.get(partition, 0)):
+                yield Finding(Verdict.LOST, partition, first, after)
 
     def _doubts(self, topic: Extent) -> list[Finding]:
         """Return what was read since the topic surely was the one before, if it can be of the one that it is now."""
@@ -198,6 +219,7 @@ class Progress:
             offsets=dict(self.next),
             rebuild_from=self.rebuild_from(),
             last_read=self.last,
+            high_watermarks=dict(self._high_watermarks),
             account=self.account.totals(),
             ledger=self.flow.as_dict(),
             readings=snapshots.store_readings(remembered),
@@ -219,6 +241,7 @@ class Progress:
         self.flow.restore(snapshot.ledger)
         self.topic_id, self.next = snapshot.topic_id, dict(snapshot.offsets)
         self.last = {one: (at, epoch) for one, (at, epoch) in snapshot.last_read.items() if epoch <= _MOST_EPOCH}
+        self._high_watermarks = dict(snapshot.high_watermarks)
         self._past.append((monotonic, snapshot.rebuild_from))
         self.account.restore(snapshot.account)
         return readings

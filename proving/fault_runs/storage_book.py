@@ -84,8 +84,9 @@ class Ledger:
     """One total that devices show, and what is known of the records that it counts."""
 
     topic: str
-    seen: set[bytes] = field(default_factory=set)
-    """Values that stood on the log at any time, or were given up as lost."""
+    seen: Counter[bytes] = field(default_factory=Counter)
+    """How often each value stood on the log at any time; once, of those given up as lost. A device server that is
+    killed may raise an alert once more in the same words."""
     shown: int = 0
     """What devices showed at the last time."""
     owed: int = 0
@@ -97,8 +98,8 @@ class Ledger:
         What the producer knows to be confirmed and the log does not have may have been read before it was lost, so
         either is right: the producer's total, the log's, and what is between them.
         """
-        new = sum(times for value, times in on_log.items() if value not in self.seen)
-        lost = confirmed - self.seen - on_log.keys()
+        new = self._new(on_log)
+        lost = confirmed - self.seen.keys() - on_log.keys()
         grown = shown - self.shown
         wrong = min(grown - new, 0) or max(grown - new - len(lost) - self.owed, 0)
         return wrong, len(lost), 0 if wrong else new + len(lost) - grown
@@ -106,11 +107,13 @@ class Ledger:
     def close(self, confirmed: set[bytes], on_log: Mapping[bytes, int], shown: int) -> None:
         """Begin the next comparison here."""
         wrong, _, _ = self.judge(confirmed, on_log, shown)
-        new = sum(times for value, times in on_log.items() if value not in self.seen)
-        made_good = min(max(shown - self.shown - new, 0), self.owed)
+        made_good = min(max(shown - self.shown - self._new(on_log), 0), self.owed)
         self.owed += max(-wrong, 0) - made_good
-        self.seen |= confirmed | on_log.keys()
+        self.seen |= Counter(on_log) | Counter(confirmed)
         self.shown = shown
+
+    def _new(self, on_log: Mapping[bytes, int]) -> int:
+        return sum(max(times - self.seen[value], 0) for value, times in on_log.items())
 
 
 @dataclass(slots=True)

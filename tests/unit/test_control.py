@@ -10,6 +10,7 @@ import pytest
 
 import facade
 from facade.bus.port import Span
+from facade.bus.positions import Extent
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
@@ -156,6 +157,36 @@ def test_records_that_a_transaction_without_an_end_holds_back_are_named():
     assert set(shown.find(NOW)) == {("transactionHanging", "sdp-facade/ingest.summary")}
     progress.note_behind({}, {0: 0}, is_connected=True)
     assert progress.account.hanging == ""
+
+
+@pytest.mark.parametrize(
+    ("end", "skipped", "overlap"), [pytest.param(12, 0, 0, id="nothing lost"), pytest.param(9, 3, 0, id="lost unread"),
+                                    pytest.param(5, 4, 3, id="and some that were counted")]
+)  # fmt: skip
+@pytest.mark.parametrize("killed", [False, True])
+def test_records_that_a_log_loses_before_they_are_read_are_named(end: int, skipped: int, overlap: int, killed: bool):
+    """A hanging transaction held 4 records back when the broker lost the end of its log: nothing was said of them."""
+    clock = ManualClock(NOW)
+    flow = SimpleNamespace(topic="ingest.summary", partitions=None, place=lambda *_: None, durable=True,
+                           as_dict=dict, restore=lambda _: None)  # fmt: skip
+    progress = Progress(flow, keep=4.0, clock=clock)
+    progress.place(Extent("id", {0: (0, 8)}))
+    progress.reach({0: 8}, {})
+    progress.note_behind({0: 8}, {0: 4}, is_connected=True)
+    assert not progress.has_shrunk
+    if killed:
+        written = progress.snapshot("ingest-00", {}, now=NOW, monotonic=clock.monotonic())
+        progress = Progress(flow, keep=4.0, clock=clock)
+        progress.restore(written, clock.monotonic())
+    else:
+        progress.note_behind({0: min(end, 8)}, {0: max(end - 8, 0)}, is_connected=True)
+        assert progress.has_shrunk == (end < 12)
+    progress.place(Extent("id", {0: (0, end)}))
+    assert (progress.account.skipped, progress.account.overlap) == (skipped, overlap)
+    assert ("were lost before they were read" in progress.account.deviations.get("skipped", "")) == bool(skipped)
+    assert not progress.has_shrunk
+    progress.place(Extent("id", {0: (0, end)}))
+    assert progress.account.skipped == skipped, "told once"
 
 
 def test_records_that_are_read_again_after_a_restart_do_not_lag():

@@ -70,6 +70,7 @@ def test_whatever_a_position_says_reading_begins_on_the_log(known, offsets, now,
     [
         (Finding(MADE_AGAIN), "tables was deleted and made again: it is read from its beginning"),
         (Finding(HOLE, 1, 5, 8), "tables, partition 1: offsets 5 to 7 were removed before they were read: up to 3"),
+        (Finding(Verdict.LOST, 1, 6, 9), "tables, partition 1: offsets 6 to 8 were on the log, and were lost before"),
         (Finding(CUT, 1, 6, 9), "tables, partition 1: offsets 6 to 8 were counted and are not on the log"),
         (Finding(NO_PARTITION, 7, 0, 3), "tables, partition 7: expected it to exist, as 3 is noted as its next offset"),
     ],

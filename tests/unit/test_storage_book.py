@@ -43,6 +43,13 @@ def test_what_was_wrong_once_is_not_wrong_again() -> None:
     assert ledger.judge(values(0, 15), log(0, 8) | log(10, 15), 18) == (0, 0, 0)
 
 
+def test_a_record_that_comes_once_more_is_counted_once_more() -> None:
+    """A device server was killed, and raised its alert again in the same words."""
+    ledger = Ledger("alerts")
+    ledger.close(values(0, 3), log(0, 4), 4)
+    assert ledger.judge(values(0, 3), log(0, 4) | {b"3": 2}, 5) == (0, 0, 0)
+
+
 def test_what_was_missing_may_come_later() -> None:
     """A snapshot was lost, and the next one is written when something comes."""
     ledger = Ledger("alerts")
