@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.raw import bare_values
+from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import InfraError
@@ -151,9 +151,9 @@ class _NothingBefore:
     """A bus on which no table was ever announced, so that each run takes the same one anew."""
 
     def __init__(self, bus: KafkaBus) -> None:
-        self.writer, self.watch = bus.writer, bus.watch
+        self.watch = bus.watch
 
-    def read_all(self, topic: str) -> list[Record]:
+    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
         """Return nothing."""
         return []
 
@@ -161,9 +161,9 @@ class _NothingBefore:
 class _Timed:
     """A member that knows when its first record came."""
 
-    def __init__(self, member: KafkaGroupMember, clock: Clock) -> None:
+    def __init__(self, member: KafkaTransactionalMember, clock: Clock) -> None:
         self._member, self._clock = member, clock
-        self.commit, self.holds, self.close = member.commit, member.holds, member.close
+        self.commit, self.write, self.holds, self.close = member.commit, member.write, member.holds, member.close
         self.committed, self.go_on, self.leader_epoch = member.committed, member.go_on, member.leader_epoch
         self.began = 0.0
 
@@ -185,7 +185,10 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
     connection, clock = deployment.connection, deployment.clock
     bus = KafkaBus(connection, client=f"bench-{name}")
     member = _Timed(
-        KafkaGroupMember(connection, CALIBRATION, group=f"bench-{name}", member=name, health=bus.health), clock
+        KafkaTransactionalMember(
+            *(connection, CALIBRATION), group=f"bench-{name}", slot=name, member=name, health=bus.health
+        ),
+        clock,
     )
     worker = TableWorker(
         member,

@@ -50,6 +50,8 @@ class SimulatedConsumer:
         self._group = str(config.get("group.id", ""))
         self._callbacks: dict[str, Any] = {}
         self._has_assigned = False
+        self._generation = -1
+        """Of the newest assignment that was served."""
         self._left = self._is_fenced = False
 
     # Reading
@@ -251,7 +253,7 @@ class SimulatedConsumer:
             id="",
             topics=tuple(topics),
             on_revoke=lambda: self._serve(self._on_revoke),
-            on_assign=lambda places: self._serve(lambda: self._on_assign(places)),
+            on_assign=lambda places: self._serve(partial(self._on_assign, places, self._now())),
             on_fenced=lambda: self._serve(self._on_fenced),
             is_reachable=lambda: not (self._left or self._process.is_dead) and not self._is_stopped(),
             cooperative=cooperative,
@@ -294,7 +296,12 @@ class SimulatedConsumer:
         if self._waiting is not None:
             self._scheduler.wake(self._waiting)
 
-    def _on_assign(self, places: list[Place]) -> None:
+    def _now(self) -> int:
+        known = self._groups.groups.get(self._group)
+        return -1 if known is None else known.generation
+
+    def _on_assign(self, places: list[Place], generation: int) -> None:
+        self._generation = generation
         given = [TopicPartition(*place) for place in places]
         self._has_assigned = False
         cooperative = self._member is not None and self._member.cooperative
@@ -322,8 +329,9 @@ class SimulatedConsumer:
 
     def consumer_group_metadata(self) -> Membership:
         """Return what a producer needs to commit offsets of the group."""
-        known = self._groups.groups.get(self._group)
-        return Membership(self._group, self._member, -1 if known is None else known.generation)
+        # A cooperative member that has not heard which partitions it must give up holds up the next generation.
+        cooperative = self._member is not None and self._member.cooperative
+        return Membership(self._group, self._member, self._generation if cooperative else self._now())
 
     # Being a client
 

@@ -7,9 +7,6 @@ from random import Random
 from tests.simulation.losses import cut_power, delete
 from tests.simulation.site import Site
 
-_SESSION = 4.0
-"""For so long a process may stand still and keep its partitions [s]."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -33,10 +30,8 @@ def _kill(site: Site, fault: Fault) -> None:
 
 
 def _stop(site: Site, fault: Fault) -> None:
-    # An assembler writes outside of transactions: one that outlives its session announces what its successor has.
-    seconds = min(fault.amount, _SESSION) if fault.who.startswith("assembler") else fault.amount
     if not site.processes[fault.who].is_dead:
-        site.processes[fault.who].stop(seconds)
+        site.processes[fault.who].stop(fault.amount)
 
 
 def _disconnect(site: Site, fault: Fault) -> None:

@@ -71,6 +71,8 @@ class Groups:
         self._joined += 1
         member.id = f"{member.name}-{self._joined}"
         before = known.members.get(member.name)
+        if before is None:  # what a member had that was not heard of is others' now
+            member.partitions = []
         known.members[member.name] = member
         if before is not None:
             if before.id and before.is_reachable():

@@ -92,6 +92,7 @@ def _order(site: Site) -> Iterator[str]:
 
 
 def _announced(site: Site) -> Iterator[str]:
+    site.tabling.look(site)
     yield from site.tabling.wrong
 
 

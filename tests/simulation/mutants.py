@@ -7,7 +7,7 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 
 from facade.bus import standings, worker_positions
-from facade.bus.kafka import reader, transactions
+from facade.bus.kafka import reader, transactional_producer, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.standings import Standings
 from facade.controller.handling import Handling
@@ -50,7 +50,7 @@ def _commit_twice(self: KafkaTransactionalLog, records: Any) -> None:
 
 def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
     """Go on after a transaction that failed, without going back to what is committed."""
-    self._producer = None
+    self._producer.close()
     raise transactions.Aborted(str(error)) from error
 
 
@@ -83,7 +83,7 @@ _take, _snapshot = Progress.take, Progress.snapshot
 MUTANTS = (
     Mutant("D1: a worker's own position is compared with the group's", standings, "begin", _group_is_believed),
     Mutant(
-        "0019: a producer that lost a connection begins no further transaction", transactions._Link, "log",
+        "0019: a producer that lost a connection begins no further transaction", transactional_producer.Link, "log",
         lambda self, *_: None,
     ),
     Mutant("a device server reads committed records", reader, "_settings", _uncommitted),

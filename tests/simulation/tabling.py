@@ -6,14 +6,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.group import KafkaGroupMember
+from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.errors import BusError
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.flow import TablesFlow
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, MARKS, TABLES, decode_table
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker
@@ -49,6 +49,8 @@ class Tabling:
         self.announced: Counter[str] = Counter()
         """How often each table was said to be complete."""
         self.wrong: list[str] = []
+        self._looked = 0
+        """Offset of `tables` up to which announcements were looked at."""
 
     def add(self, site: "Site") -> None:
         """Add the processes to a site, and look at what is announced."""
@@ -56,18 +58,20 @@ class Tabling:
             site.bodies[f"calibrator-{number}"] = partial(self._produce, number + 1, site)
         for slot in range(SLOTS):
             site.bodies[f"assembler-{slot}"] = partial(self._assemble, str(slot), site)
-        produce, topic = site.broker.produce, site.settings.prefix + TABLES
+        tidy = site.broker.tidy
 
-        def witnessed(place: tuple[str, int], records: list[Any], *more: Any) -> int | None:
-            partition = site.broker.topics[place[0]].partitions[place[1]]
-            before = partition.end
-            refused = produce(place, records, *more)
-            if place[0] == topic and partition.end > before:
-                for _, value, _ in records:
-                    self._announced(decode_table(value))
-            return refused
+        def look_and_tidy() -> None:
+            self.look(site)  # compaction removes announcements
+            tidy()
 
-        site.broker.produce = witnessed  # type: ignore[method-assign]
+        site.broker.tidy = look_and_tidy  # type: ignore[method-assign]
+
+    def look(self, site: "Site") -> None:
+        """Take note of what was announced: of transactions that are committed."""
+        (partition,) = site.broker.topics[site.settings.prefix + TABLES].partitions
+        entries, self._looked = partition.read(self._looked, 1_000_000, committed=True)
+        for entry in entries:
+            self._announced(decode_table(entry.value))
 
     def _announced(self, table: Any) -> None:
         if not isinstance(table, Table) or table.state != COMPLETE:
@@ -104,7 +108,9 @@ class Tabling:
         connection, name = site.connection(process), f"tables-{slot}"
         bus = KafkaBus(connection, client=name)
         worker = TableWorker(
-            KafkaGroupMember(connection, CALIBRATION, group=GROUP, member=name, health=bus.health, resets=False),
+            KafkaTransactionalMember(
+                *(connection, CALIBRATION), group=GROUP, slot=slot, member=name, health=bus.health, marks=MARKS
+            ),
             bus,
             ICD,
             slot=slot,

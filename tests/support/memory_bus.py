@@ -191,8 +191,10 @@ class MemoryTransactionalLog:
 class MemoryGroupMember:
     """A member of a group, with all partitions until told otherwise; see `facade.bus.port.GroupMember`."""
 
-    def __init__(self, broker: MemoryBroker, topic: str, *, group: str) -> None:
+    def __init__(self, broker: MemoryBroker, topic: str, *, group: str, bus: "MemoryBus | None" = None) -> None:
         self._broker = broker
+        self._bus = bus or MemoryBus(broker)
+        """What takes the records of `write`."""
         self._topic = topic
         self._group = group
         self._positions: dict[int, int] = {}
@@ -239,6 +241,16 @@ class MemoryGroupMember:
             raise BusError(f"partitions {sorted(strange)} are not this member's")
         for partition, offset in offsets.items():
             self._broker.committed[self._group, self._topic, partition] = offset
+
+    def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
+        """Write and commit, or neither: the group refuses who has lost a partition, if it has not heard of it yet."""
+        if self._next is not None and not set(offsets) <= self._next:
+            raise Aborted(f"partitions {sorted(set(offsets) - self._next)} are not this member's any more")
+        try:
+            self._bus.writer().send_all_durably(list(records), 0.0)
+            self.commit(offsets)
+        except BusError as error:
+            raise Aborted(str(error)) from error
 
     def close(self) -> None:
         """Leave."""
@@ -353,7 +365,7 @@ class MemoryBus:
         self._require()
         return MemoryReader(self._broker, topics, start, waits=self.waits)
 
-    def read_all(self, topic: str) -> list[Record]:
+    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
         """Return everything that is on a topic."""
         self._require()
         return self._broker.read(topic)
@@ -452,7 +464,7 @@ class MemorySender:
 
     def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
         self._broker = broker
-        self._bus = bus
+        self._bus = bus or MemoryBus(broker)
 
     def send(self, record: Record, timeout: float) -> None:
         """Write a record."""

@@ -83,7 +83,7 @@ class Desk:
         """Begin anew, as after kill -9: nothing in memory survives, and nothing more is written."""
         if self.worker is not None:
             self.worker.finish()  # frees its files, as the end of a process does
-        self.member = MemoryGroupMember(self.broker, "calibration", group="tables-assemble")
+        self.member = MemoryGroupMember(self.broker, "calibration", group="tables-assemble", bus=self.bus)
         self.pool = BufferPool(self._memory, lambda: self.open_file())
         self.worker = TableWorker(
             self.member,

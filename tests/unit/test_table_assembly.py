@@ -435,8 +435,8 @@ def test_partitions_move_to_another_worker_and_back(desk):
 def test_a_bus_that_is_away_for_a_while_loses_nothing(desk):
     bench = desk(batch=3)
     bench.send(*cut("t", CONTENT, 100), raw(None))
-    for step in range(40):
-        bench.bus.away = step % 5 < 3
+    for step in range(60):
+        bench.bus.away = step % 15 < 3
         bench.work(1)
     assert len(bench.said("COMPLETE")) == 1
     assert bench.reasons() == ["no-header"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from facade.bus.kafka import connection, transactions
+from facade.bus.kafka import connection, transactional_producer
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.runs import by_partition
@@ -217,7 +217,7 @@ def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: Man
 def test_what_topics_keep_uncompressed_is_not_compressed_on_its_way() -> None:
     """D19: the broker unpacked it, and stored it as it was."""
     assert {broker_settings(one)["compression.type"] for one in load().topics.values()} == {"uncompressed"}
-    assert transactions._producer_settings("0", 0).get("compression.type", "none") == "none"
+    assert transactional_producer._settings("0", 0).get("compression.type", "none") == "none"
 
 
 def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:

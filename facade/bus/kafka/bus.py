@@ -38,10 +38,24 @@ class KafkaBus:
             self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch, resets=resets
         )
 
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a (compacted) topic."""
+    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
+        """Return everything that is on a (compacted) topic.
+
+        Parameters
+        ----------
+        settled
+            What open transactions hold back is waited for.
+
+        Raises
+        ------
+        BusError
+            The topic is not there, or its end was not reached in time.
+        """
+        extent = self._watch.extents([topic]).get(topic) if settled else None
         reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch=TO_END)
         try:
+            if extent is not None:
+                return reader.read_up_to(topic, {one: end for one, (_, end) in extent.ranges.items()}, _READ_ALL)
             return reader.read_to_end(_READ_ALL)
         finally:
             reader.close()

@@ -1,22 +1,15 @@
 """Exactly-once consume, transform, produce: what a worker took and what it wrote commit together.
 
-A worker slot has a stable transactional id and group instance id. A restarted worker therefore
-gets its partitions back without a rebalance, and its first act (``init_transactions``) ends the
-transaction that its predecessor left open, so that readers are not held up by it.
-
-A producer that has lost a connection begins no further transaction: a request of it that seemed lost may
-still arrive, and would end the next one, or commit old offsets with it. The broker knows no transactions
-apart but by the producer's epoch, as long as the client speaks no newer protocol (KIP-890), and only
-``init_transactions`` of a new producer makes another one.
+A worker slot has a stable transactional id and group instance id, so a restarted worker gets its partitions back
+without a rebalance.
 """
 
 import ctypes
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.epochs import find_kept
@@ -24,21 +17,14 @@ from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
 from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
+from facade.bus.kafka.transactional_producer import BROKER_WAIT, TransactionalProducer
 from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
 from facade.bus.standings import Standings
-from facade.bus.worker_positions import POSITIONS, Place, accounted, furthest, newest
+from facade.bus.worker_positions import Place, accounted, furthest, newest
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
 
-_BROKER_WAIT = 4.0
-"""Longest wait for one step of a transaction [s]; a worker that is told to stop waits no longer."""
-_TRANSACTION = 5.0
-"""The transaction's own time-out [s]."""
-_LOST_MARKS = 15.0
-"""An answer that waits for the end of a transaction for so long waits for one that has ended: none lasts longer [s]."""
-_COORDINATOR_STUCK = 15.0
-"""A coordinator that says for so long that a transaction of this id has yet to end says so for ever [s]."""
 _NOT_FETCHED = 30.0
 """A partition whose end the client does not know for so long is not fetched, and is assigned anew [s]."""
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
@@ -56,12 +42,7 @@ class KafkaTransactionalLog:
         self._topics = [connection.topic(topic) for topic in topics]
         self._joined_at = self._lost_at = 0.0
         self._consumer = self._join()
-        self._producer: Producer | None = None
-        self._link = _Link()
-        self._id_number = 0
-        """How often another transactional id had to be taken."""
-        self._ending_since = math.inf
-        """Monotonic time since which the coordinator says that a transaction of the id has yet to end [s]."""
+        self._producer = TransactionalProducer(connection, self._slot, health)
         self._revoked = False
         self._must_rewind = False
         self._assigned: list[TopicPartition] = []
@@ -75,10 +56,6 @@ class KafkaTransactionalLog:
         """How many partitions each topic has, as last heard."""
         self._fetched_at = 0.0
         """Monotonic time at which it was last known of each partition where its log ends [s]."""
-        self._stuck_since = math.inf
-        """Monotonic time since which it cannot be learned where to go on [s]."""
-        self._no_producer_before = 0.0
-        """Monotonic time before which no producer may be opened [s]."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Return the next records; see `facade.bus.port.TransactionalLog`."""
@@ -131,137 +108,45 @@ class KafkaTransactionalLog:
     def commit(self, records: Iterable[Record]) -> None:
         """Write and commit in one transaction; see `facade.bus.port.TransactionalLog`."""
         try:
-            producer = self._open_producer()
-            producer.begin_transaction()
-            for record in (*records, *self._standings.records()):
-                self._produce(producer, record)
-            if offsets := self._places(self._standings.offsets()):
-                producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _BROKER_WAIT)
-            producer.commit_transaction(_BROKER_WAIT)
+            places = self._places(self._standings.offsets())
+            self._producer.write((*records, *self._standings.records()), places, self._consumer)
         except KafkaException as error:
             self._give_up(error)
         self._standings.committed()
-        self._health.connected = True
 
     def close(self) -> None:
         """Leave without committing; the slot stays reserved for its next holder.
 
         A static member has nothing to tell its group; see `retire`.
         """
-        self._producer = None
+        self._producer.close()
         retire(self._consumer)
 
-    def _produce(self, producer: Producer, record: Record) -> None:
-        while True:
-            try:
-                producer.produce(
-                    self._connection.topic(record.topic),
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    headers=list(record.headers),
-                )
-            except BufferError:  # very many dead letters: wait until some have left
-                producer.poll(0.1)
-            else:
-                return
-
-    def _open_producer(self) -> Producer:
-        if self._producer is not None:
-            self._producer.poll(0)  # what it has to say of its connections
-            if self._link.was_lost:
-                self._producer = None
-        if self._producer is None:
-            self._link = _Link()
-            settings = {**_producer_settings(self._slot, self._id_number), "logger": self._link}
-            producer = self._connection.producer(self._health, settings)
-            try:
-                producer.init_transactions(_BROKER_WAIT)
-            except KafkaException as error:
-                self._look_at_coordinator(error.args[0])
-                raise
-            self._ending_since = math.inf
-            self._producer = producer
-        return self._producer
-
-    def _look_at_coordinator(self, error: KafkaError) -> None:
-        """Take another transactional id where the coordinator of this one will never answer.
-
-        A coordinator that lost the end of its own log repeats the end of a transaction of the past. The partitions know
-        of later ones and refuse that, so it is never done. Nothing of an id protects what is counted, the order of the
-        questions in `_begin` does.
-        """
-        now = self._connection.clock.monotonic()
-        if error.code() != KafkaError.CONCURRENT_TRANSACTIONS or self._health.down_at > self._ending_since:
-            self._ending_since = math.inf
-            return
-        self._ending_since = min(self._ending_since, now)
-        if now - self._ending_since >= _COORDINATOR_STUCK:
-            self._id_number, self._ending_since = self._id_number + 1, math.inf
-            text = (
-                f"transactional id of {self._slot} is stuck at its coordinator; going on with number {self._id_number}"
-            )
-            self._connection.note(self._health, text)
-
     def _give_up(self, error: KafkaException) -> NoReturn:
-        """Give up a transaction that failed, with its producer, and go back to what is committed.
-
-        A new producer with the same id waits for whatever the old one had begun to be completed or
-        undone by the broker, so afterwards the committed offsets say which of the two it was.
-        """
+        """Give up a transaction that failed, and go back to what is committed."""
         self._must_rewind = True
-        self._producer = None
-        reason = error.args[0]
+        reason = self._producer.give_up(error)
         if reason.code() == KafkaError.FENCED_INSTANCE_ID:
             self._on_fenced(reason)
-        if reason.code() == KafkaError._FENCED:
-            # Either the broker ended a transaction that took too long, or another process has the
-            # slot. A new producer would fence that one in turn, so wait until the group has told.
-            self._no_producer_before = self._connection.clock.monotonic() + 2 * HEARTBEAT
-        self._connection.note(self._health, f"transaction of {self._slot} given up: {reason}")
         raise Aborted(f"transaction of {self._slot} given up, its records will be taken again: {reason}") from error
 
     def _rewind(self) -> None:
         """Set every assigned partition to where this worker goes on."""
         self._standings.forget()
         self._held = []
-        if self._connection.clock.monotonic() < self._no_producer_before:
+        if self._producer.must_wait:
             self._serve_consumer()
             raise Aborted(f"producer of {self._slot} was fenced; waiting to learn whether its slot was taken")
         try:
-            self._open_producer()  # completes or undoes what an earlier producer of this slot left open
+            self._producer.open()  # completes or undoes what an earlier producer of this slot left open
             if self._assigned:
                 self._begin()
         except (KafkaException, BusError) as error:
             self._serve_consumer()
-            self._renew_marks()
+            self._producer.renew_marks(self._consumer)
             raise Aborted(f"it is not known yet where {self._slot} goes on: {error}") from error
         self._must_rewind = False
-        self._stuck_since = math.inf
-
-    def _renew_marks(self) -> None:
-        """End once more what this slot's transactions ended long ago, when nothing else helps.
-
-        A broker that loses the end of a log may lose the mark that ends a transaction there, while its coordinator
-        knows that all marks are written. Then `positions`, or the group's answer, wait for that mark for ever; the
-        next mark of the same producer ends what is open before it as well.
-        """
-        now = self._connection.clock.monotonic()
-        self._stuck_since = min(self._stuck_since, now)
-        if now - self._stuck_since < _LOST_MARKS or self._producer is None:
-            return
-        self._stuck_since = now
-        _log.warning("no answer about the places of %s for %g s; writing marks again", self._slot, _LOST_MARKS)
-        try:
-            self._producer.begin_transaction()
-            self._produce(self._producer, Record(topic=POSITIONS, key=b"mark", value=None, partition=0))
-            place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
-            group = self._consumer.consumer_group_metadata()
-            self._producer.send_offsets_to_transaction([place], group, _BROKER_WAIT)
-            self._producer.commit_transaction(_BROKER_WAIT)
-        except KafkaException as error:
-            self._producer = None
-            self._connection.note(self._health, f"marks of {self._slot} cannot be written: {error.args[0]}")
+        self._producer.found_places()
 
     def _begin(self) -> None:
         """Go on from this worker's own positions; see ``docs/decisions/0020``.
@@ -270,7 +155,7 @@ class KafkaTransactionalLog:
         from then on the group refuses that one. So whatever it has written stands before the end that `positions`
         has now.
         """
-        committed = self._consumer.committed(self._assigned, timeout=_BROKER_WAIT)
+        committed = self._consumer.committed(self._assigned, timeout=BROKER_WAIT)
         grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
         own, counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
@@ -372,7 +257,7 @@ class KafkaTransactionalLog:
         _log.error("consumer cannot go on: %s", error.str())
         now, down_at = self._connection.clock.monotonic(), self._health.down_at
         if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
-            self._producer = None
+            self._producer.close()
             self._must_rewind = True
             self._consumer.close()
             self._revoked = False  # closing takes the partitions away as well
@@ -385,22 +270,6 @@ class KafkaTransactionalLog:
         consumer = self._connection.consumer(self._health, _consumer_settings(self._group, self._slot))
         consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         return consumer
-
-
-class _Link:
-    """Takes what a producer's client logs, and knows from it whether any connection was lost.
-
-    The client's errors say nothing of a connection that it makes again by itself, nor do results; its
-    statistics do, but too late for the next transaction.
-    """
-
-    def __init__(self) -> None:
-        self.was_lost = False
-
-    def log(self, level: int, text: str, facility: str, *rest: object) -> None:
-        """Take a line; see `logging.Logger.log`."""
-        self.was_lost |= facility == "FAIL"
-        _log.log(level, text, facility, *rest)
 
 
 def _is_final(error: KafkaError) -> bool:
@@ -439,20 +308,4 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "fetch.wait.max.ms": 50,
         # A topic that is made after the start is found by looking again; the default is five minutes.
         "topic.metadata.refresh.interval.ms": 10_000,
-    }
-
-
-def _producer_settings(slot: str, number: int) -> dict[str, object]:
-    return {
-        "transactional.id": f"{slot}~{number}" if number else slot,
-        "client.id": slot,
-        # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
-        "log.connection.close": True,
-        # When all brokers are away, the client would forget them and begin with the bootstrap servers, but for the
-        # group's coordinator: send_offsets_to_transaction waits for the forgotten one, whatever time-out it is given.
-        # Whoever lost a connection gets a new producer in any case, which begins with the bootstrap servers.
-        "metadata.recovery.strategy": "none",
-        "transaction.timeout.ms": round(_TRANSACTION * 1000),
-        "linger.ms": 0,
-        "message.max.bytes": 16_777_216,
     }

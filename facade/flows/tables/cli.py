@@ -9,7 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.group import KafkaGroupMember
+from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import ERR, OUT, table, wide
@@ -18,7 +18,7 @@ from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.fetch import fetch, find, newest_tables
-from facade.flows.tables.messages import CALIBRATION
+from facade.flows.tables.messages import CALIBRATION, MARKS
 from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
@@ -46,7 +46,14 @@ def _assembler(site: Site) -> TableWorker:
     references = References(parse_roots(settings.table_roots), clock=site.clock)
     bus = KafkaBus(site.connection, client=name)
     return TableWorker(
-        KafkaGroupMember(site.connection, CALIBRATION, group=site.group, member=name, health=bus.health, resets=False),
+        KafkaTransactionalMember(
+            *(site.connection, CALIBRATION),
+            group=site.group,
+            slot=site.slot,
+            member=name,
+            health=bus.health,
+            marks=MARKS,
+        ),
         bus,
         site.icd,
         slot=site.slot,

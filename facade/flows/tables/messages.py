@@ -88,3 +88,7 @@ def under_way_key(table: Table | TableSegment) -> str:
 def tombstone(key: str) -> Record:
     """Return the record that removes a table that was under way."""
     return Record(topic=TABLES, key=key.encode(), value=None)
+
+
+MARKS = (Record(topic=TABLES, key=b"mark", value=None, partition=0),)
+"""Removes nothing; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""

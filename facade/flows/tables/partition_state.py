@@ -10,7 +10,7 @@ again what ``tables`` lost, begins before the end of what is counted, and whoeve
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,11 +214,6 @@ class PartitionState:
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
         self.pending -= self.account.consumed
         self.account, self._entries = StreamAccount(), []
-
-    def forget(self, known: Iterable[Record]) -> None:
-        """Forget the ends that are on ``tables``: a write of which nothing was known has arrived."""
-        there = {record.value for record in known} - {None}
-        self._ends = [record for record in self._ends if record.value not in there]
 
     def offset(self, tables: Sequence[PartialTable]) -> int:
         """Return the offset before which nothing will be needed again."""

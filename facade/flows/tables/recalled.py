@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from facade.bus.port import GroupMember, Record, Writer
+from facade.bus.port import Record, TransactionalMember
 from facade.bus.positions import Extent, TopicWatch
 from facade.bus.worker_positions import (
     POSITIONS,
@@ -28,16 +28,13 @@ from facade.messages import Table
 
 
 class TablesBus(Protocol):
-    """Where the past is read and the outcomes are written."""
+    """Where the past is read."""
 
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a topic."""
+    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
+        """Return everything that is on a topic; settled: what open transactions hold back is waited for."""
 
     def watch(self) -> TopicWatch:
         """Return what looks at topics."""
-
-    def writer(self) -> Writer:
-        """Return the writer."""
 
 
 @dataclass(slots=True)
@@ -56,9 +53,11 @@ class Recalled:
 
 
 def find(
-    bus: TablesBus, member: GroupMember, group: str, partitions: Collection[int]
+    bus: TablesBus, member: TransactionalMember, group: str, partitions: Collection[int]
 ) -> tuple[dict[int, Recalled], list[str]]:
     """Return what is known of partitions, and what is to be said about that.
+
+    The group is asked before the topics are read, see `TransactionalMember`.
 
     Raises
     ------
@@ -66,15 +65,15 @@ def find(
         The brokers do not answer, or a partition is not there.
     """
     grounds = _grounds(bus.watch(), member, partitions)
-    positions, troubles = newest(bus.read_all(POSITIONS), group)
+    positions, troubles = newest(bus.read_all(POSITIONS, settled=True), group)
     own = {one: positions[CALIBRATION, one] for one in partitions if (CALIBRATION, one) in positions}
     _cut_back(bus.watch(), own, grounds)
-    found = _recall_all(bus.read_all(TABLES), own, grounds)
+    found = _recall_all(bus.read_all(TABLES, settled=True), own, grounds)
     return found, troubles + [past.beginning.note for past in found.values() if past.beginning.note]
 
 
 def positions(
-    group: str, worker: str, member: GroupMember, offsets: Mapping[int, int], logs: Mapping[int, str]
+    group: str, worker: str, member: TransactionalMember, offsets: Mapping[int, int], logs: Mapping[int, str]
 ) -> list[Record]:
     """Return the records of the worker's own positions.
 
@@ -99,7 +98,7 @@ def positions(
     ]
 
 
-def _grounds(watch: TopicWatch, member: GroupMember, partitions: Collection[int]) -> dict[int, Ground]:
+def _grounds(watch: TopicWatch, member: TransactionalMember, partitions: Collection[int]) -> dict[int, Ground]:
     """Ask the brokers for the log of each partition, and for the group's place on it."""
     extent = watch.extents([CALIBRATION]).get(CALIBRATION, Extent("", {}))
     if missing := sorted(set(partitions) - set(extent.ranges)):

@@ -2,20 +2,19 @@
 
 It keeps nothing but what is under way. The position that it writes is that of the first record of the oldest
 table under way, so after a ``kill -9`` those records come again, and with them some that have been dealt with;
-`facade.flows.tables.partition_state` says how they are known. What it writes goes in four steps: dead letters,
-then what is on ``tables`` and ``accounts``, then the position, which the group is told last; each waits until all
-in-sync replicas have it. It begins at its own position, whatever the group says (`facade.flows.tables.recalled`).
+`facade.flows.tables.partition_state` says how they are known. What it writes is one transaction: dead letters, what is
+on ``tables`` and ``accounts``, its position, and the group's. The group refuses who has lost its partitions, however
+long that one stood still. It begins at its own position, whatever the group says (`facade.flows.tables.recalled`).
 
 A record is counted when its fate is known: those of a table when it ends, so an entry of the account may count records
-from before its range. Killed between two steps, or after a write that nobody confirmed, a worker may repeat dead
-letters; an entry that comes again is refused by its range. A table is announced once nevertheless, unless all of it is
-sent again after a newer one of its product was complete, ``tables`` was compacted and the worker was started again.
+from before its range. A table is announced once, unless all of it is sent again after a newer one of its product was
+complete, ``tables`` was compacted and the worker was started again.
 """
 
 import logging
 from dataclasses import dataclass
 
-from facade.bus.port import Fenced, GroupMember, Record, Writer
+from facade.bus.port import Aborted, Fenced, Record, TransactionalMember
 from facade.bus.worker_positions import is_log_of
 from facade.clock import Clock
 from facade.errors import BusError
@@ -37,9 +36,6 @@ _log = logging.getLogger(__name__)
 MOST_LOOKED_INTO = 64_000_000
 """Larger tables that come as references are verified, and no summary is made of them [bytes]."""
 
-_LAST = 5.0
-"""Longest wait, at the end, for what is under way [s]."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTiming:
@@ -51,8 +47,6 @@ class WorkerTiming:
     """Longest wait for the first one [s]."""
     idle_interval: float = 1.0
     """Time between signs of life while nothing is written [s]."""
-    patience: float = 30.0
-    """Longest wait for the brokers to confirm what is written [s]."""
     retry: float = 0.5
     """Pause after the bus has failed [s]."""
     turn: float = 1.0
@@ -72,7 +66,7 @@ class TableWorker:
 
     def __init__(
         self,
-        member: GroupMember,
+        member: TransactionalMember,
         bus: TablesBus,
         icd: Icd,
         *,
@@ -98,8 +92,6 @@ class TableWorker:
         """The reference that is being read; what was taken behind it waits."""
         self._most_record = icd.topics[CALIBRATION].max_bytes
         self._partitions: dict[int, PartitionState] = {}
-        self._is_unsure = False
-        """Whether a write has failed, of which nobody knows whether it will arrive."""
         self._signed_at = float("-inf")
         self.account = StreamAccount()
         self.accounts = {CALIBRATION: self.account}
@@ -116,8 +108,6 @@ class TableWorker:
         try:
             self._take_more()
             self._follow()
-            if self._is_unsure:
-                self._write_again()
             self._work(self._clock.monotonic() + self._timing.turn)
             for ended in self._assembly.expire(self._clock.monotonic()):
                 self._end(ended)
@@ -125,6 +115,8 @@ class TableWorker:
         except Fenced:
             raise
         except BusError as reason:
+            if isinstance(reason, Aborted):  # the bus knows how far this worker has come
+                self._drop_all()
             _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
             self._clock.sleep(self._timing.retry)
         finally:
@@ -132,10 +124,8 @@ class TableWorker:
 
     def finish(self) -> None:
         """Leave; what is under way will come again to whoever goes on."""
-        for partition in list(self._partitions):
-            self._drop(partition)
+        self._drop_all()
         self._member.close()
-        self._bus.writer().close(_LAST)
 
     def _take_more(self) -> None:
         """Fill up what is to be looked at; what is left of it may be of partitions that have gone meanwhile."""
@@ -172,6 +162,10 @@ class TableWorker:
             self._assembly.end((partition, table.table), identity(table), state.lose(table, self._now_us()))
         for table in past.gone:  # it may be sent again: the log on which it was is no more
             state.lose(table, self._now_us())
+
+    def _drop_all(self) -> None:
+        for partition in list(self._partitions):
+            self._drop(partition)
 
     def _drop(self, partition: int) -> None:
         self._assembly.drop(partition)
@@ -243,58 +237,29 @@ class TableWorker:
         _log.info("table ended state=%s table=%s reason=%s", state, table.header.table, rejected and rejected.detail)
         self._partitions[table.partition].end(table, self._now_us(), rejected, summary)
 
-    def _write_again(self) -> None:
-        """Write what a failed write was to say, except for the ends that have arrived after all."""
-        known = self._bus.read_all(TABLES)
-        for state in self._partitions.values():
-            state.forget(known)
-        self._write()
-
     def _write(self) -> None:
-        writer, now = self._bus.writer(), self._clock.monotonic()
-        letters, reports = [], []
-        for state in self._partitions.values():
-            letters += state.letters()
-            reports += state.reports(self._under_way(state.partition), now, self._now_us())
-        if letters or reports:
-            self._prove()
-        self._is_unsure = bool(letters or reports)
-        for records in filter(None, (letters, reports)):
-            writer.send_all_durably(records, self._timing.patience)
-        self._is_unsure = False
-        for state in self._partitions.values():
-            self.account.add(state.account)
-            state.written()
-        self._commit()
-        self._sign(writer, now, self._now_us())
-
-    def _sign(self, writer: Writer, now: float, now_us: int) -> None:
-        """Write signs of life, of each partition of which nothing was written for a while."""
-        for state in self._partitions.values():
-            for sign in state.signs(now, now_us, self._timing.idle_interval):
-                writer.send(sign)
+        """Write what became of records, and how far all is done, in one transaction."""
+        now, now_us, records = self._clock.monotonic(), self._now_us(), list[Record]()
+        offsets, moved = dict[int, int](), dict[int, int]()
+        for number, state in self._partitions.items():
+            under_way = self._under_way(number)
+            records += state.letters() + state.reports(under_way, now, now_us)
+            records += state.signs(now, now_us, self._timing.idle_interval)
+            offsets[number] = max(state.offset(under_way), state.committed)
+            if offsets[number] > state.committed:
+                moved[number] = offsets[number]
         if not self._partitions and now - self._signed_at >= self._timing.idle_interval:
             self._signed_at = now
-            writer.send(account_record(StreamAccount().entry(self._name, CALIBRATION, -1, now_us)))
-
-    def _prove(self) -> None:
-        """Find out, by a commit that changes nothing, that all partitions are ours still.
-
-        Who stood still, or could not write for long, may have lost one without having heard: its next owner has
-        announced what is to be announced, and a newer version may be complete by now.
-        """
-        self._member.commit({number: max(one.committed, one.begun) for number, one in self._partitions.items()})
-
-    def _commit(self) -> None:
-        offsets = {number: state.offset(self._under_way(number)) for number, state in self._partitions.items()}
-        moved = {number: offset for number, offset in offsets.items() if offset > self._partitions[number].committed}
-        if moved:
-            logs = {number: self._partitions[number].log for number in moved}
-            own = positions(self._group, self._name, self._member, moved, logs)
-            self._bus.writer().send_all_durably(own, self._timing.patience)
-            self._member.commit(moved)
-            for number, offset in moved.items():
-                self._partitions[number].committed = offset
+            records.append(account_record(StreamAccount().entry(self._name, CALIBRATION, -1, now_us)))
+        if not records and not moved:
+            return
+        logs = {number: self._partitions[number].log for number in moved}
+        # The offsets that did not move are told as well: the group refuses them if they are not this worker's any more.
+        self._member.write([*records, *positions(self._group, self._name, self._member, moved, logs)], offsets)
+        for number, state in self._partitions.items():
+            self.account.add(state.account)
+            state.written()
+            state.committed = offsets[number]
 
     def _now_us(self) -> int:
         return round(self._clock.now() * 1e6)

@@ -1,0 +1,73 @@
+"""A member of a consumer group that keeps its own places: what it writes and its places are one transaction."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.group import KafkaGroupMember
+from facade.bus.kafka.transactional_producer import TransactionalProducer
+from facade.bus.port import Aborted, BusHealth, Record
+from facade.errors import BusError
+
+
+class KafkaTransactionalMember(KafkaGroupMember):
+    """See `facade.bus.port.TransactionalMember`.
+
+    Parameters
+    ----------
+    slot
+        Of the worker: with the group's name its transactional id.
+    marks
+        See `TransactionalProducer`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        *,
+        group: str,
+        slot: str,
+        member: str,
+        health: BusHealth,
+        marks: Sequence[Record] = (),
+    ) -> None:
+        super().__init__(connection, topic, group=group, member=member, health=health, resets=False)
+        name = f"{connection.prefix}{group}-{slot}"
+        # As all writers, so that one key is on one partition.
+        self._producer = TransactionalProducer(connection, name, health, marks=marks, partitioner="murmur2_random")
+
+    def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
+        """Write records and commit places, all or nothing; see `facade.bus.port.TransactionalMember`."""
+        if strange := set(offsets) - set(self._partitions):
+            raise Aborted(f"partitions {sorted(strange)} of {self._topic} are not this member's any more")
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        try:
+            self._producer.write(records, places, self._consumer)
+        except KafkaException as error:
+            reason = self._producer.give_up(error)
+            if reason.code() == KafkaError.FENCED_INSTANCE_ID:
+                self._on_fenced(reason)
+            raise Aborted(f"what became of {self._topic} up to {dict(offsets)} is not written: {reason}") from error
+
+    def committed(self, partitions: Collection[int]) -> dict[int, int]:
+        """Return what the group has committed, once all that was begun has ended; see `facade.bus.port.GroupMember`."""
+        if self._producer.must_wait:
+            raise BusError("the producer was fenced; waiting to learn whether its slot was taken")
+        try:
+            self._producer.open()
+        except KafkaException as error:
+            raise BusError(f"what this slot has left open on {self._topic} is not ended: {error.args[0]}") from error
+        self._producer.renew_marks(self._consumer)
+        return super().committed(partitions)
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
+        self._producer.found_places()
+        super().go_on(offsets)
+
+    def close(self) -> None:
+        """Leave without committing; the name stays reserved for its next holder."""
+        self._producer.close()
+        super().close()
