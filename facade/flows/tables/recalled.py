@@ -10,8 +10,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from facade.bus.port import Record, TransactionalMember
+from facade.bus.port import Record
 from facade.bus.positions import Extent, TopicWatch
+from facade.bus.transactional_member import TransactionalMember
 from facade.bus.worker_positions import (
     POSITIONS,
     Beginning,

@@ -14,7 +14,8 @@ complete, ``tables`` was compacted and the worker was started again.
 import logging
 from dataclasses import dataclass
 
-from facade.bus.port import Aborted, Fenced, Record, TransactionalMember
+from facade.bus.port import Aborted, Fenced, Record
+from facade.bus.transactional_member import TransactionalMember
 from facade.bus.worker_positions import is_log_of
 from facade.clock import Clock
 from facade.errors import BusError
