@@ -10,6 +10,7 @@ from facade.reading import Quality, Reading
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.simulation.measuring import differences
 from tests.simulation.named import deviations
+from tests.simulation.shown import alarms, stale
 from tests.simulation.site import Site
 
 WORKERS = ("aggregate-0", "aggregate-1")
@@ -136,7 +137,12 @@ def _outcomes(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} is COMPLETED, and was never executed"
 
 
+def _pace(site: Site) -> Iterator[str]:
+    yield from site.pace.found
+
+
 ALWAYS = (
+    Invariant("no event comes faster than the ICD says", "rule 7", _pace),
     Invariant("a client sees alerts in their order", "rule 6", _order),
     Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
     Invariant("a table is announced once, and only whole", "rule 3", _announced),
@@ -148,6 +154,7 @@ AT_THE_END = (
     Invariant("totals are what was sent", "rule 3", _totals),
     Invariant("accounts say what was sent, with no overlap and no hole", "rules 3 and 15", _accounts),
     Invariant("a client sees each alert once", "rule 6", _alerts),
+    Invariant("alarms are as the log gives them from its beginning on", "rule 4", alarms),
     Invariant("a client sees each action of an operator once", "rule 6", _actions),
     Invariant("each table that was sent is announced, and the newest of its product shown", "rule 3", _tables),
     Invariant("the newest metric of each name is shown as it was sent", "rule 4", _metrics),
@@ -155,6 +162,8 @@ AT_THE_END = (
     Invariant("what is good is used", "rule 1", _dead_letters),
 )
 """Hold within a bounded time once no more faults come."""
+IN_SILENCE = (Invariant("what nobody has told for longer than the ICD says is INVALID", "rule 2", stale),)
+"""Hold once nothing has come for longer than any limit of the ICD."""
 AFTER_LOSSES = (
     Invariant("totals are what was on the log, or partition and offsets are named", "rules 3 and 15", deviations),
 )

@@ -15,7 +15,10 @@ from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.commands.tracker import Tracker
 from facade.flows.tables.assembly import Assembly
+from facade.flows.telemetry import view
+from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
+from facade.runtime.sampling import Sampler
 from tests.simulation.run import Result, run
 
 BUDGET = 60.0
@@ -72,12 +75,22 @@ def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
     return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
 
 
+def _first_only(self: AlertsFlow, now: float) -> list[Any]:
+    """Write the state of one alarm of all that have changed."""
+    return _records(self, now)[:1]
+
+
+def _at_once(self: Sampler, now: float) -> Any:
+    return None if self._held is None else self._send(self._held, now)
+
+
 def _forgets(self: Assembly, *args: Any) -> None:
     """Keep nothing of a table that has ended."""
 
 
 _reader_settings = reader._settings
 _commit = KafkaTransactionalLog.commit
+_records = AlertsFlow.records
 _take, _snapshot = Progress.take, Progress.snapshot
 
 MUTANTS = (
@@ -103,6 +116,11 @@ MUTANTS = (
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
     Mutant("a worker asks by leader epochs how much of what it has read a log still has", transactions, "find_kept",
            lambda *_: {}, "losses"),
+    Mutant("the state of each alarm that changed is written", AlertsFlow, "records", _first_only, "alerts"),
+    Mutant("two events are as far apart as the ICD says", Sampler, "due", _at_once),
+    Mutant("in silence what is shown turns INVALID", view, "stale_after", lambda *_: 0.0),
+    Mutant("a component that gives no sign of life is not alive", Heartbeats, "alive",
+           lambda self, component: component in self.newest),
 )  # fmt: skip
 """What is taken out, and how."""
 

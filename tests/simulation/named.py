@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from facade.reading import Reading
 from proving.fault_runs.storage_book import NAMES, Finding
 
@@ -40,16 +38,7 @@ def deviations(site: "Site") -> Iterator[str]:
         ),
     }
     for (total, topics), value in shown.items():
-        missed = _lost_counts(site) if "ingest.summary" in topics else 0
-        wrong = _wrong(value or 0, low, lost)
-        wrong = min(wrong + missed, 0) if wrong < 0 else wrong
-        yield from _judge(site, Finding(total, wrong, lost, 0, topics=topics), value)
-
-
-def _lost_counts(site: "Site") -> int:
-    """Return how many notifications the summaries count that a broker has lost, perhaps before anyone had read them."""
-    lost = [one.value for one in site.broker.lost[f"{site.settings.prefix}ingest.summary"] if not one.is_mark]
-    return sum(partial["count"] for value in lost for partial in msgspec.json.decode(value)["partials"])
+        yield from _judge(site, Finding(total, _wrong(value or 0, low, lost), lost, 0, topics=topics), value)
 
 
 def records(site: "Site", topic: str) -> tuple[int, int]:

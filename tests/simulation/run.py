@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.simulation.faults import Fault, draw, draw_losses, plan
-from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, NeverFall
+from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
+from tests.simulation.shown import NAMED_WITHIN, SILENCE, unnamed
 from tests.simulation.site import FLOWS, GROUPS, Site
 from tests.simulation.threads import simulated
 
@@ -111,8 +112,9 @@ def _run(
     while wrong and site.scheduler.now < until and not result.failures:
         _second(site, result, falls)
         wrong = [f"{one.name} ({one.rule}): {text}" for one in at_the_end for text in one.find(site)]
-    result.failures += wrong if not result.failures else []
-    for text in wrong and result.failures:
+    if not result.failures:
+        result.failures += wrong or _in_silence(site, result, falls)
+    for text in result.failures:
         site.trace.note("WRONG", text)
     result.digest, result.simulated, result.steps = site.trace.digest(), site.scheduler.now, site.scheduler.steps
     result.counts = {
@@ -130,6 +132,17 @@ def _run(
     for process in site.processes.values():
         process.kill()
     return result
+
+
+def _in_silence(site: Site, result: Result, falls: NeverFall) -> list[str]:
+    """Let nothing come for a while, then kill a process and keep it away; return what did not hold."""
+    for _ in range(round(SILENCE)):
+        _second(site, result, falls)
+    wrong = [f"{one.name} ({one.rule}): {text}" for one in IN_SILENCE for text in one.find(site)]
+    dead = site.scheduler.random.choice(sorted({*site.servers, *site.workers} - {"control"}))
+    site.kill(dead, away=2 * NAMED_WITHIN)
+    site.scheduler.run(site.scheduler.now + NAMED_WITHIN)
+    return [*wrong, *(f"health names who is dead (rule 2): {text}" for text in unnamed(site, dead))]
 
 
 def _second(site: Site, result: Result, falls: NeverFall) -> None:

@@ -29,12 +29,14 @@ from tests.simulation.named import Said
 from tests.simulation.network import Network
 from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
+from tests.simulation.shown import Pace
 from tests.simulation.tabling import Tabling
 from tests.simulation.threads import Event
 from tests.simulation.trace import Trace
 from tests.support.heaps import encoded, heap
 
 ICD: Icd = load()
+_ATTRIBUTES = {(name, one.name): one for name, entry in ICD.classes.items() for one in entry.attributes}
 FLOWS = ("telemetry", "commands", "alerts", "tables", "quality")
 _SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration"}
 """Instance of the device server of a flow, where it is not called as the flow."""
@@ -58,7 +60,7 @@ class Sink:
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Take an event."""
         if not self._process.is_dead:
-            self._site.pushed[device, attribute] += 1
+            self._site.event(self._process, device, attribute, reading)
             if attribute == "lastAlert":
                 self._site.alerting.event(self._site, reading)
         return True
@@ -87,8 +89,11 @@ class Site:
         """Notifications by node that are on the bus."""
         self.readings: dict[tuple[str, str], Reading] = {}
         self.pushed: Counter[tuple[str, str]] = Counter()
+        self.pace = Pace()
         self.processes: dict[str, Process] = {}
         self.servers: dict[str, Server] = {}
+        self.classes: dict[str, str] = {}
+        """Device class by device."""
         self.workers: dict[str, Worker] = {}
         self.commanding, self.alerting = Commanding(), Alerting()
         self.tabling, self.measuring = Tabling(), Measuring()
@@ -206,6 +211,7 @@ class Site:
 
     def _devices(self, instance: str) -> Mapping[str, list[str]]:
         found = {name: devices_of(entry, self.settings).get(instance, []) for name, entry in ICD.classes.items()}
+        self.classes |= {device: name for name, devices in found.items() for device in devices}
         return {name: devices for name, devices in found.items() if devices}
 
     # What is shown
@@ -217,6 +223,12 @@ class Site:
         self.readings[key] = reading
         for watcher in self.watchers:
             watcher(device, attribute, before, reading)
+
+    def event(self, process: Process, device: str, attribute: str, reading: Reading) -> None:
+        """Take an event."""
+        self.pushed[device, attribute] += 1
+        if (known := _ATTRIBUTES.get((name := self.classes[device], attribute))) is not None:
+            self.pace.watch(process, name, device, reading, known)
 
     def value(self, device: str, attribute: str) -> Any:
         """Return what an attribute shows; None: nothing, or nothing valid."""

@@ -1,0 +1,98 @@
+"""What must hold of what clients are shown: the pace of events, what silence leads to, alarms, and health."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from facade.bus.port import Record
+from facade.flows.alerts.flow import AlertsFlow
+from facade.flows.telemetry.view import stale_after
+from facade.icd.load import load
+from facade.icd.model import Attribute
+from facade.reading import Quality, Reading
+from tests.simulation.alerting import DEVICE
+from tests.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.site import Site
+
+ICD = load()
+SILENCE = 45.0
+"""After so long without data every attribute that the ICD gives a limit is ATTR_INVALID [s]."""
+NAMED_WITHIN = 6.0
+"""Who is dead is named by SdpMaster within so long [s]: 3.5 s of silence, a sign of life before, and a look."""
+_MASTER = "mid-sdp/control/0"
+_ROUNDING = 0.01
+"""[s]"""
+
+
+class Pace:
+    """No event comes faster than the ICD says, but for a change of quality (rule 7); told of each event.
+
+    One event may have waited, as the process stood still, and the next one be due at once. Of three that follow each
+    other, the last comes no sooner after the first than the ICD allows two to follow.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._last: dict[tuple[str, str], tuple[Process, Quality, deque[float]]] = {}
+
+    def watch(self, process: Process, name: str, device: str, reading: Reading, attribute: Attribute) -> None:
+        """Take an event of an attribute of a device class."""
+        sampling = attribute.sampling or ICD.classes[name].sampling
+        key, now = (device, attribute.name), process.clock.monotonic()
+        before = self._last.get(key)
+        if before is None or before[0] is not process or before[1] is not reading.quality:
+            before = self._last[key] = process, reading.quality, deque(maxlen=2)
+        times = before[2]
+        if len(times) == 2 and now - times[0] < sampling.shortest - _ROUNDING:
+            self.found.append(
+                f"{device}/{attribute.name}: three events in {now - times[0]:.2f} s, and {sampling.shortest} s are the"
+                " shortest time between two"
+            )
+        times.append(now)
+
+
+def alarms(site: "Site") -> Iterator[str]:
+    """Compare the states of the alarms with those that the log of alerts and actions gives from its beginning on."""
+    if "alerts" not in site.flows:
+        return
+    server = site.servers["alerts"]
+    shown = next(one for one in server.flows if isinstance(one, AlertsFlow)).ledger
+    again = AlertsFlow(ICD, DEVICE)
+    (partition,) = site.broker.topics[f"{site.settings.prefix}{again.topic}"].partitions
+    for entry in partition.entries:
+        if not entry.is_mark:
+            again.ledger.fire(entry.time_us)
+            again.fold(
+                Record(topic=again.topic, key=entry.key, value=entry.value, headers=entry.headers, partition=0,
+                       offset=entry.offset, timestamp_us=entry.time_us), count=True,
+            )  # fmt: skip
+    again.ledger.fire(round(server.clock.now() * 1e6))
+    states, expected = (
+        {(one.condition, one.source): state for state, one in ledger.all_shown()} for ledger in (shown, again.ledger)
+    )
+    for key in sorted(states.keys() | expected.keys()):
+        if states.get(key, "NORM") != expected.get(key, "NORM"):
+            yield f"{'@'.join(key)} is {states.get(key, 'NORM')}, and {expected.get(key, 'NORM')} by the log"
+
+
+def stale(site: "Site") -> Iterator[str]:
+    """Return what is shown as usable although nothing has come for longer than the ICD allows."""
+    for server in site.servers.values():
+        for device, name in server.classes.items():
+            entry = ICD.classes[name]
+            for attribute in entry.attributes:
+                reading = site.readings.get((device, attribute.name))
+                limit = stale_after(entry, attribute)
+                if reading is None or not limit or reading.quality is Quality.INVALID:
+                    continue
+                if (age := server.clock.now() - reading.time) > limit + 2.0:
+                    yield f"{device}/{attribute.name} is {reading.quality.value}, {age:.0f} s old; limit: {limit:g} s"
+
+
+def unnamed(site: "Site", dead: str) -> Iterator[str]:
+    """Return a process that is dead and not named by SdpMaster."""
+    said = site.value(_MASTER, "healthInfo") or ()
+    if not any(dead in line for line in said):
+        yield f"{dead} is dead for {NAMED_WITHIN:g} s, and healthInfo of {_MASTER} is {said}"
