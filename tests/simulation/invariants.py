@@ -89,6 +89,8 @@ def _commands(site: Site) -> Iterator[str]:
 
 
 def _order(site: Site) -> Iterator[str]:
+    if site.broker.lost[f"{site.settings.prefix}alerts"]:
+        return  # a topic that was made again counts anew
     yield from site.alerting.wrong
 
 
