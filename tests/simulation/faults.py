@@ -92,6 +92,10 @@ def _cut_power(site: Site, fault: Fault) -> None:
         site.network.go_down(1.0)
 
 
+def _jump(site: Site, fault: Fault) -> None:
+    site.processes[fault.who].clock.skew = fault.amount
+
+
 def _make_again(site: Site, fault: Fault) -> None:
     site.broker.make_again(site.settings.prefix + fault.who)
 
@@ -118,6 +122,11 @@ STORAGE: Mapping[str, Callable[[Site, Fault], None]] = {
 _LOST_OF = ("ingest.heaps", "ingest.heaps", "ingest.summary", "alerts", "accounts", "positions", "snapshots")
 """Topics that are made again, and of which records are deleted."""
 
+CLOCKS: Mapping[str, Callable[[Site, Fault], None]] = {"clock jumps": _jump}
+"""Of the wall clock of one host, which is then ahead of the others or behind."""
+_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline")
+"""Processes that judge delays, deadlines and ages by their own clock, or give times, which NTP keeps right."""
+
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "kill -9": _kill,
     "kill -9 and stay away": _kill,
@@ -135,6 +144,7 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "rebalance": _rebalance,
     "compaction": _tidy,
     **STORAGE,
+    **CLOCKS,
 }
 """What each kind of fault does."""
 
@@ -154,7 +164,7 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    usual = [kind for kind in ACTS if kind not in STORAGE]
+    usual = [kind for kind in ACTS if kind not in STORAGE and kind not in CLOCKS]
     kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
     while (at := at + random.expovariate(per_second)) < seconds:
@@ -180,6 +190,15 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
             case "group's offsets lost" | "rebalance":
                 who = random.choice(groups)
         found.append(Fault(round(at, 3), kind, who, amount))
+    return found
+
+
+def draw_jumps(seed: int, seconds: float, names: list[str]) -> list[Fault]:
+    """Draw jumps of clocks, one in 20 s on average, for every third seed."""
+    random, at, found = Random(f"clocks-{seed}"), 0.0, list[Fault]()
+    while seed % 3 == 0 and (at := at + random.expovariate(0.05)) < seconds:
+        who = random.choice([one for one in names if not one.startswith(_BY_NTP)])
+        found.append(Fault(round(at, 3), "clock jumps", who, random.choice((-10.0, -1.0, 0.0, 1.0, 10.0))))
     return found
 
 

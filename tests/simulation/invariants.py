@@ -125,7 +125,7 @@ def _alerts(site: Site) -> Iterator[str]:
     yield from (f"alert {key} was confirmed, and no client saw it" for key in alerting.raised if key not in seen)
     for key, times in seen.items():
         # A device server that was killed may say once more what it had found.
-        if times > 1 and key is not None and not key[0].startswith("sdp-facade"):
+        if times > 1 and key is not None and not key[0].startswith("sdp-facade") and key[1] != "qualityLow":
             yield f"alert {key} was seen {times} times"
 
 

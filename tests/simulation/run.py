@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.simulation.faults import Fault, draw, draw_losses, plan
+from tests.simulation.faults import Fault, draw, draw_jumps, draw_losses, plan
 from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
 from tests.simulation.shown import NAMED_WITHIN, SILENCE, unnamed
 from tests.simulation.site import FLOWS, GROUPS, Site
@@ -95,7 +95,8 @@ def _run(
     if faults is None:
         faults = draw(seed, seconds, per_second, names, groups)
         if with_losses:
-            faults = sorted([*faults, *draw_losses(seed, seconds, per_second, groups)], key=lambda one: one.at)
+            faults += draw_losses(seed, seconds, per_second, groups)
+        faults = sorted([*faults, *draw_jumps(seed, seconds, names)], key=lambda one: one.at)
     plan(site, faults)
     result, falls = Result(seed, faults), NeverFall()
     at_the_end = AFTER_LOSSES if with_losses else AT_THE_END
