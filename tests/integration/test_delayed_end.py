@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
@@ -26,7 +27,7 @@ def nothing() -> None:
     """Happens in the middle of most transactions."""
 
 
-class Log(KafkaTransactionalLog):
+class Interrupted(TransactionalProducer):
     """Has something happen once, when the first record of a transaction is on its partition and no other one is."""
 
     meanwhile: Callable[[], None] = staticmethod(nothing)
@@ -44,11 +45,12 @@ class Copier:
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         connection = Connection(Settings(bootstrap=bootstrap, prefix=prefix))
-        self.log = Log(connection, SOURCE, group="delayed", slot="0", health=BusHealth())
+        self.log = KafkaTransactionalLog(connection, SOURCE, group="delayed", slot="0", health=BusHealth())
+        self.producer = self.log._producer = Interrupted(connection, f"{prefix}delayed-0", BusHealth())
 
     def copy(self, value: bytes, meanwhile: Callable[[], None] = nothing) -> None:
         """Take a record and write it twice in one transaction, however often it takes."""
-        self.log.meanwhile = meanwhile
+        self.producer.meanwhile = meanwhile
         while True:
             with suppress(Aborted):
                 if [value] == [one for run in self.log.take(10, 1.0) for one in run.values()]:
@@ -97,6 +99,7 @@ def test_a_broker_that_goes_away_within_a_transaction_holds_it_up_for_seconds(
             copying = threading.Thread(target=copier.copy, args=(value, meanwhile), daemon=True)
             copying.start()
             until(lambda copying=copying: not copying.is_alive(), f"the {value.decode()} record is copied")
+        assert copier.producer.meanwhile is nothing, "the broker was away"
         found = [message.value() for message in read_all(deployment.bootstrap, result)]
         copier.log.close()
     assert found == [b"first", b"first", b"second", b"second"]
