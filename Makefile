@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults storage-faults table-faults fuzz simulate mutation overload lint \
+.PHONY: help demo test clients conformance bench faults alert-faults log-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
 	check-types check-style check-interface docs clean
 
 help: ## List the targets
@@ -43,6 +43,9 @@ faults: $(STAMP) ## Give 10,000 commands while parts are killed, and account for
 alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the client is slow, and account for each
 	$(BIN)/sdp-facade alert-faults $(ARGS)
 
+log-faults: $(STAMP) ## Ship 2,000,000 records of logs while parts are killed, and account for each
+	$(BIN)/sdp-facade log-faults $(ARGS)
+
 storage-faults: $(STAMP) ## Let the broker lose its newest records 30 times, set groups and topics wrong, and account for each total
 	$(BIN)/sdp-facade storage-faults $(ARGS)
 
@@ -61,6 +64,10 @@ mutation: $(STAMP) ## Change the pure parts of the flows in one place at a time:
 
 overload: $(STAMP) ## Send ten times what is promised for 60 s, to 200 clients of which one is frozen, and account for it
 	$(BIN)/sdp-facade overload $(ARGS)
+
+containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, observe from outside, kill containers (ARGS=--keep-images)
+	$(BIN)/pip install --quiet 'podman-compose>=1.2'
+	$(BIN)/python -m proving.containers $(ARGS)
 
 lint: ## Check style, types, layers, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface

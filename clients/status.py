@@ -25,6 +25,9 @@ _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """What a State of Tango's says of a device."""
 
 
+WORKERS = ("workersAlive", "workersWanted")
+
+
 class Seen(NamedTuple):
     """What the devices of a deployment said; None of one that did not answer."""
 
@@ -38,6 +41,8 @@ class Seen(NamedTuple):
     """State and Status of SdpAlerts."""
     alarms: Sequence[AlarmDict] | None
     """Those that are not at rest."""
+    workers: Mapping[str, Any] | None = None
+    """What SdpBus says of `WORKERS`."""
 
 
 def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
@@ -59,6 +64,7 @@ def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Fi
         *_device("SdpBus", seen.bus, seen.master),
         *_alerts(seen),
         *_alarms(seen.alarms or (), conditions),
+        *_workers(seen.workers or {}),
     ]
     found.sort(key=lambda one: RANKS.index(one.level))
     return overall(found), found
@@ -99,6 +105,16 @@ def _device(name: str, device: Mapping[str, Any] | None, master: Mapping[str, An
     lines = [line for line in (device["Status"] or "").splitlines()[1:] if line and line not in known]
     if level is not None and (lines or not known):
         yield Finding(level, name, f"{device['State']}: {' '.join(lines)}".rstrip(": "))
+
+
+def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
+    alive, wanted = (shown.get(name) or 0 for name in WORKERS)
+    if wanted > alive:
+        yield Finding(
+            NOTE, "aggregate", f"workers: {alive} alive, {wanted} wanted", "start one: sdp-facade aggregate --slot N"
+        )
+    elif 0 < wanted < alive:
+        yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} would be enough")
 
 
 def _alerts(seen: Seen) -> Iterator[Finding]:

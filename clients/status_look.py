@@ -14,7 +14,7 @@ import tango
 
 from clients.ask import Device
 from clients.events import open_database
-from clients.status import Seen
+from clients.status import WORKERS, Seen
 from facade.clock import Clock
 from facade.errors import CommandRefused, FacadeError, InfraError
 from facade.exports.tango_db import SERVER
@@ -46,6 +46,8 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
     ):
         asked[name] = _reading(tango_host, name, server, attributes)
     asked["alarms"] = lambda: json.loads(Device(tango_host, ALERTS, "alerts").command("GetAlarms"))
+    # Apart, as an older server has no such attribute.
+    asked["workers"] = _reading(tango_host, BUS, "control", ("State", *WORKERS))
     said = _all(asked, clock)
     master = _or_none(said[MASTER])
     if master is not None and master["healthState"] is not None:
@@ -56,6 +58,7 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
         bus=_or_none(said[BUS]),
         alerts=_or_none(said[ALERTS]),
         alarms=_or_none(said["alarms"]),
+        workers=_or_none(said["workers"]),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import tango
 from tango.server import Device, DeviceMeta
 
-from devices.mapping import TangoReading, tango_attribute, tango_lines, to_tango, unknown
+from devices.mapping import TangoReading, is_plain, tango_attribute, tango_lines, to_tango, unknown
 from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
@@ -48,7 +48,12 @@ class FacadeDevice(Device):
         super().init_device()
         if not hasattr(self, "_shown"):
             now = self.clock.now()
-            self._shown: dict[str, TangoReading] = {name: unknown(entry, now) for name, entry in self.entries.items()}
+            self._shown: dict[str, TangoReading | Reading] = {
+                name: unknown(entry, now) for name, entry in self.entries.items()
+            }
+            """What clients read; plain numbers get Tango's form only when somebody asks for them."""
+            self._attributes: dict[str, tango.Attribute] = {}
+            """Tango's own objects, which live as long as the device."""
             self._made: dict[str, tuple[Reading, TangoReading]] = {}
             """What was last shown or pushed, and its form in Tango."""
             self.set_state(tango.DevState.UNKNOWN)
@@ -81,14 +86,21 @@ class FacadeDevice(Device):
         """Return the status that the event loop has set."""
         return str(self.get_status())
 
-    def show(self, name: str, reading: Reading) -> None:
-        """Make a reading the one that clients read."""
+    def show(self, name: str, reading: Reading) -> bool:
+        """Make a reading the one that clients read; return whether any client follows the attribute.
+
+        A client follows first and reads then: it finds this reading, or gets it as an event.
+        """
         if name == "State":
             self.set_state(getattr(tango.DevState, str(reading.value)))
         elif name == "Status":
             self.set_status(tango_lines(str(reading.value)))
         else:
-            self._shown[name] = self._in_tango(name, reading)
+            self._shown[name] = reading if is_plain(self.entries[name]) else self._in_tango(name, reading)
+        if self._is_followed(name):
+            return True
+        self._alarmed[name] = _alarm(name, reading)
+        return False
 
     def push(self, name: str, reading: Reading) -> None:
         """Send a reading as change and archive event; of an image, that it can be read.
@@ -101,10 +113,9 @@ class FacadeDevice(Device):
             self._ready += 1
             self.push_data_ready_event(name, self._ready)
             return
-        alarm = reading.value if name == "State" else reading.quality
+        alarm = _alarm(name, reading)
         news = name != "Status" and self._alarmed[name] != alarm
-        attribute = self.get_device_attr().get_attr_by_name(name)
-        if attribute.use_zmq_event() or attribute.use_notifd_event():
+        if self._is_followed(name):
             # Tango takes the value of these two from the device itself.
             event = () if name in ("State", "Status") else self._in_tango(name, reading)
             self.push_change_event(name, *event)
@@ -113,6 +124,15 @@ class FacadeDevice(Device):
                 self.push_alarm_event(name, *event)
         if news:
             self._alarmed[name] = alarm
+
+    def _is_followed(self, name: str) -> bool:
+        """Return whether any client has subscribed to an attribute since the device began."""
+        if name in self.entries and not self.entries[name].is_pushed:
+            return True  # of an image clients are told that it can be read, and Tango does not say who listens
+        attribute = self._attributes.get(name)
+        if attribute is None:
+            attribute = self._attributes[name] = self.get_device_attr().get_attr_by_name(name)
+        return bool(attribute.use_zmq_event() or attribute.use_notifd_event())
 
     def _in_tango(self, name: str, reading: Reading) -> TangoReading:
         """Return a reading in Tango's form, made once for those who read and those who get the event."""
@@ -128,15 +148,16 @@ class FacadeDevice(Device):
 
     def read_shown(self, name: str) -> TangoReading:
         """Return what an attribute shows."""
-        return self._shown[name]
+        shown = self._shown[name]
+        return self._in_tango(name, shown) if isinstance(shown, Reading) else shown
 
 
 class TangoSink:
     """Hands readings to the devices of this server; see `facade.runtime.publisher.EventSink`."""
 
-    def show(self, device: str, attribute: str, reading: Reading) -> None:
-        """Make a reading the one that clients read."""
-        FacadeDevice.present[device.lower()].show(attribute, reading)
+    def show(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Make a reading the one that clients read; return whether any client follows the attribute."""
+        return FacadeDevice.present[device.lower()].show(attribute, reading)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Send a reading as change and archive event; False: Tango could not now."""
@@ -152,6 +173,11 @@ class TangoSink:
             _log.exception("event cannot be sent device=%s attribute=%s reading=%s", device, attribute, reading)
             present.withdraw(attribute)
         return True
+
+
+def _alarm(name: str, reading: Reading) -> object:
+    """Return what an alarm event tells of: another quality, or another State."""
+    return reading.value if name == "State" else reading.quality
 
 
 def device_class(icd: Icd, name: str, base: type[FacadeDevice]) -> type[FacadeDevice]:

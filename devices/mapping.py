@@ -61,6 +61,11 @@ def tango_attribute(icd: Icd, entry: Attribute) -> attribute:
     return attribute(**options)
 
 
+def is_plain(entry: Attribute) -> bool:
+    """Return whether an attribute is one number or text: whatever its reading has, `to_tango` gives it a form."""
+    return entry.enum is None and not entry.length and not entry.height
+
+
 def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
     """Return a reading in Tango's form."""
     value: Any = reading.value

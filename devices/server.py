@@ -53,7 +53,7 @@ USAGE = 2
 _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
 """Packages whose versions are shown, with the modules that know them: a look into the metadata takes longer."""
 HIGH_WATER_MARK = "20000"
-"""Events that ZMQ keeps for a slow client; Tango's default of 1000 is one burst of a rack."""
+"""Events that ZMQ keeps for a slow client, at either end; Tango's default of 1000 is one burst of a rack."""
 
 
 GIL_SHARE = 0.0005
@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not arguments or arguments[0].startswith("-"):
         os.write(2, f"usage: {SERVER} INSTANCE [Tango options]\nfor example: {SERVER} control\n".encode())
         sys.exit(USAGE)
-    os.environ.setdefault("TANGO_DS_EVENT_BUFFER_HWM", HIGH_WATER_MARK)
+    for name in ("TANGO_DS_EVENT_BUFFER_HWM", "TANGO_EVENT_BUFFER_HWM"):
+        os.environ.setdefault(name, HIGH_WATER_MARK)
     sys.setswitchinterval(GIL_SHARE)
     try:
         start_logging(f"tango-server:{SERVER}/{arguments[0]}")
@@ -88,7 +89,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     def start() -> None:
         try:
             service = _assemble(icd, settings, arguments[0])
-            serve_metrics(service.event_loop.accounts)
+            serve_metrics(service.event_loop.accounts, service.gauges)
         except Exception as error:  # Tango would swallow it, and go on without an event loop
             if not isinstance(error, FacadeError):
                 _log.exception("server cannot start instance=%s", arguments[0])

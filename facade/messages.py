@@ -256,6 +256,64 @@ class IngestSummary(Mutable, kw_only=True, tag_field="schema", tag="ingest-summa
     part: Natural = 0
     partials: list[Partial]
 
+
+class LogCount(Message, frozen=True):
+    """Part of ``log-summary.schema.json``."""
+
+    component: Annotated[str, Meta(max_length=100)]
+    severity: Annotated[int, Meta(ge=0, le=6)]
+    count: Positive
+    time_min: Natural
+    time_max: Natural
+    host: Annotated[str, Meta(max_length=100)] = ""
+    rack: Annotated[str, Meta(max_length=100)] = ""
+    observation: Annotated[str, Meta(max_length=100)] = ""
+    late: Natural = 0
+
+
+class LogError(Message, frozen=True):
+    """Part of ``log-summary.schema.json``."""
+
+    time: Natural
+    severity: Annotated[int, Meta(ge=0, le=6)]
+    component: Annotated[str, Meta(max_length=100)]
+    text: Annotated[str, Meta(max_length=300)]
+    host: Annotated[str, Meta(max_length=100)] = ""
+
+
+class ShipperSequence(Message, frozen=True):
+    """Part of ``log-summary.schema.json``."""
+
+    shipper: Annotated[str, Meta(max_length=201)]
+    runs: Annotated[list[tuple[Natural, Natural]], Meta(max_length=1000)]
+
+
+class NodeMetric(Message, frozen=True):
+    """Part of ``log-summary.schema.json``."""
+
+    host: Annotated[str, Meta(max_length=100)]
+    metric: Annotated[str, Meta(max_length=100)]
+    time: Natural
+    value: float
+    instance: Annotated[str, Meta(max_length=100)] = ""
+
+
+class LogSummary(Message, frozen=True, kw_only=True, tag_field="schema", tag="log-summary/1"):
+    """Summary of logs and metrics; the wire form is ``log-summary.schema.json``."""
+
+    worker: Annotated[str, Meta(max_length=200)]
+    stream: Annotated[str, Meta(max_length=151)]
+    partition: Annotated[int, Meta(ge=0, le=100000)]
+    log: Annotated[str, Meta(max_length=100)]
+    offset_from: Natural
+    offset_to: Natural
+    part: Natural
+    merged: Natural = 0
+    counts: Annotated[list[LogCount], Meta(max_length=10000)] = []
+    errors: Annotated[list[LogError], Meta(max_length=100)] = []
+    sequences: Annotated[list[ShipperSequence], Meta(max_length=10000)] = []
+    metrics: Annotated[list[NodeMetric], Meta(max_length=10000)] = []
+
 MetricEncoding = Literal["npy", "arrow", "msgpack-numpy"]
 
 MetricDtype = Literal["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
@@ -275,6 +333,73 @@ class Metric(Message, frozen=True, kw_only=True, tag_field="schema", tag="metric
     scan_id: Maybe[Natural] = None
     source: Maybe[Annotated[str, Meta(min_length=1, max_length=100)]] = None
     sequence: Maybe[Natural] = None
+
+
+class MirrorRule(Message, frozen=True, kw_only=True, tag_field="schema", tag="mirror-rule/1"):
+    """Rule of the mirror; the wire form is ``mirror-rule.schema.json``."""
+
+    rule: Annotated[str, Meta(min_length=1, max_length=100, pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*(?![\\s\\S])")]
+    patterns: Annotated[list[Annotated[str, Meta(min_length=1, max_length=400)]], Meta(min_length=1, max_length=10000)]
+    period: Maybe[Annotated[float, Meta(ge=0, le=3600)]] = None
+    comment: Annotated[str, Meta(max_length=2000)] = ""
+    time: Natural
+    origin: Annotated[str, Meta(max_length=200)]
+
+ProcessingBlockKind = Literal["realtime", "batch"]
+
+ProcessingBlockState = Literal["STARTING", "WAITING", "RUNNING", "FINISHED", "FAILED"]
+
+
+class ProcessingBlock(Message, frozen=True, kw_only=True, tag_field="schema", tag="processing-block/1"):
+    """Processing block; the wire form is ``processing-block.schema.json``."""
+
+    pb_id: Annotated[str, Meta(min_length=4, max_length=100, pattern="^pb-[a-z0-9-]+(?![\\s\\S])")]
+    eb_id: Annotated[str, Meta(min_length=4, max_length=100, pattern="^eb-[a-z0-9-]+(?![\\s\\S])")]
+    subarray: Annotated[int, Meta(ge=1, le=16)]
+    kind: ProcessingBlockKind
+    state: ProcessingBlockState
+    sequence: Positive
+    time: Natural
+    script: Annotated[str, Meta(max_length=200)] = ""
+    dependencies: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=64)] = []
+    resources: dict[str, float] = {}
+    progress: Maybe[Annotated[float, Meta(ge=0, le=100)]] = None
+    text: Annotated[str, Meta(max_length=500)] = ""
+    source: Annotated[str, Meta(max_length=200)] = ""
+
+
+class FieldColumns(Message, frozen=True):
+    """Part of ``rack-summary.schema.json``."""
+
+    sum: Maybe[list[int | float]] = None
+    min: Maybe[list[int | float]] = None
+    max: Maybe[list[int | float]] = None
+    m2: Maybe[list[Annotated[float, Meta(ge=0)]]] = None
+    last: Maybe[list[int | float]] = None
+    sketch: Maybe[list[dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Positive]]] = None
+
+
+class RackSummary(Message, frozen=True, kw_only=True, tag_field="schema", tag="rack-summary/1"):
+    """Partial aggregates of the nodes of a rack; the wire form is ``rack-summary.schema.json``."""
+
+    worker: Annotated[str, Meta(max_length=200)]
+    stream: Annotated[str, Meta(max_length=151)]
+    partition: Annotated[int, Meta(ge=0, le=100000)]
+    first: Annotated[int, Meta(ge=0, le=9999)]
+    last: Annotated[int, Meta(ge=0, le=9999)]
+    log: Annotated[str, Meta(min_length=1, max_length=100)]
+    offset_from: Natural
+    offset_to: Natural
+    part: Natural
+    node: Annotated[list[Annotated[int, Meta(ge=0, le=9999)]], Meta(min_length=1)]
+    epoch: list[Natural]
+    window: list[Natural]
+    late: list[bool]
+    count: list[Natural]
+    time_min: list[Natural]
+    time_max: list[Natural]
+    runs: list[list[tuple[Natural, Natural]]]
+    fields: dict[str, FieldColumns]
 
 
 class ReceiveBuffer(Message, frozen=True, kw_only=True, tag_field="schema", tag="receive-buffer/1"):
@@ -367,6 +492,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     batches: Natural = 0
     partitions: Annotated[int, Meta(ge=0, le=10000)] = 0
+    busy: Natural = 0
     redriven: Natural = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
@@ -423,6 +549,28 @@ class TelemetrySummary(Mutable, kw_only=True, tag_field="schema", tag="telemetry
     offset_to: Natural = 0
     part: Natural = 0
     partials: list[Partial]
+
+TelescopeAttributeQuality = Literal["VALID", "WARNING", "ALARM", "CHANGING", "INVALID"]
+
+TelescopeAttributeConnection = Literal["CONNECTED", "DISCONNECTED", "ENDED"]
+
+TelescopeAttributeBy = Literal["EVENT", "POLL"]
+
+
+class TelescopeAttribute(Message, frozen=True, kw_only=True, tag_field="schema", tag="telescope-attribute/1"):
+    """Attribute of the telescope; the wire form is ``telescope-attribute.schema.json``."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=400)]
+    number: Positive
+    time: Natural
+    value: Maybe[Anything] = None
+    type: Annotated[str, Meta(max_length=40)] = ""
+    quality: TelescopeAttributeQuality
+    connection: TelescopeAttributeConnection
+    by: TelescopeAttributeBy
+    gap: bool = False
+    label: Annotated[str, Meta(max_length=200)] = ""
+    error: Annotated[str, Meta(max_length=500)] = ""
 
 
 class WorkerPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag="worker-position/1"):

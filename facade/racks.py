@@ -7,6 +7,9 @@ what is its own and little else.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_NODES = 10_000
+"""A node's number is smaller, in each message."""
+
 
 @dataclass(frozen=True, slots=True)
 class Racks:
@@ -20,6 +23,10 @@ class Racks:
     def rack(self, node: int) -> int:
         """Return the rack of a node."""
         return node // self.size
+
+    def nodes(self, rack: int) -> range:
+        """Return the nodes of a rack."""
+        return range(rack * self.size, min((rack + 1) * self.size, _NODES))
 
     def partition(self, node: int) -> int:
         """Return the partition that carries the partials of a node."""

@@ -1,7 +1,8 @@
 """A value never travels alone: it has a time and a quality."""
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from facade.icd.model import Limits
 
@@ -20,9 +21,11 @@ class Quality(enum.Enum):
     INVALID = "INVALID"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What an attribute shows: the value, when the data were taken, and whether to trust it."""
+class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an attribute shows: the value, when the data were taken, and whether to trust it.
+
+    A server makes ten thousand of them a second: a struct is made in an eighth of the time of a frozen dataclass.
+    """
 
     value: Value
     time: float

@@ -19,6 +19,7 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER, instances
+from facade.icd.check_roles import instance_role
 from facade.icd.load import load
 from facade.icd.model import Icd, Topic
 from facade.infra import local
@@ -130,12 +131,13 @@ class Deployment:
 
     @property
     def instances(self) -> Sequence[str]:
-        """Return the instances of its device server."""
-        return instances(self.icd, self.settings)
+        """Return the instances of its device server, but for those that it does without."""
+        return [name for name in instances(self.icd, self.settings) if name not in self.settings.left_out]
 
     def devices(self, *classes: str) -> list[str]:
-        """Return the devices of some classes of the ICD, of all of them by default."""
-        chosen = [self.icd.classes[name] for name in classes or self.icd.classes]
+        """Return the devices of some classes of the ICD, of all of them by default, but of roles that are not run."""
+        named = [self.icd.classes[name] for name in classes or self.icd.classes]
+        chosen = [one for one in named if instance_role(one.instance) not in self.settings.left_out]
         return [name for one in chosen for names in devices_of(one, self.settings).values() for name in names]
 
     def create_topics(self, changed: Mapping[str, Topic] | None = None) -> list[str]:

@@ -39,6 +39,7 @@ class Testbed:
         settings
             See `facade.config.Settings`.
         """
+        settings = {"without": "mirror,logs,logs-aggregate", **settings}  # nothing of the telescope is there
         chosen = Settings(bootstrap=self.endpoints.bootstrap, prefix=f"{name}.", **settings)
         processes = Supervisor(self.folder / name, self.progress.clock)
         made = Deployment(chosen, self.endpoints, self.progress, processes, {"SDP_LOG_LEVEL": "WARNING"})

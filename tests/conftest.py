@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from facade.infra import local
 from proving.deployment import Broker
@@ -19,6 +19,13 @@ from tests.support.examples import PROFILE
 # The same examples each time: a run tells about the change, not about its luck; see tests/support/examples.py.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For `make mutation`: that a test fails is all that counts.
+settings.register_profile(
+    "unshrunk",
+    settings.get_profile("fixed"),
+    phases=(Phase.explicit, Phase.generate),
+    database=None,
+)
 settings.load_profile(PROFILE)
 
 # A shell that starts a job in the background makes it ignore SIGINT, and all that it starts in turn.

@@ -15,6 +15,10 @@ class Aborted(BusError):
     """A transaction did not happen; the source has gone back, and gives the same records again."""
 
 
+class Revoked(Aborted):
+    """It did not happen as the records are others' to take; nothing has failed that it would help to wait for."""
+
+
 class Fenced(BusError):
     """Another process has taken this worker's slot; this one must stop."""
 

@@ -15,9 +15,10 @@ know them: it does what the command asks, reports the new state, and returns.
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from facade.bus.port import Headers
+from facade.bus.port import Headers, Record
 from facade.controller.life import Life
 from facade.errors import ConfigError
 from facade.flows.commands.messages import CommandMessage
@@ -80,6 +81,20 @@ class Device:
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         self._outbox.report(self, texts)
+
+    def publish(self, *records: Record) -> None:
+        """Write records of other topics, such as the states of processing blocks, with the trace of the command.
+
+        It returns when all in-sync replicas have them.
+
+        Raises
+        ------
+        Cancelled
+            The controller ends, and the bus takes nothing.
+        """
+        for record in records:
+            self._outbox.post(self, replace(record, headers=(*record.headers, *self.headers)))
+        self.confirm()
 
     def confirm(self) -> None:
         """Wait until all in-sync replicas have everything that was reported, for a handler that must know.

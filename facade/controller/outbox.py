@@ -62,7 +62,7 @@ class Outbox:
         self._wait = wait
         self._left: list[Device] = []
         """Those with states that were left to an outcome since `post_left` was called last."""
-        self._posting = threading.RLock()  # a bus in memory may call back
+        self._posting = threading.RLock()  # the bus of a test may call back
         self.closed = False
         """Set when the process is about to end: nothing is tried again then."""
 

@@ -89,8 +89,7 @@ def _commands(icd: Icd) -> str:
     lines = ["Commands, and the files in schemas/commands that their arguments are checked against:", ""]
     for device_class in icd.classes.values():
         for one in device_class.commands:
-            versions = icd.arguments[one.argument] if one.argument else {}
-            takes = f"{one.argument}-{{{','.join(versions)}}}.schema.json" if versions else "no argument"
+            takes = f"{one.argument}-*.schema.json, {icd.versions(one.argument)}" if one.argument else "no argument"
             lines.append(f"- {device_class.name} {one.name}: {takes}")
     return "\n".join(lines)
 

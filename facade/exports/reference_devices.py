@@ -135,9 +135,9 @@ def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
     if command.argument is None:
         yield "Argument: none"
     else:
-        versions = ", ".join(icd.arguments[command.argument])
+        versions = icd.versions(command.argument)
         place = code(f"schemas/commands/{command.argument}-*.schema.json")
-        yield f"Argument: JSON text, ska-sdp-{command.argument}, versions {versions}; the schemas are {place}"
+        yield f"Argument: JSON text, ska-sdp-{command.argument}, versions {versions}. The schemas are {place}"
     yield f"Allowed in State: {', '.join(command.state)}"
     if command.obs_state:
         yield f"Allowed in {link('obsState', 'enums.md', 'ObsState')}: {', '.join(command.obs_state)}"

@@ -346,3 +346,13 @@ class Icd(_Table, frozen=True, kw_only=True):
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""
     units: tuple[str, ...] = ()
     """Units beyond those of `facade.icd.units`."""
+
+    def versions(self, family: str) -> str:
+        """Return in words which versions of an argument there are, and which are checked as another one."""
+        own, copies = list[str](), dict[str, list[str]]()
+        for version, schema in self.arguments[family].items():
+            other = schema.get("$ref", "").partition("#")[0]
+            is_copy = other and set(schema["properties"]) == {"interface"}
+            (copies.setdefault(other, []) if is_copy else own).append(version)
+        also = ", ".join(f"{', '.join(some)} (checked as {other})" for other, some in copies.items())
+        return ", ".join(own) + (f"; also accepted: {also}" if also else "")

@@ -17,15 +17,19 @@ _BASE_UNITS = (
     "heaps",
     "nodes",
     "workers",
+    "components",
     "commands",
     "acks",
     "alerts",
     "alarms",
     "actions",
+    "attributes",
+    "blocks",
+    "values",
     "B",
 )
 
-UNITS: frozenset[str] = frozenset(("", "%", "1/s", *_BASE_UNITS, *(f"{unit}/s" for unit in _BASE_UNITS)))
+UNITS: frozenset[str] = frozenset(("", "%", "1/s", "degC", *_BASE_UNITS, *(f"{unit}/s" for unit in _BASE_UNITS)))
 """Units that a field (``x-unit``) or an attribute may have in any interface; ``""`` is a plain number."""
 
 

@@ -33,6 +33,7 @@ class StreamAccount:
     __slots__ = (
         "batches",
         "behind",
+        "busy",
         "consumed",
         "corrected",
         "dead_lettered",
@@ -63,6 +64,8 @@ class StreamAccount:
         self.late = 0
         self.batches = 0
         """Columnar batches that were taken, of which each row is a record consumed."""
+        self.busy = 0
+        """For how long a worker was busy with these records [us]."""
         self.suppressed = 0
         self.dead_lettered = 0
         self.in_flight = 0
@@ -199,6 +202,7 @@ class StreamAccount:
             in_flight=self.in_flight,
             reasons=dict(self.reasons),
             batches=self.batches,
+            busy=self.busy,
             log=self.log,
             leader_epoch=self.leader_epoch,
             partitions=self.partitions,

@@ -21,6 +21,7 @@ from facade.runtime.event_loop import EventLoop, PeriodicTask, Timing
 from facade.runtime.flow import Effects, Fault, FaultKey, Flow, View
 from facade.runtime.health import Health
 from facade.runtime.heartbeats import Heartbeats, SignOfLife, complaints_of
+from facade.runtime.metrics import Gauge
 from facade.runtime.publisher import EventSink, Publisher
 
 Part = TypeVar("Part")
@@ -79,6 +80,8 @@ class Server:
         self.is_eager = False
         """Whether the event loop acts on each record at once instead of waiting for more."""
         self.sign_of_life = SignOfLife(instance, "server", bus.writer().send, clock, complaints=self._complaints)
+        self.gauges: list[Gauge] = []
+        """What Prometheus is shown beside the accounts."""
         self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
         """What flows say of the health of devices, beside what these show of it."""
         self._parts: dict[type[Any], Any] = {}

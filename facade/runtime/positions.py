@@ -4,10 +4,9 @@ What is compared stands in `facade.bus.positions`; what comes of it for one topi
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from facade.bus.port import Reader
-from facade.bus.positions import Extent, TopicWatch, is_other
+from facade.bus.positions import TopicWatch, is_other
 from facade.runtime.progress import Progress
 
 _Places = Mapping[str, Mapping[int, int]]
@@ -29,19 +28,15 @@ def place(progress: Mapping[str, Progress], watch: TopicWatch) -> list[str]:
         for partition, at in one.last.items()
         if partition in extents[topic].ranges
     }
-    kept = {place: at for place, at in watch.kept(last).items() if at < last[place][0]}
+    kept: dict[str, dict[int, int]] = {topic: {} for topic in extents}
+    for (topic, partition), at in watch.kept(last).items():
+        kept[topic][partition] = at
     return [
         finding.describe(topic)
         for topic, one in progress.items()
         if topic in extents  # who reads it says that it is not there
-        for finding in one.place(_without_others(topic, extents[topic], kept))
+        for finding in one.place(extents[topic], kept[topic])
     ]
-
-
-def _without_others(topic: str, extent: Extent, kept: Mapping[tuple[str, int], int]) -> Extent:
-    """Return a topic without the records that replace some that were read: it ends where it was cut."""
-    cut = {one: kept.get((topic, one), end) for one, (_, end) in extent.ranges.items()}
-    return replace(extent, ranges={one: (first, min(end, cut[one])) for one, (first, end) in extent.ranges.items()})
 
 
 def start(progress: Mapping[str, Progress], further_back: _Places, *, is_restart: bool) -> dict[str, dict[int, int]]:

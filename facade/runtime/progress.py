@@ -129,10 +129,20 @@ class Progress:
                 )
         self.account.hanging = "; ".join(hangs)[:_LONGEST]
 
-    def place(self, now: Extent) -> list[Finding]:
-        """Compare the place with the topic as it is now, and go on where that says; return what was wrong."""
-        topic = self._chosen(now)
-        known = {one: at for one, at in self.next.items() if self._reads(one)}
+    def place(self, now: Extent, kept: Mapping[int, int]) -> list[Finding]:
+        """Compare the place with the topic as it is now, and go on where that says; return what was wrong.
+
+        Parameters
+        ----------
+        kept
+            Up to which offset the log still has what was read, by partition, where that is known. It ends there for
+            this reader if it has lost records that were read. If all it may have lost are marks of transactions, other
+            records may have their offsets now, and are read.
+        """
+        cut = {one: at for one, at in kept.items() if at < self.last[one][0]}
+        topic = self._chosen(now, cut)
+        marks = {one: at for one, at in kept.items() if one not in cut}
+        known = {one: min(at, marks.get(one, at)) for one, at in self.next.items() if self._reads(one)}
         start, found = compare(Position(self.topic_id, known), topic)
         is_new = is_other(self.topic_id, topic.id)
         if not (self.topic_id or self.next):
@@ -162,8 +172,10 @@ class Progress:
     def _reads(self, partition: int) -> bool:
         return self.flow.partitions is None or partition in self.flow.partitions
 
-    def _chosen(self, topic: Extent) -> Extent:
-        return Extent(topic.id, {one: ends for one, ends in topic.ranges.items() if self._reads(one)})
+    def _chosen(self, topic: Extent, cut: Mapping[int, int]) -> Extent:
+        """Return what is read of a topic, without the records that replace some that were read."""
+        ranges = {one: ends for one, ends in topic.ranges.items() if self._reads(one)}
+        return Extent(topic.id, {one: (first, min(end, cut.get(one, end))) for one, (first, end) in ranges.items()})
 
     def _lost(self, topic: Extent) -> Iterator[Finding]:
         """Return what a broker has told of, and what the log lost before it was read."""

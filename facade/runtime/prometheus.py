@@ -1,22 +1,23 @@
 """The accounts of a process as Prometheus shows them; apart from `metrics`, as most processes serve none."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from facade.runtime.accounts import StreamAccount
+from facade.runtime.metrics import Gauge
 
 _OUTCOMES = ("used", "late", "suppressed", "dead_lettered")
 
 
 class _Accounts(Collector):
-    def __init__(self, accounts: Mapping[str, StreamAccount]) -> None:
-        self._accounts = accounts
+    def __init__(self, accounts: Mapping[str, StreamAccount], gauges: Sequence[Gauge]) -> None:
+        self._accounts, self._gauges = accounts, gauges
 
     def collect(self) -> Iterator[Metric]:
-        """Return one sample per stream and outcome."""
+        """Return one sample per stream and outcome, and one per gauge."""
         consumed = CounterMetricFamily("sdp_stream_consumed_records", "Records taken for good.", labels=["stream"])
         outcomes = CounterMetricFamily(
             "sdp_stream_outcome_records", "What became of the records taken.", labels=["stream", "outcome"]
@@ -37,10 +38,14 @@ class _Accounts(Collector):
             for reason, count in dict(account.reasons).items():
                 reasons.add_metric([stream, reason], count)
         yield from (consumed, outcomes, in_flight, uncommitted, reasons)
+        for gauge in self._gauges:
+            family = GaugeMetricFamily(gauge.name, gauge.about, labels=[*gauge.labels])
+            family.add_metric([*gauge.labels.values()], gauge.value())
+            yield family
 
 
-def serve(accounts: Mapping[str, StreamAccount], port: int, address: str) -> None:
-    """Serve the accounts over HTTP.
+def serve(accounts: Mapping[str, StreamAccount], gauges: Sequence[Gauge], port: int, address: str) -> None:
+    """Serve accounts and gauges over HTTP.
 
     Raises
     ------
@@ -48,5 +53,5 @@ def serve(accounts: Mapping[str, StreamAccount], port: int, address: str) -> Non
         The port is taken or none, or the address is none of this machine.
     """
     registry = CollectorRegistry()
-    registry.register(_Accounts(accounts))
+    registry.register(_Accounts(accounts, gauges))
     start_http_server(port, addr=address, registry=registry)

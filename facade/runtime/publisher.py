@@ -31,8 +31,8 @@ _AT_ONCE = Sampling(shortest=0.0)
 class EventSink(Protocol):
     """Where readings go: Tango in production, a list in tests."""
 
-    def show(self, device: str, attribute: str, reading: Reading) -> None:
-        """Make a reading the one that clients get when they read; no event."""
+    def show(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Make a reading the one that clients get when they read; return whether anybody would get an event of it."""
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Send a reading as change and archive event; False: it could not be sent now, and may be later."""
@@ -79,7 +79,8 @@ class Publisher:
         if before is reading or before == reading:  # mostly the former, many thousand times a second
             return
         shown[attribute] = reading
-        self._sink.show(device, attribute, reading)
+        if not self._sink.show(device, attribute, reading):
+            return  # who follows it from now on reads it first, and gets the next one as an event
         key = (device, attribute)
         sampler = self._samplers.get(key)
         if sampler is None:

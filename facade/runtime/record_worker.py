@@ -71,7 +71,7 @@ class RecordWorker(TransactionalWorker):
         before = self._taken
         # First one and then the rest: a call of the client that is to give many waits for many.
         for timeout, limit in ((self._batching.wait, 1), (0.0, self._batching.batch - 1)):
-            for run in self._log.take(limit, timeout):
+            for run in self._next(limit, timeout):
                 self._fold(run)
             if self._taken == before:
                 break

@@ -44,9 +44,9 @@ def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, A
     """Return readings in the form of a snapshot; JSON has no number that is none, so those are left out."""
     return {
         device: {
-            name: (list(r.value) if isinstance(r.value, tuple) else r.value, r.time, r.quality.value)
-            for name, r in shown.items()
-            if not isinstance(r.value, float) or math.isfinite(r.value)
+            name: reading
+            for name, reading in shown.items()
+            if not isinstance(reading.value, float) or math.isfinite(reading.value)
         }
         for device, shown in readings.items()
     }

@@ -5,7 +5,7 @@ their snapshots; the newest of each instance counts. Either way the sum is exact
 because account and offsets are committed together.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +16,7 @@ from facade.codec.decode import BatchDecoder
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, StreamAccount
 from facade.runtime.backlog import Backlog
+from facade.runtime.demand import RateMeter, Work
 from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
@@ -29,31 +30,6 @@ _MOST_ROWS = 65_536
 """Of a columnar batch."""
 _CLOCK_SLACK_US = 60_000_000
 """Most by which the clocks of a worker and of the broker may differ [us]."""
-_RATE_OVER = 2
-"""Seconds over which a rate is taken; one transaction is too short."""
-
-
-class RateMeter:
-    """Records per second, from the time stamps of those who counted them."""
-
-    __slots__ = ("_seconds",)
-
-    def __init__(self) -> None:
-        self._seconds: deque[tuple[int, int]] = deque(maxlen=_RATE_OVER + 1)
-
-    def add(self, time_us: int, records: int) -> None:
-        """Count records at a time [Unix us]."""
-        second = time_us // _MICRO
-        if self._seconds and self._seconds[-1][0] >= second:
-            at, before = self._seconds[-1]
-            self._seconds[-1] = (at, before + records)
-        else:
-            self._seconds.append((second, records))
-
-    def rate(self, now: float) -> float:
-        """Return the mean rate over the last full seconds [records/s]."""
-        current = int(now)
-        return sum(n for second, n in self._seconds if current - _RATE_OVER <= second < current) / _RATE_OVER
 
 
 class Covered(msgspec.Struct):
@@ -80,6 +56,7 @@ class StreamTotals:
     def __init__(self) -> None:
         self.account = StreamAccount()
         self.rate = RateMeter()
+        self.work = Work()
         self.heard = 0.0
         """When its account last came [Unix s]."""
         self.backlogs: dict[str, Backlog] = {}
@@ -219,6 +196,7 @@ class WorkerAccounts(Flow):
         if count:
             stream.account.add(entry)
             stream.rate.add(entry.time, entry.consumed)
+            stream.work.note(entry)
         return USED
 
     def as_dict(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from facade.bus.port import BusHealth
 from facade.icd.model import DeviceClass
 from facade.printable import printable
-from facade.reading import Reading, Value
+from facade.reading import Changes, Reading, Value, judge
 from facade.runtime.flow import DeviceReading
 
 _GAP = 0.2
@@ -31,6 +31,8 @@ class NewestView(ABC):
         self._device, self._health, self._known, self._version = device, health, known, version
         self._attributes = {one.name: one for one in device_class.attributes}
         self._looked_at = 0.0
+        self._changes = Changes()
+        """What is shown of values that nobody has dated."""
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return all that is to be shown; what has not changed is filtered out later."""
@@ -59,6 +61,11 @@ class NewestView(ABC):
     def _judge(self, now: float) -> tuple[str, list[str]]:
         """Return State, and what Status says beside it."""
 
-    @abstractmethod
     def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         """Return the readings of all attributes: of the values given, and of what else there is."""
+        for name, value in values.items():
+            attribute = self._attributes.get(name)
+            if attribute is not None and attribute.length and isinstance(value, tuple):
+                value = value[: attribute.length]
+            limits = attribute.limits if attribute is not None else None
+            yield name, self._changes.reading(name, value, now, judge(value, limits))

@@ -7,13 +7,13 @@ transaction go the dead letters and an entry in the account of each partition, h
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from facade.bus.dead_letters import COUNT, dead_letter
-from facade.bus.port import Aborted, Record, Run, Span, TransactionalLog
+from facade.bus.port import Aborted, Record, Revoked, Run, Span, TransactionalLog
 from facade.clock import Clock
 from facade.outcome import Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, StreamAccount
@@ -53,6 +53,8 @@ class TransactionalWorker(ABC):
         self._reported: dict[tuple[str, int], float] = {}
         """Monotonic time of the last account of each topic and partition [s]; partition -1: of a topic of which this
         worker has none."""
+        self._busy_since, self._waited = clock.monotonic(), 0.0
+        """Monotonic time since which work is not told yet, and how much of it was waiting [s]."""
         self._start_over()
 
     def step(self) -> None:
@@ -70,7 +72,9 @@ class TransactionalWorker(ABC):
         except Aborted as reason:
             _log.warning("transaction given up worker=%s taken=%d reason=%s", self._name, self._taken, reason)
             self._start_over()
-            self._clock.sleep(self._retry)
+            if not isinstance(reason, Revoked):
+                self._clock.sleep(self._retry)
+                self._waited += self._retry
 
     def finish(self) -> None:
         """Commit what was taken, so that a planned stop repeats no work, and leave."""
@@ -96,6 +100,14 @@ class TransactionalWorker(ABC):
     @abstractmethod
     def _forget(self) -> None:
         """Begin with nothing, after a commit or in the place of one."""
+
+    def _next(self, limit: int, timeout: float) -> Sequence[Run]:
+        """Return the next records; whoever gets fewer than may come has waited for more."""
+        began = self._clock.monotonic()
+        runs = self._log.take(limit, timeout)
+        if limit == 1 or sum(run.last_offset - run.first_offset + 1 for run in runs) < limit:
+            self._waited += self._clock.monotonic() - began
+        return runs
 
     def _begin(self, run: Run, count: int, batches: int = 0) -> StreamAccount:
         """Count what was taken, rows of columnar batches apart; give the account that is to say what became of it."""
@@ -132,6 +144,7 @@ class TransactionalWorker(ABC):
         accounts = self._accounts | {place: StreamAccount() for place in self._silent(spans, now)}
         for place in accounts.keys() & spans.keys():
             accounts[place].cover(spans[place])
+        self._tell_work(now)
         entries = [
             self._record(ACCOUNTS, f"{topic}/{partition}", account.entry(self._name, topic, partition, now_us))
             for (topic, partition), account in accounts.items()
@@ -142,6 +155,13 @@ class TransactionalWorker(ABC):
         self._reported |= dict.fromkeys(accounts, now)
         for (topic, _), account in accounts.items():
             self.accounts[topic].add(account)
+
+    def _tell_work(self, now: float) -> None:
+        """Share the time that was spent since this was last done among the accounts, by their records."""
+        spent_us = max(now - self._busy_since - self._waited, 0.0) * 1e6
+        for account in self._accounts.values():
+            account.busy = round(spent_us * account.consumed / max(self._taken, 1))
+        self._busy_since, self._waited = now, 0.0
 
     def _silent(self, spans: Spans, now: float) -> list[tuple[str, int]]:
         """Return the partitions of which nothing was taken, and whose account is due: as a sign of life, or to tell."""

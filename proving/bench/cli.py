@@ -29,13 +29,17 @@ MEASUREMENTS = {
     "peers": "proving.bench.peers:peers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.reads:reads",
+    "elastic": "proving.bench.elastic:elastic",
     "outage": "proving.bench.outage:outage",
     "commands": "proving.bench.hops:commands",
     "large-commands": "proving.bench.hops:large_commands",
     "alerts": "proving.bench.hops:alerts",
+    "logs": "proving.bench.logs:logs",
+    "mirror": "proving.bench.mirror:mirror",
     "visit": "proving.bench.visit:visit",
     "alert-restart": "proving.bench.alert_restart:alert_restart",
     "tables": "proving.bench.tables:tables",
+    "sweep": "proving.bench.sweep:sweep",
     "scale": "proving.bench.scale:scale",
 }
 """Where each measurement is; loaded only when it is made."""

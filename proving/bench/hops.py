@@ -64,7 +64,7 @@ def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
         how=(f"{count} Configure commands, one after the other, quiet; the bare records are as long",),
         verdicts=(at_most("p99 of the outcome", found, _LARGE_BAR, "s"),),
-        notes=(_in_words("quiet", samples),),
+        notes=(hop_notes("quiet", samples),),
         figures={"quiet": samples},
     )
 
@@ -122,13 +122,14 @@ def _measure(
         name=name,
         what=what,
         how=(f"{count} {how}",),
-        verdicts=tuple(verdict for label, samples in parts.items() for verdict in _verdicts(label, samples)),
-        notes=tuple(_in_words(label, samples) for label, samples in parts.items()),
+        verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
+        notes=tuple(hop_notes(label, samples) for label, samples in parts.items()),
         figures=dict(parts),
     )
 
 
-def _verdicts(label: str, samples: Sequence[Sample]) -> list[Verdict]:
+def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[Verdict]:
+    """Judge the whole way beside the bare hops."""
     whole, bare = quantiles([s.whole for s in samples]), quantiles([s.kafka + s.tango for s in samples])
     if whole is None or bare is None:
         return []
@@ -137,7 +138,9 @@ def _verdicts(label: str, samples: Sequence[Sample]) -> list[Verdict]:
     return [Verdict(what=f"p99 / p99 of the bare hops, {label}", bar=f"<= {BAR:g}", found=found, reached=ratio <= BAR)]
 
 
-def _in_words(label: str, samples: Sequence[Sample]) -> str:
+def hop_notes(label: str, samples: Sequence[Sample]) -> str:
+    """Say how long the whole way and each of the bare hops took."""
+
     def text(values: Sequence[float]) -> str:
         found = quantiles(values)
         return "-" if found is None else found.text(1e3, "ms")

@@ -80,7 +80,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         return (self.marks[-1].broker_cpu - self.marks[0].broker_cpu) / self.records * 1e6
 
 
-class _Meter:
+class Meter:
     """Collects marks."""
 
     def __init__(self, clock: Clock, broker_pid: int) -> None:
@@ -88,15 +88,17 @@ class _Meter:
         self.marks: list[Mark] = []
 
     def mark(self, records: int) -> None:
+        """Note that so many records are done."""
         if self.marks and self.marks[-1].records == records:
             return  # nothing but time has passed
         self.marks.append(Mark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid)))
 
     def timing(self, given_up: int = 0, parts: Mapping[str, float] | None = None) -> Timing:
+        """Return what was noted."""
         return Timing(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up, parts=dict(parts or {}))
 
 
-class _Parts:
+class Parts:
     """Adds up the processor time of this thread, by part of the work; what no part has is `rest`."""
 
     def __init__(self) -> None:
@@ -115,15 +117,13 @@ class _Parts:
             self._inner = before + spent
 
 
-class _TimedLog:
+class TimedLog:
     """A transactional log that notes when records are taken and committed, and may wait at a gate first.
 
     At the gate it takes a record now and then, because only who takes takes part in the group.
     """
 
-    def __init__(
-        self, log: TransactionalLog, context: RoleContext, meter: _Meter, parts: _Parts, *, gated: bool
-    ) -> None:
+    def __init__(self, log: TransactionalLog, context: RoleContext, meter: Meter, parts: Parts, *, gated: bool) -> None:
         self._log, self._context, self._meter, self._parts = log, context, meter, parts
         self._gated = gated
         self._taken = 0
@@ -198,12 +198,12 @@ def worker(
     when there is nothing left. `rows`: notifications in each record.
     """
     gc.set_threshold(_GC_THRESHOLD)
-    icd, meter = load(), _Meter(context.clock, broker_pid)
+    icd, meter = load(), Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    parts = _Parts()
-    timed = _TimedLog(log, context, meter, parts, gated=gated)
+    parts = Parts()
+    timed = TimedLog(log, context, meter, parts, gated=gated)
     work = Worker(timed, icd, context.settings, slot=slot, clock=context.clock)
     account = work.accounts[TOPIC]
     _time_reading(work, parts)
@@ -216,7 +216,7 @@ def worker(
     return meter.timing(timed.given_up, parts.seconds)
 
 
-def _time_reading(work: Worker, parts: _Parts) -> None:
+def _time_reading(work: Worker, parts: Parts) -> None:
     """Let the reading of columnar batches be a part of its own."""
     batches: Any = work.streams[TOPIC].batches
     read = batches.read
@@ -228,12 +228,12 @@ def _time_reading(work: Worker, parts: _Parts) -> None:
     batches.read = timed
 
 
-def bare(context: RoleContext, *, group: str, records: int, broker_pid: int) -> Timing:
+def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> Timing:
     """Consume so many records with a worker's settings, and do nothing with them."""
     gc.set_threshold(_GC_THRESHOLD)
-    meter, taken = _Meter(context.clock, broker_pid), 0
+    meter, taken = Meter(context.clock, broker_pid), 0
     for count in bare_batches(
-        Connection(context.settings, clock=context.clock), TOPIC, group=group, batch=BatchLimits().batch
+        Connection(context.settings, clock=context.clock), topic, group=group, batch=BatchLimits().batch
     ):
         taken += count
         # A look at the clocks for each batch would cost more than the batch's share of the loop.

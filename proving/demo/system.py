@@ -30,8 +30,8 @@ WORKERS = 2
 SIMULATOR, CONTROLLER, TM = "simulate", "controller", "tm"
 SUBARRAY_SERVER = "subarray"
 ASSEMBLER, CALIBRATOR = "tables", "calibrate"
-_WITHOUT = "alerts-intake"
-"""Nothing in a demo sends alerts as packets."""
+_WITHOUT = "alerts-intake,mirror,logs,logs-aggregate"
+"""Nothing in a demo sends alerts as packets, and nothing of the telescope is there."""
 _EVENTS_KEPT = 10_000
 _SCAN = 2.0
 """How long a scan lasts [s]."""
@@ -201,7 +201,9 @@ def set_up(
     _register(deployment)
     stack.callback(processes.stop_all)
     recorder = EventRecorder(endpoints.tango_host, progress.clock, keep=_EVENTS_KEPT)  # ends with the process
-    devices = find_devices(endpoints.tango_host, SERVER)
+    served = set(deployment.devices())  # the database also has those of roles that the demo does without
+    found = find_devices(endpoints.tango_host, SERVER)
+    devices = {name: mine for name, all_of_it in found.items() if (mine := [one for one in all_of_it if one in served])}
     return Demo(
         options=options,
         progress=progress,

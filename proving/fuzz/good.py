@@ -73,6 +73,20 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         "telemetry-summary": {
             "worker": "aggregate-0", "stream": "flagging", "partition": 0, "group": "1", "partials": [partial],
         },
+        "rack-summary": {
+            "worker": "aggregate-0", "stream": "ingest.buffers", "partition": 0, "first": 0, "last": 1, "log": "log",
+            "offset_from": 2 * number, "offset_to": 2 * number + 2, "part": 0, "node": [0],
+            **{name: [value] for name, value in partial.items() if name != "fields"},
+            "fields": {"latency": {name: [value] for name, value in statistics.items()}},
+        },
+        "log-summary": {
+            "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "log": "log", "offset_from": 2 * number,
+            "offset_to": 2 * number + 2, "part": 0, "sequences": [{"shipper": "fuzz", "runs": [[1, 2]]}],
+        },
+        "processing-block": {
+            "pb_id": f"pb-fuzz-{number}", "eb_id": "eb-fuzz", "subarray": 1, "kind": "batch", "state": "RUNNING",
+            "sequence": 1, "time": now_us,
+        },
         "stream-account": {
             "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "time": now_us, "offset_from": 2 * number,
             "offset_to": 2 * number + 2, "high_watermark": 2 * number + 2, **account,
@@ -163,6 +177,7 @@ _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
     "flagging": lambda one: str(one["subarray"]),
     "ingest-summary": lambda one: str(one["node"]),
     "telemetry-summary": lambda one: f"{one['stream']}/{one['group']}",
+    "rack-summary": lambda one: f"{one['first']}-{one['last']}",
     "stream-account": lambda one: f"{one['stream']}/{one['partition']}",
     "snapshot": lambda one: f"{one['instance']}/{one['topic']}",
     "worker-position": lambda one: f"{one['group']}/{one['topic']}/{one['partition']}",

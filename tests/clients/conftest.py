@@ -22,7 +22,7 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
     with Deployment(infra, tmp_path_factory.mktemp("system"), nodes=4, subarrays=2) as deployment:
         deployment.prepare()
         deployment.worker()
-        instances = [*deployment.instances, "alerts", "calibration", "quality"]
+        instances = [*deployment.instances, "alerts", "calibration", "logs", "mirror", "quality"]
         servers = {instance: deployment.server(instance, ready=False) for instance in instances}
         deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
         for instance, process in servers.items():

@@ -12,6 +12,8 @@ FAMILIES = {
     "SdpCalibration": "mid-sdp/calibration/01",
     "SdpIngestNode": "mid-sdp/ingest/0000",
     "SdpMaster": "mid-sdp/control/0",
+    "SdpLogs": "mid-sdp/logs/0",
+    "SdpMirror": "mid-sdp/mirror/01",
     "SdpQuality": "mid-sdp/quality/01",
     "SdpSubarray": "mid-sdp/subarray/01",
 }

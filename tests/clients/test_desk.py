@@ -14,7 +14,7 @@ from tests.support.deployment import ICD, MASTER, node_device, subarray_device
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 MODES = ICD.enums["AdminMode"]
-UNITS = {"s": "s", "Hz": "Hz", "B": "B", "rad": "rad", "1/s": "1 / s"}
+UNITS = {"s": "s", "Hz": "Hz", "B": "B", "rad": "rad", "1/s": "1 / s", "%": "%", "degC": "°C"}
 """Units that taurus knows, as it writes them; values in others (Jy, records, packets ...) it shows without a unit."""
 SUBARRAY = subarray_device(2)
 REGISTRATION = ROOT / "tango-db/sdp.json"

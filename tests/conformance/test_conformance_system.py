@@ -26,7 +26,7 @@ ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp
 
 def start(deployment: Deployment) -> None:
     """Start everything, and wait until all of it speaks."""
-    instances = ("control", "subarray", "ingest-00", "alerts", "calibration", "quality")
+    instances = ("control", "subarray", "ingest-00", "alerts", "calibration", "quality", "mirror", "logs")
     # One after the other: all at once they hold each other up, until the controller is late at its group.
     for name, server in {name: deployment.server(name, ready=False) for name in instances}.items():
         deployment.await_server(server, name)

@@ -15,6 +15,7 @@ from tests.conftest import Deploy
 from tests.support.columnar import columnar
 from tests.support.deployment import CLOCK, Deployment
 from tests.support.heaps import heap
+from tests.support.summaries import partials
 from tests.support.topics import read_all
 from tests.support.waiting import HANG, until
 
@@ -92,10 +93,10 @@ def test_kills_of_a_worker_change_no_total_of_both_encodings(deploy: Deploy) -> 
     assert found["consumed"] == senders.consumed()
     assert found["dead_lettered"] == senders.bad + senders.unreadable
     assert found["used"] + found["late"] == senders.used.total()
-    form, counted = plan(load(), "ingest.heaps").form, Counter[int]()
-    for message in read_all(deployment.bootstrap, deployment.topic("ingest.summary")):
-        summary = msgspec.json.decode(message.value(), type=form)
-        counted[summary.group] += sum(partial.count for partial in summary.partials)
+    counted = Counter[int]()
+    messages = read_all(deployment.bootstrap, deployment.topic("ingest.summary"))
+    for node, partial in partials([message.value() for message in messages], plan(load(), "ingest.heaps")):
+        counted[node] += partial.count
     assert counted == senders.used
     letters = [dict(message.headers()) for message in read_all(deployment.bootstrap, deployment.topic("dead-letters"))]
     assert len([one for one in letters if "dl.row" in one]) == senders.bad

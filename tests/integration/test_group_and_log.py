@@ -113,6 +113,20 @@ def test_totals_are_exact_whatever_becomes_of_group_and_log(deploy: Deploy) -> N
     stream.send(2, 30)
     stream.is_exact(lost=20, corrected=3)
 
+    # A worker is added and stopped while records come: the group lets it go at once, not after its session.
+    second = deployment.worker("1")
+
+    def members() -> dict[str, topics.Member]:
+        stream.send(0, 10)
+        return topics.members(deployment.bootstrap, deployment.topic("aggregate"))
+
+    until(lambda: [bool(one.partitions) for one in members().values()] == [True, True], "two share the partitions")
+    stream.send(2, 20)
+    assert second.terminate() == 0
+    assert members().keys() == {deployment.topic("aggregate-0")}
+    stream.send(2, 20)
+    stream.is_exact(lost=20, corrected=3)
+
     # The topic is made again: shorter than before, and longer.
     assert worker.terminate() == 0
     stream.make_again()

@@ -15,7 +15,7 @@ from facade.flows.telemetry.worker import Worker
 from facade.icd.load import load
 from facade.runtime.composition import assemble
 from tests.support.heaps import BASE_US, encoded, heap
-from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -32,6 +32,7 @@ class Sink:
 
     def show(self, device, attribute, reading):
         self.shown[device, attribute] = reading.value
+        return True
 
     def push(self, device, attribute, reading):
         self.sent.append((device, attribute, reading.value))

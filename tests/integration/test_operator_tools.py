@@ -15,7 +15,7 @@ from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
-WITHOUT = "ingest,calibration,quality,aggregate,alerts-intake,tables-assemble"
+WITHOUT = "ingest,calibration,quality,mirror,logs,aggregate,alerts-intake,tables-assemble,logs-aggregate"
 _sources = iter(range(100))
 
 

@@ -39,7 +39,11 @@ def run_tm(deployment: Deployment, *arguments: str) -> list[dict[str, object]]:
 def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     """A client that knows only SKA's names drives a full observation, aborts and resets, and tries whatever has to be
     refused: obsState goes as the control model says, each refusal names what is wrong and changes nothing."""
-    deployment = deploy(nodes=1, subarrays=1, without="ingest,alerts,calibration,quality,alerts-intake,tables-assemble")
+    deployment = deploy(
+        nodes=1,
+        subarrays=1,
+        without="ingest,alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
+    )
     servers = [deployment.server(instance, ready=False) for instance in ("subarray", "control")]
     deployment.worker()
     deployment.simulate("--rate", 20)
@@ -50,6 +54,11 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, "SDP as a whole is well")
     checks = run_tm(deployment)
     assert checks[-1]["check"] == "all was checked"
+    for device in (subarray_device(1), MASTER):  # each AssignResources had the same processing block: it counts once
+        until(lambda device=device: deployment.read_one(device, "blocksRunning") == 1, f"{device}: its block runs")
+        (block,) = map(json.loads, deployment.read_one(device, "processingBlocks"))
+        assert (block["pb_id"], block["state"]) == ("pb-mvp01-20261121-00000", "RUNNING")
+        assert deployment.read_one(device, "blocksFinished") == 0
     # Commands that hang are under way for as long as it takes to look at them.
     assert controller.terminate() == 0
     deployment.controller("--fault", "hang:Configure", "--fault", "hang:AssignResources", speed=4.0)

@@ -142,8 +142,8 @@ def _valid(text: str) -> st.SearchStrategy[Leaf | Node]:
             items = st.lists(valid(schema["items"]), min_size=low, max_size=min(high, low + 2))
             return items.map(lambda found: Node("array", [(None, item) for item in found]))
         case "string" if "pattern" in schema:
-            low = shortest(schema)
-            return st.text("abc", min_size=low, max_size=max(low, 4)).map(leaf)
+            low, begin = shortest(schema), prefix(schema)
+            return st.text("abc", min_size=low, max_size=max(low, 4)).map(lambda text: leaf(begin + text))
         case "string":
             low = schema.get("minLength", 0)
             letters = st.characters(exclude_categories=["Cs"])
@@ -169,6 +169,12 @@ def documents(schema: Schema) -> st.SearchStrategy[Node]:
         return Node("object", [(name, draw(parts[name])) for name in names])
 
     return document()
+
+
+def prefix(schema: Schema) -> str:
+    """Return the letters that a pattern begins with."""
+    found = re.match(r"\^([a-z]+-)", schema.get("pattern", ""))
+    return found[1] if found else ""
 
 
 def shortest(schema: Schema) -> int:
@@ -207,7 +213,7 @@ def full(schema: Schema) -> Leaf | Node:
         case "array":
             return Node("array", [(None, full(schema["items"])) for _ in range(schema.get("minItems", 1))])
         case "string":
-            return leaf("a" * shortest(schema))
+            return leaf(prefix(schema) + "a" * shortest(schema))
         case "boolean":
             return leaf(True)
     return leaf(schema.get("minimum", 1))

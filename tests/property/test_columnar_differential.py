@@ -19,7 +19,8 @@ from facade.messages import StreamAccount
 from tests.support.columnar import columnar
 from tests.support.examples import examples
 from tests.support.heaps import BASE_US, encoded, heap
-from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.summaries import partials
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
@@ -67,9 +68,8 @@ def work(records):
     for one in broker.read("dead-letters"):
         said = dict(one.headers)
         letters.append((said["dl.reason"], said["dl.path"], json.dumps(json.loads(original(one).value))))
-    summaries = [msgspec.json.decode(one.value, type=PLAN.form) for one in broker.read("ingest.summary")]
-    partials = sorted((one.group, msgspec.json.encode(partial)) for one in summaries for partial in one.partials)
-    return counts, sorted(letters), partials
+    found = partials([one.value for one in broker.read("ingest.summary")], PLAN)
+    return counts, sorted(letters), sorted((node, msgspec.json.encode(one)) for node, one in found)
 
 
 @given(st.lists(st.one_of(good, good, good, bad), min_size=1, max_size=40), st.booleans())

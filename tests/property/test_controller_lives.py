@@ -95,8 +95,9 @@ class Controllers(RuleBasedStateMachine):
     @rule(member=members)
     def start(self, member: str) -> None:
         if self.lives[member] is None and member not in self.busy:
-            life = self.lives[member] = Life(self.site, component=member)
-            life.member.assign(self.share[member])
+            self.lives[member] = Life(self.site, component=member)
+            alive = {one.member: self.share[name] for name, one in self.lives.items() if one is not None}
+            self.site.broker.share(alive)
             self.catch_up(member)
 
     @rule(member=members)
@@ -171,12 +172,14 @@ class Controllers(RuleBasedStateMachine):
     def move(self, first: frozenset[int]) -> None:
         """Take partitions from one member and, when it knows, give them to the other."""
         self.share = {"one": first, "two": EVERYTHING - first}
-        for given in (False, True):
-            for member, life in self.lives.items():
-                if life is not None:
-                    has = frozenset(life.member.assignment)
-                    life.member.assign(self.share[member] if given else has & self.share[member])
-                    life.member.take(0, 0.0)
+        alive = {member: life.member for member, life in self.lives.items() if life is not None}
+        for given in (False, True) if alive else ():
+            share = {
+                one: self.share[name] & (EVERYTHING if given else one.assignment.keys()) for name, one in alive.items()
+            }
+            self.site.broker.share(share)
+            for member in alive.values():
+                member.hear()
 
     def do(self, member: str, work: Any) -> None:
         life = self.lives[member]

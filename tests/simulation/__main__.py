@@ -55,7 +55,7 @@ def _results(jobs: list[tuple[int, float]], processes: int) -> Iterator[Result]:
     if processes == 1:
         yield from map(_job, jobs)
         return
-    with get_context("spawn").Pool(processes) as pool:
+    with get_context("fork").Pool(processes) as pool:
         yield from pool.imap_unordered(_job, jobs)
 
 

@@ -100,6 +100,8 @@ class SimulatedAdmin:
     def _offset(self, one: TopicPartition, which: Any, level: Any) -> Any:
         if (topic := self._broker.topics.get(one.topic)) is None:
             return KafkaError._NOENT
+        if self._broker.is_full((one.topic, one.partition)):
+            return KafkaError.KAFKA_STORAGE_ERROR
         partition = topic.partitions[one.partition]
         end = partition.stable if level == IsolationLevel.READ_COMMITTED else partition.end
         return SimpleNamespace(offset=end if isinstance(which, _LATEST) else partition.first)

@@ -20,6 +20,11 @@ from tests.simulation.scheduler import START, Scheduler
 OFFSETS = ("__offsets", 0)
 """Stands for the offsets of groups among the partitions of a transaction."""
 Place = tuple[str, int]
+TRANSACTIONS = ("__transaction_state", 0)
+"""Stands for what the coordinator of transactions writes."""
+NUMBER_OF_DISKS = 3
+_AGAIN = 0.1
+"""Before a coordinator sends a mark again that a partition did not take [s]."""
 _UNSYNCED = 50
 """Changes of groups and of transactions of which a broker that is stopped uncleanly may lose the newest."""
 
@@ -49,6 +54,8 @@ class Transaction:
     partitions: dict[Place, None] = field(default_factory=dict)
     offsets: dict[str, dict[Place, int]] = field(default_factory=dict)
     """By group: what is committed with the transaction."""
+    unmarked: set[Place] = field(default_factory=set)
+    """Where the marks of a transaction that was decided are missing."""
     number: int = 0
     """Of the present transaction, so that the time-out of one before does nothing."""
     timeout: float = 60.0
@@ -56,7 +63,12 @@ class Transaction:
     def copy(self) -> "Transaction":
         """Return what is known now, for a coordinator that goes on from here."""
         offsets = {group: dict(places) for group, places in self.offsets.items()}
-        return replace(self, partitions=dict(self.partitions), offsets=offsets)
+        return replace(self, partitions=dict(self.partitions), offsets=offsets, unmarked=set(self.unmarked))
+
+
+def disk_of(place: Place) -> int:
+    """Return the number of the disk on which a partition is: a third of all is on each."""
+    return crc32(f"{place[0]}/{place[1]}".encode()) % NUMBER_OF_DISKS
 
 
 class Broker:
@@ -88,6 +100,8 @@ class Broker:
         """What retention or an administrator has removed, by topic."""
         self.marks_late = 0.0
         """Longest time until the marks of a transaction are written [s]; faults make it long."""
+        self.full: set[int] = set()
+        """Disks that take nothing and from which nothing is read, until others lead what is on them."""
         self.on_stable: dict[str, list[Callable[[], None]]] = {}
         """Told once, when a transaction of a group's offsets has ended."""
 
@@ -178,6 +192,25 @@ class Broker:
         topic = self.topics.get(place[0])
         return None if topic is None or place[1] >= len(topic.partitions) else topic.partitions[place[1]]
 
+    # Disks
+
+    def is_full(self, place: Place) -> bool:
+        """Return whether a partition is on a disk that is full."""
+        return bool(self.full) and disk_of(place) in self.full
+
+    def fill(self, disk: int) -> None:
+        """Let a disk take nothing more: the broker gives up what is on it."""
+        self.full.add(disk)
+
+    def lead_elsewhere(self, disk: int) -> None:
+        """Let other brokers lead what is on a disk that is full."""
+        self.full.discard(disk)
+        for name, topic in self.topics.items():
+            for partition in topic.partitions:
+                if disk_of((name, partition.number)) == disk:
+                    partition.lead_anew()
+            self.tell(name)
+
     # Writing
 
     def new_producer(self) -> tuple[int, int]:
@@ -202,6 +235,8 @@ class Broker:
             return KafkaError.UNKNOWN_TOPIC_OR_PART
         if any(len(key or b"") + len(value or b"") > topic.max_bytes for key, value, _ in records):
             return KafkaError.MSG_SIZE_TOO_LARGE
+        if self.is_full(place):
+            return KafkaError.KAFKA_STORAGE_ERROR
         partition, by = topic.partitions[place[1]], None
         if producer >= 0:
             known = partition.numbers.get(producer)
@@ -298,17 +333,19 @@ class Broker:
     def end(self, slot: str, known: Transaction, *, committed: bool) -> None:
         """Decide; the marks follow a little later, one by one."""
         known.state = "committing" if committed else "aborting"
-        random, left = self.scheduler.random, len(known.partitions)
-        delays = sorted(random.random() * (0.001 + self.marks_late) for _ in range(left))
+        random, known.unmarked = self.scheduler.random, set(known.partitions)
+        delays = sorted(random.random() * (0.001 + self.marks_late) for _ in known.partitions)
         for place, delay in zip(list(known.partitions), delays, strict=True):
-            left -= 1
-            self.scheduler.at(delay, self._mark, slot, known, place, committed, left == 0)
+            self.scheduler.at(delay, self._mark, slot, known, place, committed)
         if not known.partitions:
             known.state = "committed" if committed else "aborted"
 
-    def _mark(self, slot: str, known: Transaction, place: Place, committed: bool, is_last: bool) -> None:
+    def _mark(self, slot: str, known: Transaction, place: Place, committed: bool) -> None:
         if self.transactions.get(slot) is not known:
             return  # of a coordinator that was stopped; the next one begins with the marks again
+        if self.is_full(place):
+            self.scheduler.at(_AGAIN, self._mark, slot, known, place, committed)
+            return
         if place == OFFSETS:
             offsets, known.offsets = known.offsets, {}
             for group, places in offsets.items():
@@ -320,7 +357,8 @@ class Broker:
             topic = self.topics[place[0]]
             topic.partitions[place[1]].mark(self.now_us(), known.producer, known.epoch, committed=committed)
             self.tell(place[0])
-        if is_last:
+        known.unmarked.discard(place)
+        if not known.unmarked:
             self._change(slot)
             known.state = "committed" if committed else "aborted"
 

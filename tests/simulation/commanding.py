@@ -18,6 +18,7 @@ from facade.controller.process import Threads, _beats, devices_of
 from facade.controller.simulator.controller import SimulatedController
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import Gateway
+from facade.flows.commands.lease import TERM
 from facade.flows.commands.messages import COMMANDS, decode_command
 from facade.flows.commands.outcomes import FINAL
 from facade.icd.load import load
@@ -55,12 +56,21 @@ class Given:
     """The first final one that anybody was shown."""
 
 
+@dataclass(slots=True)
+class Giver:
+    """A device server that gives commands of a device, until another one does."""
+
+    process: Process
+    first: float
+    newest: float = 0.0
+
+
 class WitnessedBus(KafkaBus):
     """The bus of a device server, whose commands are written down as they are sent."""
 
-    def __init__(self, connection: Connection, client: str, commanding: "Commanding") -> None:
+    def __init__(self, connection: Connection, client: str, commanding: "Commanding", process: Process) -> None:
         super().__init__(connection, client=client)
-        self._commanding = commanding
+        self._commanding, self._process = commanding, process
 
     def sender(self) -> KafkaSender:
         """Open a producer for commands."""
@@ -73,6 +83,8 @@ class WitnessedBus(KafkaBus):
                 return
             command = decode_command(record.value)
             transaction = (command.device, command.command, command.transaction_id)
+            if command.id not in given:
+                self._commanding.give(self._process, command.device, command.issued / 1e6)
             one = given.setdefault(
                 command.id,
                 Given(command.device, command.command, command.not_after, command.repeatable, transaction),
@@ -100,6 +112,10 @@ class Commanding:
         """Ids of commands that a handler has refused."""
         self.wrong: list[str] = []
         self.is_giving = True
+        self._again: dict[str, tuple[Process, str, str]] = {}
+        """By device: calls whose answer got lost, and who is not to be asked again."""
+        self._givers: dict[str, list[Giver]] = defaultdict(list)
+        """By device: who has given commands, one after the other."""
         self._number = 0
         self.refused = 0
 
@@ -149,8 +165,12 @@ class Commanding:
             process.clock.sleep(random.random() * _PATIENCE)
             if not self.is_giving:
                 continue
-            name = random.choice(self._sensible(gateway, device, names))
-            argument = self._argument(name)
+            again = self._again.get(device)
+            if again is not None and again[0] is not process:
+                _, name, argument = self._again.pop(device)
+            else:
+                name = random.choice(self._sensible(gateway, device, names))
+                argument = self._argument(name)
             for _ in range(_TRIES if argument else 1):  # with its transaction_id a call may be repeated
                 try:
                     gateway.give(device, name, argument)
@@ -162,6 +182,9 @@ class Commanding:
                     break
                 except (NotSent, OutcomeUnknown) as error:
                     site.trace.note(process.name, f"{name} of {device}: {type(error).__name__}")
+                if argument and any(one.name == process.name and not one.is_dead for one in site.others):
+                    self._again[device] = process, name, argument  # there is another server of this name to ask
+                    break
                 process.clock.sleep(0.05 + random.random())
 
     def _sensible(self, gateway: Gateway, device: str, names: Sequence[str]) -> Sequence[str]:
@@ -183,6 +206,19 @@ class Commanding:
         self._number += 1
         document = example(family, "1.0") | {"transaction_id": f"txn-sim-20270115-{self._number:05d}"}
         return msgspec.json.encode(document).decode()
+
+    def give(self, process: Process, device: str, at: float) -> None:
+        """Take note of who gives a command, and when, by the clock of its host [Unix s].
+
+        Of servers of one name that follow each other, each has held the lease for its whole term.
+        """
+        givers = self._givers[device]
+        if not givers or givers[-1].process is not process:
+            givers.append(Giver(process, at))
+        now = givers[-1]
+        if len(givers) > 2 and givers[-3].process is process and (gap := now.first - givers[-3].newest) < TERM - 0.2:
+            self.wrong.append(f"two servers give commands of {device} in turn, within {gap:.2f} s")
+        now.newest = at
 
     # What became of them
 

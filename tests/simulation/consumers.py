@@ -1,7 +1,7 @@
 """What `confluent_kafka.Consumer` gives, on the model of the brokers."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,10 @@ UP = '{"state":"UP"}'
 """Statistics of a client that is connected, as far as anybody looks at them."""
 
 
+_AHEAD = 200
+"""Records that are fetched before anybody asks for them, at most."""
+_BESIDE = 0.3
+"""Time between two looks for them [s]."""
 _NOWHERE = -1001
 """The group has committed nothing."""
 
@@ -39,6 +43,10 @@ class SimulatedConsumer:
         """Those of them that cannot be read as well."""
         self._epochs: dict[Place, tuple[int, int]] = {}
         """Leader epochs of the last record and of the broker that the place was last compared with."""
+        self._ahead: deque[tuple[Place, Message]] = deque()
+        """What was fetched, and not asked for yet."""
+        self._ends: dict[Place, tuple[int, int]] = {}
+        """First offset, and the one after the newest, of each partition, as the newest answer said."""
         self._told_end: dict[Place, int] = {}
         self._seen: dict[Place, int] = {}
         """State of each partition of which everything has been read."""
@@ -53,6 +61,7 @@ class SimulatedConsumer:
         self._generation = -1
         """Of the newest assignment that was served."""
         self._left = self._is_fenced = False
+        self._scheduler.at(_BESIDE, self._go_ahead)
 
     # Reading
 
@@ -65,8 +74,10 @@ class SimulatedConsumer:
             while self._events:
                 if (message := self._events.popleft()()) is not None:
                     found.append(message)
-            if not self._broker_is_away():
-                self._fetch(found, limit - len(found))
+            if len(self._ahead) < limit - len(found) and not self._broker_is_away():
+                self._fetch(limit - len(found))
+            while self._ahead and len(found) < limit:
+                found.append(self._ahead.popleft()[1])
             if len(found) >= limit or self._scheduler.now >= until:
                 return found
             self._wait(until, for_records=limit - len(found) <= 1)
@@ -99,10 +110,26 @@ class SimulatedConsumer:
         if self._waiting is task:
             self._scheduler.wake(task)
 
-    def _fetch(self, found: list[Message], limit: int) -> None:
+    def _go_ahead(self) -> None:
+        """Fetch while nobody asks, as the client's own threads do: what comes so may be lost before it is read."""
+        if not self._link.is_open:
+            return
+        self._scheduler.at(_BESIDE, self._go_ahead)
+        if self._waiting is None and not self._broker_is_away() and not self._is_stopped():
+            self._fetch(_AHEAD)
+
+    def _purge(self, places: Collection[Place]) -> None:
+        """Forget what was fetched of partitions that are no longer read, or from another place on."""
+        self._ahead = deque(one for one in self._ahead if one[0] not in places)
+
+    def _fetch(self, wanted: int) -> None:
+        """Fetch what is there, and more than is wanted."""
+        limit = max(wanted, _AHEAD) - len(self._ahead)
         for place in list(self._at):
             partition = self._broker.partition(place)
-            if partition is None or self._seen.get(place) == partition.state:
+            if partition is None or self._broker.is_full(place):
+                continue
+            if self._seen.get(place) == partition.state:
                 continue
             at = self._at[place]
             if at == OFFSET_BEGINNING:
@@ -113,11 +140,12 @@ class SimulatedConsumer:
             if compared != partition.leader_epoch:  # the client compares its place whenever a broker leads anew
                 self._epochs[place] = last, partition.leader_epoch
                 if 0 <= last and (end := partition.end_of(last)) < at:
-                    self._misplaced(place, found, cut_at=end)
+                    self._misplaced(place, cut_at=end)
                     continue
             if not partition.first <= at <= partition.end:
-                self._misplaced(place, found)
+                self._misplaced(place)
                 continue
+            self._ends[place] = partition.first, partition.end  # an answer that is an error tells of none
             if limit <= 0:
                 break
             entries, at = partition.read(at, limit, committed=self._committed_only)
@@ -125,15 +153,15 @@ class SimulatedConsumer:
             limit -= len(entries)
             if entries:
                 self._epochs[place] = entries[-1].leader_epoch, partition.leader_epoch
-            found += [_message(place, one) for one in entries]
+            self._ahead += [(place, _message(place, one)) for one in entries]
             if limit <= 0 or at < self._end(partition):
                 continue
             self._seen[place] = partition.state
             if self._tells_end and self._told_end.get(place) != at:
                 self._told_end[place] = at
-                found.append(_error(KafkaError._PARTITION_EOF, place, at))
+                self._ahead.append((place, _error(KafkaError._PARTITION_EOF, place, at)))
 
-    def _misplaced(self, place: Place, found: list[Message], cut_at: int = -1) -> None:
+    def _misplaced(self, place: Place, cut_at: int = -1) -> None:
         """Go where the settings say; to where the log was cut, if that is known, instead of to its end."""
         reset = self._config.get("auto.offset.reset", "latest")
         if reset != "error":
@@ -142,7 +170,7 @@ class SimulatedConsumer:
             self._scheduler.at(self._link.network.latency(), self._rouse)
             return
         at = self._at.pop(place)  # nothing more is read of it
-        found.append(_error(KafkaError._AUTO_OFFSET_RESET, place, at))
+        self._ahead.append((place, _error(KafkaError._AUTO_OFFSET_RESET, place, at)))
 
     def _end(self, partition: Partition) -> int:
         return partition.stable if self._committed_only else partition.end
@@ -151,12 +179,14 @@ class SimulatedConsumer:
         """Read these partitions and no others."""
         self._require_alive()
         self._at, self._assigned = {}, {}
+        self._ahead.clear()
         self._has_assigned = True
         self.incremental_assign(places)
 
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions as well."""
         self._has_assigned = True
+        self._purge({(one.topic, one.partition) for one in places})
         for one in places:
             place = (one.topic, one.partition)
             at = one.offset
@@ -170,6 +200,7 @@ class SimulatedConsumer:
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions no more."""
+        self._purge({(one.topic, one.partition) for one in places})
         for one in places:
             self._at.pop((one.topic, one.partition), None)
             self._assigned.pop((one.topic, one.partition), None)
@@ -183,9 +214,12 @@ class SimulatedConsumer:
     def get_watermark_offsets(self, place: TopicPartition, timeout: float = 0.0, cached: bool = False) -> Any:
         """Return the first offset and the one after the newest."""
         if not cached:
-            self._ask("ListOffsets", lambda: None, timeout or 10.0)
+            asked = (place.topic, place.partition)
+            self._ask("ListOffsets", lambda: LOST if self._broker.is_full(asked) else None, timeout or 10.0)
+        else:
+            return self._ends.get((place.topic, place.partition), (_NOWHERE, _NOWHERE))
         partition = self._broker.topics[place.topic].partitions[place.partition]
-        return partition.first, partition.end if cached else self._end(partition)
+        return partition.first, self._end(partition)
 
     def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
         """Return where the first record of a time or later is; each time stands in the place of an offset [Unix ms]."""
@@ -263,16 +297,16 @@ class SimulatedConsumer:
         self._join()
 
     def _join(self, answer: Any = None) -> None:
-        member = self._member
-        assert member is not None
+        if (member := self._member) is None:
+            return  # it has left since
         if answer is None and not member.id:
             self._link.call("JoinGroup", lambda: self._groups.join(self._group, member) or True, self._join)
         elif answer is LOST and not self._left:
             self._scheduler.at(0.2, self._link.call, "JoinGroup", lambda: self._rejoin() or True, self._join)
 
     def _rejoin(self) -> None:
-        member = self._member
-        assert member is not None
+        if (member := self._member) is None:
+            return
         if member.id:
             self._groups.rejoin(self._group, member)
         else:
@@ -311,6 +345,10 @@ class SimulatedConsumer:
             if gone:
                 self._callbacks["revoke"](self, gone)
                 self.incremental_unassign(gone)
+        elif self._assigned and self._callbacks["revoke"] is not None:
+            # The coordinator took a request for this member's that the client had given up: the client hears of
+            # another generation, and gives up what it has before it asks for more.
+            self._callbacks["revoke"](self, self.assignment())
         if self._callbacks["assign"] is not None:
             self._callbacks["assign"](self, given)
         if not self._has_assigned:
@@ -321,7 +359,21 @@ class SimulatedConsumer:
         if self._callbacks["revoke"] is not None:
             self._callbacks["revoke"](self, places)
         self._at, self._assigned = {}, {}
+        self._ahead.clear()
         self._link.call("JoinGroup", lambda: self._rejoin() or True, self._join)
+
+    def unsubscribe(self) -> None:
+        """Give the partitions up and leave the group, as also a static member does."""
+        self._serve(self._on_unsubscribe)
+
+    def _on_unsubscribe(self) -> None:
+        member = self._member
+        if member is not None:
+            if self._callbacks["revoke"] is not None:
+                self._callbacks["revoke"](self, self.assignment())
+            self._at, self._assigned, self._member = {}, {}, None
+            leave = partial(self._groups.depart, self._group, member.name, member.id)
+            self._link.call("LeaveGroup", lambda: leave() or True, lambda _: None)
 
     def _on_fenced(self) -> Message:
         self._is_fenced = True
@@ -329,9 +381,7 @@ class SimulatedConsumer:
 
     def consumer_group_metadata(self) -> Membership:
         """Return what a producer needs to commit offsets of the group."""
-        # A cooperative member that has not heard which partitions it must give up holds up the next generation.
-        cooperative = self._member is not None and self._member.cooperative
-        return Membership(self._group, self._member, self._generation if cooperative else self._now())
+        return Membership(self._group, self._member, self._generation)
 
     # Being a client
 

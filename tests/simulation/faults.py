@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from tests.simulation.broker import NUMBER_OF_DISKS, OFFSETS, TRANSACTIONS
 from tests.simulation.losses import cut_power, delete
 from tests.simulation.site import Site
 
@@ -34,6 +35,10 @@ def _stop(site: Site, fault: Fault) -> None:
         site.processes[fault.who].stop(fault.amount)
 
 
+def _ask(site: Site, fault: Fault) -> None:
+    site.asked.add(fault.who)
+
+
 def _disconnect(site: Site, fault: Fault) -> None:
     for link in list(site.network.links):
         if link.process.name == fault.who:
@@ -50,6 +55,10 @@ def _overtake(site: Site, fault: Fault) -> None:
 
 def _lose(which: str) -> Callable[[Site, Fault], None]:
     return lambda site, fault: site.network.losses.append((fault.who, which))
+
+
+def _kill_at(site: Site, fault: Fault) -> None:
+    site.network.kills.append((fault.who, bool(fault.amount)))
 
 
 def _down(site: Site, fault: Fault) -> None:
@@ -112,6 +121,25 @@ def _set_forward(site: Site, fault: Fault) -> None:
             site.broker.committed[group] = {place: at + round(fault.amount) for place, at in offsets.items()}
 
 
+def _fill(site: Site, fault: Fault) -> None:
+    disk = int(fault.who)
+    if disk not in site.broker.full:
+        site.broker.fill(disk)
+        _refuse(site)
+        site.scheduler.at(fault.amount, _lead_elsewhere, site, disk)
+
+
+def _lead_elsewhere(site: Site, disk: int) -> None:
+    site.broker.lead_elsewhere(disk)
+    _refuse(site)
+
+
+def _refuse(site: Site) -> None:
+    """Let coordinators that cannot write refuse what they are asked."""
+    refused = [requests for place, requests in _COORDINATORS.items() if site.broker.is_full(place)]
+    site.network.unserved = frozenset(one for requests in refused for one in requests)
+
+
 STORAGE: Mapping[str, Callable[[Site, Fault], None]] = {
     "power cut": _cut_power,
     "topic made again": _make_again,
@@ -126,6 +154,31 @@ CLOCKS: Mapping[str, Callable[[Site, Fault], None]] = {"clock jumps": _jump}
 """Of the wall clock of one host, which is then ahead of the others or behind."""
 _BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline")
 """Processes that judge delays, deadlines and ages by their own clock, or give times, which NTP keeps right."""
+
+AIMED: Mapping[str, Callable[[Site, Fault], None]] = {"kill -9 at a request": _kill_at}
+"""Kills between two steps that a kill at a random time seldom meets."""
+
+STOPS: Mapping[str, Callable[[Site, Fault], None]] = {"ask to stop": _ask}
+"""Of a worker, which is started again."""
+
+DISKS: Mapping[str, Callable[[Site, Fault], None]] = {"disk full": _fill}
+"""One of the brokers' disks: who writes to it is refused, nothing is read from it, and then others lead."""
+_COORDINATORS = {
+    OFFSETS: ("JoinGroup", "OffsetCommit", "OffsetFetch", "TxnOffsetCommit"),
+    TRANSACTIONS: ("InitProducerId", "AddOffsetsToTxn", "AddPartitionsToTxn", "EndTxn"),
+}
+"""What coordinators are asked, and where they write."""
+
+
+def _start_another(site: Site, fault: Fault) -> None:
+    if not site.processes[fault.who].is_dead:
+        site.start_another(fault.who, fault.amount)
+
+
+SECONDS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one": _start_another}
+"""A process is started twice by mistake."""
+_ONCE = ("source", "calibrator", "pipeline")
+"""Processes that are not ours to protect: of a component's name there is one."""
 
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "kill -9": _kill,
@@ -145,6 +198,10 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "compaction": _tidy,
     **STORAGE,
     **CLOCKS,
+    **AIMED,
+    **STOPS,
+    **DISKS,
+    **SECONDS,
 }
 """What each kind of fault does."""
 
@@ -164,7 +221,7 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    usual = [kind for kind in ACTS if kind not in STORAGE and kind not in CLOCKS]
+    usual = [kind for kind in ACTS if kind not in (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS)]
     kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
     while (at := at + random.expovariate(per_second)) < seconds:
@@ -202,6 +259,41 @@ def draw_jumps(seed: int, seconds: float, names: list[str]) -> list[Fault]:
     return found
 
 
+def draw_aimed(seed: int, seconds: float) -> list[Fault]:
+    """Draw kills at a request, one in 4 s on average, for every second seed."""
+    random, at, found = Random(f"aimed-{seed}"), 0.0, list[Fault]()
+    while seed % 2 == 0 and (at := at + random.expovariate(0.25)) < seconds:
+        found.append(Fault(round(at, 3), "kill -9 at a request", random.choice(REQUESTS), float(random.randint(0, 1))))
+    return found
+
+
+def draw_stops(seed: int, seconds: float, names: list[str]) -> list[Fault]:
+    """Draw planned stops of workers, one in 15 s on average, for every third seed."""
+    random, at, found = Random(f"stops-{seed}"), 0.0, list[Fault]()
+    workers = [one for one in names if one.startswith("aggregate")]
+    while workers and seed % 3 == 1 and (at := at + random.expovariate(1 / 15)) < seconds:
+        found.append(Fault(round(at, 3), "ask to stop", random.choice(workers), 0.0))
+    return found
+
+
+def draw_disks(seed: int, seconds: float) -> list[Fault]:
+    """Draw disks of brokers that are full, one in 15 s on average, for every third seed."""
+    random, at, found = Random(f"disks-{seed}"), 0.0, list[Fault]()
+    while seed % 3 == 2 and (at := at + random.expovariate(1 / 15)) < seconds:
+        who, amount = str(random.randrange(NUMBER_OF_DISKS)), random.choice((0.3, 1.0, 4.0, 8.0))
+        found.append(Fault(round(at, 3), "disk full", who, amount))
+    return found
+
+
+def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
+    """Draw processes that are started twice, one in 12 s on average, for every fourth seed."""
+    random, at, found = Random(f"seconds-{seed}"), 0.0, list[Fault]()
+    ours = [one for one in names if not one.startswith(_ONCE)]
+    while seed % 4 == 1 and (at := at + random.expovariate(1 / 12)) < seconds:
+        found.append(Fault(round(at, 3), "a second one", random.choice(ours), random.choice((1.0, 5.0, 15.0))))
+    return found
+
+
 def draw_losses(seed: int, seconds: float, per_second: float, groups: list[str]) -> list[Fault]:
     """Draw losses of records: of each seed one kind or two, from once to twice in ten times the time between faults."""
     random, at, found = Random(f"losses-{seed}"), 0.0, []
@@ -227,4 +319,14 @@ def plan(site: Site, faults: list[Fault]) -> None:
 
 def _happen(site: Site, fault: Fault) -> None:
     site.trace.note("FAULT", f"{fault.kind} {fault.who} {fault.amount:.2f}")
+    gone = (site.broker.lost, site.broker.deleted)
+    before = [{topic: len(entries) for topic, entries in one.items()} for one in gone]
     ACTS[fault.kind](site, fault)
+    away = [name for name in site.bodies if site.processes[name].is_dead]
+    for one, counts in zip(gone, before, strict=True):
+        for topic, entries in one.items():
+            new = entries[counts.get(topic, 0) :]
+            # What a transaction has not committed yet is shown to nobody, and is committed all the same.
+            open_ones = [entry for entry in new if entry.attempt is not None]
+            for name in site.bodies:
+                site.unheard[name, topic.removeprefix(site.settings.prefix)] += new if name in away else open_ones

@@ -101,9 +101,26 @@ class Groups:
         if (known := self.groups.get(group)) is not None and known.is_stable:
             self._begin(group, known)
 
+    def give(self, group: str, shares: Mapping[str, list[Place]]) -> None:
+        """Share the partitions otherwise, as when members have come or gone."""
+        known = self.groups[group]
+        known.generation += 1
+        known.is_stable = True
+        for name, places in shares.items():
+            known.members[name].partitions = places
+            self._soon(known.members[name].on_assign, list(places))
+
     def leave(self, group: str, name: str, id: str) -> None:
         """Notice after the session's time-out that a member is not heard of any more, unless it came back."""
         self.scheduler.at(SESSION, self._expire, group, name, id)
+
+    def depart(self, group: str, name: str, id: str) -> None:
+        """Take note that a member leaves."""
+        known = self.groups[group]
+        if (member := known.members.get(name)) is not None and member.id == id:
+            self.note("group", f"{group}: {name} leaves")
+            del known.members[name]
+            self._begin(group, known)
 
     def _expire(self, group: str, name: str, id: str) -> None:
         known = self.groups[group]

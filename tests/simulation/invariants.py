@@ -90,7 +90,7 @@ def _commands(site: Site) -> Iterator[str]:
 
 def _order(site: Site) -> Iterator[str]:
     if site.broker.lost[f"{site.settings.prefix}alerts"]:
-        return  # a topic that was made again counts anew
+        return  # offsets are numbers of alerts: a topic that was made again, or cut, gives them again
     yield from site.alerting.wrong
 
 
@@ -124,7 +124,7 @@ def _alerts(site: Site) -> Iterator[str]:
     seen = Counter(key for _, key in alerting.seen)
     yield from (f"alert {key} was confirmed, and no client saw it" for key in alerting.raised if key not in seen)
     for key, times in seen.items():
-        # A device server that was killed may say once more what it had found.
+        # A server that starts knows what it has said from the states of the alarms alone, which SdpAlerts writes.
         if times > 1 and key is not None and not key[0].startswith("sdp-facade") and key[1] != "qualityLow":
             yield f"alert {key} was seen {times} times"
 

@@ -1,6 +1,7 @@
 """Guards of the facade, each taken out once: the simulation must find every one of them."""
 
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -9,13 +10,16 @@ from confluent_kafka import KafkaException
 from facade.bus import standings, worker_positions
 from facade.bus.kafka import reader, transactional_producer, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import Record
 from facade.bus.standings import Standings
+from facade.bus.worker_positions import ACCOUNTS
 from facade.controller.handling import Handling
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
+from facade.flows.commands.lease import Lease
 from facade.flows.commands.tracker import Tracker
 from facade.flows.tables.assembly import Assembly
-from facade.flows.telemetry import view
+from facade.flows.telemetry import view, windows
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.sampling import Sampler
@@ -45,10 +49,14 @@ def _uncommitted(prefix: str, *, committed: bool) -> dict[str, object]:
     return _reader_settings(prefix, committed=False)
 
 
-def _commit_twice(self: KafkaTransactionalLog, records: Any) -> None:
-    """Commit the offsets before the records are there: in a transaction of their own."""
-    _commit(self, ())
-    _commit(self, records)
+def _commit_twice(self: KafkaTransactionalLog, records: Iterable[Record]) -> None:
+    """Commit offsets and accounts before the summaries are there: in a transaction of their own.
+
+    Offsets alone are no fault: a worker whose accounts are behind its position takes the records again.
+    """
+    all_of_them = list(records)
+    _commit(self, [one for one in all_of_them if one.topic == ACCOUNTS])
+    _commit(self, [one for one in all_of_them if one.topic != ACCOUNTS])
 
 
 def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
@@ -112,6 +120,8 @@ MUTANTS = (
            lambda self, *_: None, "commands"),
     Mutant("alerts: a packet whose intake was cut short is one alert", AlertsFlow, "_is_again",
            staticmethod(lambda *_: False), "alerts"),
+    Mutant("alerts: an action that was sent twice is one action", AlertsFlow, "_has_acted",
+           lambda *_: False, "alerts"),
     Mutant("a table that comes again is not announced again", Assembly, "end", _forgets, "tables"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
     Mutant("a worker asks by leader epochs how much of what it has read a log still has", transactions, "find_kept",
@@ -121,6 +131,8 @@ MUTANTS = (
     Mutant("in silence what is shown turns INVALID", view, "stale_after", lambda *_: 0.0),
     Mutant("a component that gives no sign of life is not alive", Heartbeats, "alive",
            lambda self, component: component in self.newest),
+    Mutant("of two servers of one name one gives commands", Lease, "why_not_held", lambda self, *_: "", "commands"),
+    Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
 )  # fmt: skip
 """What is taken out, and how."""
 

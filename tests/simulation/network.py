@@ -42,8 +42,16 @@ class Network:
         """The same, by how many later requests of its process overtake it."""
         self.overtaken: list[Overtaken] = []
         """What is held so now."""
+        self.unserved: frozenset[str] = frozenset()
+        """Requests that nobody carries out now, as the disk of their coordinator is full; clients send them again."""
         self.losses: list[tuple[str, str]] = []
         """Requests, by a part of their name, of which the "request" or the "answer" is to be lost."""
+        self.kills: list[tuple[str, bool]] = []
+        """Requests, by a part of their name, at which their process is killed, and whether they are carried out."""
+        self.kill: Callable[[str], None] = lambda name: None
+        """Kills a process."""
+        self.spared: set[str] = set()
+        """Processes that are never killed."""
 
     def latency(self) -> float:
         """Draw the time that one way takes [s]."""
@@ -56,9 +64,10 @@ class Network:
         self.is_down = True
         for link in list(self.links):
             link.drop()
-        self.scheduler.at(seconds, self._come_up)
+        self.scheduler.at(seconds, self.come_up)
 
-    def _come_up(self) -> None:
+    def come_up(self) -> None:
+        """Let the brokers answer again."""
         self.is_down = False
         for link in list(self.links):
             link.on_up()
@@ -151,7 +160,17 @@ class Link:
             network.note("network", f"loses request {whole}")
             self.drop()
             return
-        result = request()
+        may_be_killed = network.kills and self.process.name not in network.spared
+        killed = network.chosen(network.kills, whole) if may_be_killed else None
+        if killed and not killed[1]:
+            network.note("network", f"loses request {whole}, as its process is killed")
+            network.kill(self.process.name)
+            return
+        result = LOST if what in network.unserved else request()
+        if killed:
+            network.note("network", f"carries out {whole}, as its process is killed")
+            network.kill(self.process.name)
+            return
         if loss:
             network.note("network", f"loses the answer to {whole}")
             self.drop()
@@ -159,7 +178,7 @@ class Link:
         network.scheduler.at(network.latency(), self._deliver, connection, call, result)
 
     def _arrive_late(self, whole: str, request: Callable[[], Any]) -> None:
-        result = request()
+        result = LOST if whole.split()[-1] in self.network.unserved else request()
         self.network.note("network", f"delivers {whole}, late: {result}")
 
     def _deliver(self, connection: int, call: int, result: Any) -> None:

@@ -148,7 +148,7 @@ class SimulatedProducer:
     def _on_answer(self, place: Place, items: list[Item], answer: Any) -> None:
         if self._under_way.get(place) is not items:
             return  # purged
-        if answer is LOST and self._retries:
+        if (answer is LOST and self._retries) or answer == KafkaError.KAFKA_STORAGE_ERROR:
             self._scheduler.at(_AGAIN, self._try, place)
             return
         if answer == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._slot:  # begin to count anew
@@ -172,6 +172,7 @@ class SimulatedProducer:
             self._report(items, KafkaError._TRANSPORT if answer is LOST else fate)
             if answer is not LOST:
                 self._fail_all(answer)
+            self._scheduler.at(_AGAIN, self._send, place)  # what was queued meanwhile
 
     def _fail_all(self, code: int) -> None:
         """Take no more records: the transaction, or the numbering, is broken."""

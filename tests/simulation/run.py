@@ -5,8 +5,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.simulation.faults import Fault, draw, draw_jumps, draw_losses, plan
+from tests.simulation.faults import (
+    Fault,
+    draw,
+    draw_aimed,
+    draw_disks,
+    draw_jumps,
+    draw_losses,
+    draw_seconds,
+    draw_stops,
+    plan,
+)
 from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
+from tests.simulation.memory import EACH, Growth
 from tests.simulation.shown import NAMED_WITHIN, SILENCE, unnamed
 from tests.simulation.site import FLOWS, GROUPS, Site
 from tests.simulation.threads import simulated
@@ -96,17 +107,24 @@ def _run(
         faults = draw(seed, seconds, per_second, names, groups)
         if with_losses:
             faults += draw_losses(seed, seconds, per_second, groups)
-        faults = sorted([*faults, *draw_jumps(seed, seconds, names)], key=lambda one: one.at)
+        planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
+        planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
+        faults = sorted([*faults, *planned], key=lambda one: one.at)
     plan(site, faults)
-    result, falls = Result(seed, faults), NeverFall()
+    result, falls, growth = Result(seed, faults), NeverFall(), Growth()
     at_the_end = AFTER_LOSSES if with_losses else AT_THE_END
     if not with_losses:  # a total may be shown, lost with its records, and shown without them
         site.watchers.append(falls.watch)
     while site.scheduler.now < seconds and not result.failures:
         _second(site, result, falls)
+        if round(site.scheduler.now) % EACH == 0:
+            growth.look(site)
+    site.network.kills.clear()
     site.network.holds.clear()
     site.network.losses.clear()
     site.network.overtakings.clear()
+    for process in site.others:
+        process.kill()
     site.fall_quiet()
     until = site.scheduler.now + settled
     wrong = ["not looked at"]
@@ -114,7 +132,7 @@ def _run(
         _second(site, result, falls)
         wrong = [f"{one.name} ({one.rule}): {text}" for one in at_the_end for text in one.find(site)]
     if not result.failures:
-        result.failures += wrong or _in_silence(site, result, falls)
+        result.failures += wrong or _in_silence(site, result, falls, growth)
     for text in result.failures:
         site.trace.note("WRONG", text)
     result.digest, result.simulated, result.steps = site.trace.digest(), site.scheduler.now, site.scheduler.steps
@@ -130,16 +148,17 @@ def _run(
         "events": sum(site.pushed.values()),
     }
     result.lines = list(site.trace.lines)
-    for process in site.processes.values():
+    for process in [*site.processes.values(), *site.others]:
         process.kill()
     return result
 
 
-def _in_silence(site: Site, result: Result, falls: NeverFall) -> list[str]:
+def _in_silence(site: Site, result: Result, falls: NeverFall, growth: Growth) -> list[str]:
     """Let nothing come for a while, then kill a process and keep it away; return what did not hold."""
     for _ in range(round(SILENCE)):
         _second(site, result, falls)
     wrong = [f"{one.name} ({one.rule}): {text}" for one in IN_SILENCE for text in one.find(site)]
+    wrong += [f"memory is bounded: {text}" for text in growth.found()]
     dead = site.scheduler.random.choice(sorted({*site.servers, *site.workers} - {"control"}))
     site.kill(dead, away=2 * NAMED_WITHIN)
     site.scheduler.run(site.scheduler.now + NAMED_WITHIN)

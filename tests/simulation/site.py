@@ -1,6 +1,6 @@
 """A deployment of the facade: its processes, each started again when it ends, on one model of the brokers."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
 from tests.simulation.groups import Groups
+from tests.simulation.logs import Entry
 from tests.simulation.measuring import Measuring
 from tests.simulation.named import Said
 from tests.simulation.network import Network
@@ -52,14 +53,15 @@ class Sink:
     def __init__(self, site: "Site", process: Process) -> None:
         self._site, self._process = site, process
 
-    def show(self, device: str, attribute: str, reading: Reading) -> None:
+    def show(self, device: str, attribute: str, reading: Reading) -> bool:
         """Take what clients read from now on."""
-        if not self._process.is_dead:
+        if self._site.is_first(self._process):
             self._site.shown(self._process, device, attribute, reading)
+        return True
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Take an event."""
-        if not self._process.is_dead:
+        if self._site.is_first(self._process):
             self._site.event(self._process, device, attribute, reading)
             if attribute == "lastAlert":
                 self._site.alerting.event(self._site, reading)
@@ -80,6 +82,7 @@ class Site:
         self.trace = Trace(self.scheduler)
         self.settings = Settings(prefix="s.", nodes=nodes)
         self.network = Network(self.scheduler, self.trace.note)
+        self.network.kill = self.kill
         self.broker = Broker(self.scheduler, ICD.topics, self.settings.prefix, self.trace.note)
         self.groups = Groups(self.scheduler, self.broker, self.trace.note)
         self.rate = rate
@@ -98,10 +101,16 @@ class Site:
         self.commanding, self.alerting = Commanding(), Alerting()
         self.tabling, self.measuring = Tabling(), Measuring()
         self.said = Said()
+        self.unheard: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        """What was lost while a process was away, or before anybody could read it, by process and topic."""
         self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = [self.said.watch]
         """Told of each reading: device, attribute, the one before, and this one."""
+        self.asked: set[str] = set()
+        """Workers that are to stop in order."""
         self.crashes: list[tuple[str, BaseException]] = []
         """Processes that ended by themselves, and were not to."""
+        self.others: list[Process] = []
+        """Started by mistake, beside the one of the same name."""
         self.flows = flows
         self.bodies: dict[str, Callable[[Process], None]] = {}
         """What each process does, by its name."""
@@ -109,6 +118,7 @@ class Site:
             self.bodies[name] = partial(self._server, name)
         if "telemetry" in flows:
             self.bodies |= {f"node-{node}": partial(self._node, node) for node in range(nodes)}
+            self.network.spared = {name for name in self.bodies if name.startswith("node")}
             self.bodies |= {f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)}
         if "commands" in flows:
             self.bodies["controller"] = partial(self.commanding.control, self)
@@ -148,6 +158,24 @@ class Site:
         self.processes[name].kill()
         self.scheduler.at(0.3 + away + RESTART * self.scheduler.random.random(), self.start, name)
 
+    def start_another(self, name: str, seconds: float) -> None:
+        """Start a process once more by mistake, while the first one is alive, and end it after a while [s]."""
+        process = Process(self.scheduler, name, self.processes[name].clock)
+        process.on_end = partial(self._another_ended, process)
+        self.others.append(process)
+        process.spawn(lambda: self.bodies[name](process))
+        self.scheduler.at(seconds, process.kill)
+
+    def _another_ended(self, process: Process, error: BaseException | None) -> None:
+        self.trace.note(process.name, f"ends, the other one: {error!r}")
+        if error is not None and not isinstance(error, Fenced) and not process.is_dead:
+            self.crashes.append((process.name, error))
+        process.kill()
+
+    def is_first(self, process: Process) -> bool:
+        """Return whether a process is alive, and the one of its name whose devices clients reach."""
+        return not process.is_dead and self.processes[process.name] is process
+
     def _ended(self, process: Process, error: BaseException | None) -> None:
         if process.is_dead:
             return
@@ -184,10 +212,14 @@ class Site:
     def _worker(self, slot: str, process: Process) -> None:
         connection = self.connection(process)
         log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
-        worker = self.workers[process.name] = Worker(log, ICD, self.settings, slot=slot, clock=process.clock)
+        worker = Worker(log, ICD, self.settings, slot=slot, clock=process.clock)
+        if self.is_first(process):
+            self.workers[process.name] = worker
         self.give_signs(process, process.name, connection)
-        while True:
+        while process.name not in self.asked:
             worker.step()
+        self.asked.remove(process.name)
+        worker.finish()
 
     def give_signs(self, process: Process, name: str, connection: Connection) -> None:
         """Let a worker give signs of life beside its loop."""
@@ -196,13 +228,15 @@ class Site:
         process.spawn(lambda: _beat(sign, process))
 
     def _server(self, instance: str, process: Process) -> None:
-        bus = WitnessedBus(self.connection(process), f"SdpFacade-{instance}", self.commanding)
-        server = self.servers[instance] = assemble(
+        bus = WitnessedBus(self.connection(process), f"SdpFacade-{instance}", self.commanding, process)
+        server = assemble(
             *(ICD, self.settings, self._devices(instance), Sink(self, process), bus),
             instance=f"SdpFacade-{instance}",
             clock=process.clock,
             versions={},
         )
+        if self.is_first(process):
+            self.servers[instance] = server
         if "commands" in self.flows:
             self.commanding.operate(self, process, server)
         if "alerts" in self.flows:

@@ -1,4 +1,4 @@
-"""The alert path in one process, on a log in memory, under one clock that tests move."""
+"""The alert path in one process, on the simulation's brokers, under one clock that tests move."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ from facade.runtime.composition import Server as Service
 from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -51,7 +51,14 @@ class Bench:
 
     def action(self, action, condition="receiveOverrun", source="receive/1", **more: Any) -> None:
         """Put an operator's action on the log, as another program could."""
-        content = {"id": "1", "operator": "o", "comment": "", "time": self.now_us, "origin": "test", **more}
+        content = {
+            "id": str(len(self.broker.read("alerts"))),
+            "operator": "o",
+            "comment": "",
+            "time": self.now_us,
+            "origin": "test",
+            **more,
+        }
         self.broker.append(alert_record(Action(action=action, condition=condition, source=source, **content)))
 
     def garbage(self, value: bytes | None) -> None:

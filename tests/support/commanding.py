@@ -1,4 +1,4 @@
-"""The command path in one process, on a log in memory, under one clock that tests move."""
+"""The command path in one process, on the simulation's brokers, under one clock that tests move."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from facade.runtime.composition import Server as Service
 from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -35,6 +35,7 @@ class Sink:
 
     def show(self, device, attribute, reading):
         self.shown[device, attribute] = reading
+        return True
 
     def push(self, device, attribute, reading):
         self.pushed.append((device, attribute, reading))

@@ -1,4 +1,4 @@
-"""A controller on a bus in memory: killed at any step, started again, every execution counted."""
+"""A controller on the simulation's brokers: killed at any step, started again, every execution counted."""
 
 import itertools
 import threading
@@ -25,7 +25,7 @@ from facade.flows.commands.messages import (
 from facade.flows.commands.outcomes import FINAL
 from facade.icd.load import load
 from facade.runtime.device_state import StateMessage, state_record
-from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember
+from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryMember
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -191,12 +191,12 @@ class Receipt:
             raise BusError("the bus refuses it for a while")
 
 
-class Member(MemoryGroupMember):
+class Member(MemoryMember):
     """A member that tells of each commit."""
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site.broker, COMMANDS, group=COMPONENT)
+    def __init__(self, site: Site, component: str) -> None:
         self._site = site
+        super().__init__(site.broker, COMMANDS, group=COMPONENT, slot=component)
 
     def commit(self, offsets: Any) -> None:
         early = "early" if self._site.passed[-1:] != ["idle"] else "late"
@@ -230,7 +230,7 @@ class Life:
     def __init__(self, site: Site, *, component: str = COMPONENT, controller: Controller | None = None) -> None:
         self.site = site
         self.bus = Bus(site)
-        self.member = Member(site)
+        self.member = Member(site, component)
         self.meanwhile: Callable[[Call | None], None] = lambda call: None
         """What happens while a handler waits."""
         self.handle: Callable[[Call], Any] = lambda call: None

@@ -64,7 +64,7 @@ class Deployment(proving.deployment.Deployment):
         rack_size: int = 50,
         subarrays: int = 0,
         tango_host: str = "",
-        without: str = "alerts,calibration,quality,alerts-intake,tables-assemble",
+        without: str = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     ) -> None:
         settings = Settings(
             bootstrap=infra.bootstrap,

@@ -3,7 +3,10 @@
 import os
 
 PROFILE = os.environ.get("SDP_TEST_PROFILE", "fixed")
-"""``fixed``: the same examples each time; ``random``: others each time, and twice as many."""
+"""``fixed``: the same examples each time; ``random``: others each time, and twice as many.
+
+``unshrunk``: those of ``fixed``, and what fails is not made smaller.
+"""
 
 
 def examples(number: int) -> int:

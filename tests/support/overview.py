@@ -25,8 +25,8 @@ from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 NOW = 1000.0
 MASTER = "mid-sdp/control/0"
 ICD = load()
-INSTANCES = ("alerts", "calibration", "control", "ingest-00", "quality", "subarray")
-WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0")
+INSTANCES = ("alerts", "calibration", "control", "ingest-00", "logs", "mirror", "quality", "subarray")
+WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0", "logs-aggregate-0")
 
 
 def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW):
@@ -96,6 +96,7 @@ def overview(
         find=shared.get,
         has_read=lambda *topics: True,
         devices_with_commands=lambda: [MASTER],
+        gauges=[],
     )
     bus = BusHealth(connected=connected, last_error=bus_error)
     readers = SimpleNamespace(streams=found)

@@ -1,4 +1,4 @@
-"""An assembling worker on a bus in memory, and segments made by hand."""
+"""An assembling worker on the simulation's brokers, and segments made by hand."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from facade.icd.load import load
 from facade.messages import TableSegment
 from facade.runtime.accounts import OVERLAP, AccountEntry, StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
-from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember
+from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalMember
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -83,7 +83,7 @@ class Desk:
         """Begin anew, as after kill -9: nothing in memory survives, and nothing more is written."""
         if self.worker is not None:
             self.worker.finish()  # frees its files, as the end of a process does
-        self.member = MemoryGroupMember(self.broker, "calibration", group="tables-assemble", bus=self.bus)
+        self.member = MemoryTransactionalMember(self.broker, "calibration", group="tables-assemble")
         self.pool = BufferPool(self._memory, lambda: self.open_file())
         self.worker = TableWorker(
             self.member,

@@ -1,4 +1,4 @@
-"""The whole facade in one process: a device server with all devices, and all workers, on a bus in memory."""
+"""The whole facade in one process: a device server with all devices, and all workers, on the simulation's brokers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -23,14 +23,14 @@ from facade.runtime.snapshots import newest
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryGroupMember, MemoryTransactionalLog
+from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog, MemoryTransactionalMember
 
 ICD = load()
 SETTINGS = Settings()
 
 
 class Site:
-    """A device server with all devices, and workers, on a bus in memory."""
+    """A device server with all devices, and workers, on the simulation's brokers."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
@@ -41,7 +41,7 @@ class Site:
             Worker(log, ICD, SETTINGS, slot="0", clock=self.clock),
             Intake(packets, ICD, slot="0", clock=self.clock),
             TableWorker(
-                MemoryGroupMember(self.broker, "calibration", group="tables-assemble"),
+                MemoryTransactionalMember(self.broker, "calibration", group="tables-assemble"),
                 MemoryBus(self.broker),
                 ICD,
                 slot="0",
@@ -80,7 +80,8 @@ class Site:
     def taken(self, topic: str) -> int:
         """Return how many records of a topic the newest snapshot covers."""
         found = newest(self.broker.read("snapshots"), "SdpFacade-all")[0]
-        return sum(found[topic].offsets.values())
+        offsets = found[topic].offsets
+        return sum(record.offset < offsets.get(record.partition, 0) for record in self.broker.read(topic))
 
     def shows(self, device: str, attribute: str) -> Any:
         """Return what an attribute shows."""
@@ -102,7 +103,7 @@ def in_tango(site: Site, device: str, name: str, reading: Any) -> Any:
     """Return what Tango is given of a reading."""
     if name in ("State", "Status"):
         said: list[str] = []
-        FacadeDevice.show(SimpleNamespace(set_status=said.append), "Status", reading)
+        FacadeDevice.show(SimpleNamespace(set_status=said.append, _is_followed=lambda name: True), "Status", reading)
         return said[0]
     (entry,) = (one for one in ICD.classes[site.server.classes[device]].attributes if one.name == name)
     return to_tango(ICD, entry, reading)[0]

@@ -154,3 +154,18 @@ def test_a_condition_whose_alarms_are_in_another_state_is_refused():
 
 def test_each_command_of_the_device_by_which_operators_act_is_on_the_command_line():
     assert {action.command for action in ACTIONS.values()} == set(OF_THE_DEVICE)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_action_that_was_sent_twice_as_nobody_confirmed_it_counts_once(bench, server, killed):
+    """A comment was shown twice: readers are to go by its id (seed 1795500419 of the simulation)."""
+    bench.alert()
+    bench.action("COMMENT", id="one", comment="seen")
+    server.cycle()
+    if killed:
+        server = bench.server()
+    bench.action("COMMENT", id="one", comment="seen")
+    bench.action("COMMENT", id="two", comment="and gone")
+    server.cycle()
+    told = [json.loads(entry)["action"]["id"] for _, entry in server.flow.log.since(0, 10) if b'"action"' in entry]
+    assert (told, server.flow.actions) == (["one", "two"], 2)

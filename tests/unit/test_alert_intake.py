@@ -1,4 +1,4 @@
-"""The intake worker on a log in memory: the alert of each packet once on the log, whatever goes wrong around it."""
+"""The intake worker on the simulation's brokers: the alert of each packet once on the log, whatever goes wrong."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from facade.icd.load import load
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.record_worker import RecordBatching
 from tests.support.alerting import Bench
-from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 CODEC = PacketCodec(ICD)

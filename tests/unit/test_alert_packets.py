@@ -21,7 +21,7 @@ from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
 from facade.outcome import Rejected
 from facade.resources import resource
-from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 CODEC = PacketCodec(ICD)

@@ -15,7 +15,7 @@ from facade.flows.alerts.packets import Content, PacketCodec
 from facade.flows.alerts.source import AlertSource
 from facade.icd.load import load
 from tests.support.alerting import PARTITIONS, Bench
-from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 
@@ -167,7 +167,7 @@ def test_each_source_has_a_count_of_its_own():
 
 
 def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):
-    """Its Python on a bus in memory, and its JSON against the schema."""
+    """Its Python on the simulation's brokers, and its JSON against the schema."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()
     monkeypatch.setattr("facade.bus.kafka.bus.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
     monkeypatch.chdir(tmp_path)

@@ -52,6 +52,14 @@ def test_the_versions_are_those_that_the_real_device_accepts() -> None:
     }
 
 
+def test_versions_whose_differences_are_not_known_are_not_given_out_as_versions_of_our_own() -> None:
+    for family in ("assignres", "releaseres", "configure", "scan"):
+        own, also = ICD.versions(family).split("; also accepted: ")
+        assert own.split(", ") == ["0.4", "1.0", *(["2.1"] if family == "scan" else [])]
+        assert also == "0.5 (checked as 0.4), 1.1, 1.2, 2.0 (checked as 1.0)"
+    assert ICD.versions("recvaddrs") == "0.4, 0.5"
+
+
 @pytest.mark.parametrize(("family", "version"), SCHEMAS)
 def test_an_example_is_accepted(family: str, version: str) -> None:
     """The document comes out as it went in."""

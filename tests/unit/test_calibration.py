@@ -1,4 +1,4 @@
-"""SdpCalibration on a log in memory: the newest complete solution, what is under way, and late starters."""
+"""SdpCalibration on the simulation's brokers: the newest complete solution, what is under way, and late starters."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from facade.reading import Quality
 from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/calibration/01", "mid-sdp/calibration/02"

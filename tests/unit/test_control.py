@@ -20,9 +20,10 @@ from facade.outcome import TOMBSTONE, Rejected
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.admin_mode import allowed
+from facade.runtime.demand import RateMeter
 from facade.runtime.health import ORIGIN, Complaint, Health
 from facade.runtime.progress import Progress
-from facade.runtime.stream_accounts import RateMeter, StreamTotals
+from facade.runtime.stream_accounts import StreamTotals
 from tests.support.overview import NOW, heartbeat, overview, signs_of_life
 
 MODES = load().enums["AdminMode"]
@@ -170,7 +171,7 @@ def test_records_that_a_log_loses_before_they_are_read_are_named(end: int, skipp
     flow = SimpleNamespace(topic="ingest.summary", partitions=None, place=lambda *_: None, durable=True,
                            as_dict=dict, restore=lambda _: None)  # fmt: skip
     progress = Progress(flow, keep=4.0, clock=clock)
-    progress.place(Extent("id", {0: (0, 8)}))
+    progress.place(Extent("id", {0: (0, 8)}), {})
     progress.reach({0: 8}, {})
     progress.note_behind({0: 8}, {0: 4}, is_connected=True)
     assert not progress.has_shrunk
@@ -181,12 +182,29 @@ def test_records_that_a_log_loses_before_they_are_read_are_named(end: int, skipp
     else:
         progress.note_behind({0: min(end, 8)}, {0: max(end - 8, 0)}, is_connected=True)
         assert progress.has_shrunk == (end < 12)
-    progress.place(Extent("id", {0: (0, end)}))
+    progress.place(Extent("id", {0: (0, end)}), {})
     assert (progress.account.skipped, progress.account.overlap) == (skipped, overlap)
     assert ("were lost before they were read" in progress.account.deviations.get("skipped", "")) == bool(skipped)
     assert not progress.has_shrunk
-    progress.place(Extent("id", {0: (0, end)}))
+    progress.place(Extent("id", {0: (0, end)}), {})
     assert progress.account.skipped == skipped, "told once"
+
+
+@pytest.mark.parametrize(
+    ("kept", "end", "next_one", "overlap"),
+    [pytest.param(10, 15, 10, 0, id="read"), pytest.param(9, 15, 9, 0, id="a mark was lost"),
+     pytest.param(9, 9, 9, 0, id="and nothing has come"), pytest.param(8, 15, 8, 0, id="both marks were lost"),
+     pytest.param(7, 15, 7, 3, id="a record was lost that was counted")],
+)  # fmt: skip
+def test_what_has_the_place_of_a_lost_mark_is_read(kept: int, end: int, next_one: int, overlap: int):
+    """A summary was passed over that stood where a mark had been, which the broker had lost (seed 1795500120)."""
+    flow = SimpleNamespace(topic="ingest.summary", partitions=None, place=lambda *_: None)
+    progress = Progress(flow, keep=4.0, clock=ManualClock(NOW))
+    progress.place(Extent("id", {0: (0, 10)}), {})
+    progress.reach({0: 10}, {0: (8, 3)})  # the last record, and two marks
+    progress.place(Extent("id", {0: (0, end)}), {0: kept})
+    assert progress.next == {0: next_one}
+    assert (progress.account.skipped, progress.account.overlap) == (0, overlap)
 
 
 def test_records_that_are_read_again_after_a_restart_do_not_lag():

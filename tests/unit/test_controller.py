@@ -12,7 +12,7 @@ from facade.flows.commands.messages import COMMANDS, AckMessage
 from facade.flows.commands.tracker import Tracker
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
-from tests.support.memory_bus import MemoryBus
+from tests.support.simulated_bus import MemoryBus
 
 
 @pytest.fixture
@@ -574,13 +574,14 @@ def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
     assert sorted(letter["dl.reason"].decode() for letter in letters) == ["key"]
     assert account.reasons == {**dict.fromkeys(BROKEN, 1), "key": 1, "tombstone": 1, "other-device": 1}
     assert account.balance == account.in_flight == 0
-    logs = {partition: len(log) for (topic, partition), log in site.broker.logs.items() if topic == COMMANDS}
+    logs = {partition: len(log) for (topic, partition), log in site.broker.logs.items() if topic == COMMANDS and log}
     assert {partition: site.committed(partition) for partition in logs} == logs
 
 
 def test_a_later_commit_leaves_an_earlier_command_uncommitted(site: Site) -> None:
     """Two devices on one partition: the one that is ready first does not carry away the one that runs."""
-    site.broker.partitions = {**site.broker.partitions, COMMANDS: 1}
+    del site.broker.model.topics[COMMANDS]
+    site.broker.model.create(COMMANDS, 1, {})
     slow = site.send("ReleaseAllResources", FIRST)
     quick = site.send("Configure", SECOND, repeatable=False)
     life = Life(site)
@@ -747,7 +748,7 @@ class TestGroup:
         site.send("ReleaseAllResources", FIRST)
         life = Life(site).work()
         places = {site.send("ReleaseAllResources", device).device for device in DEVICES}
-        gone, kept = (log[-1].partition for (topic, _), log in site.broker.logs.items() if topic == COMMANDS)
+        gone, kept = (log[-1].partition for (topic, _), log in site.broker.logs.items() if topic == COMMANDS and log)
         assert len(places) == 2
         life.member.assign([kept])
         life.work()
@@ -772,13 +773,14 @@ class TestGroup:
 
     def test_a_commit_that_has_nothing_new_to_say_still_proves_whose_it_is(self, site: Site) -> None:
         """Behind a command that runs nothing can be committed, but the partition may have gone all the same."""
-        site.broker.partitions = {**site.broker.partitions, COMMANDS: 1}
+        del site.broker.model.topics[COMMANDS]
+        site.broker.model.create(COMMANDS, 1, {})
         site.send("ReleaseAllResources", FIRST)
         message = site.send("Configure", SECOND, repeatable=False)
         life = Life(site).start()
         life.step()
         life.member.assign([])
-        life.member.take(0, 0.0)  # so far only the client knows
+        life.member.hear()  # so far only the client knows
         site.when["before early commit"] = life.step
         life.execution.execute_next(SECOND)
         assert not site.begun
@@ -793,7 +795,7 @@ class TestGroup:
         if not begun:
             site.crash_at = "handler"
         former.member.assign([])
-        former.member.take(0, 0.0)  # so far only the client knows
+        former.member.hear()  # so far only the client knows
         live(site, component="other")
         site.clock.sleep(6.0)
         former.execution.execute_next(FIRST)

@@ -1,5 +1,6 @@
 """The simulated subarray: what each command changes, and where the data are to be sent."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -10,10 +11,11 @@ from facade.controller import Rejected
 from facade.controller.simulator.controller import KINDS, ExecutionLine, Fault, SimulatedController
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
+from facade.flows.blocks.messages import BLOCKS
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, AckMessage, ack_record
 from tests.support.controllers import COMPONENT, FIRST, ICD, Life, Site
-from tests.support.memory_bus import MemoryBus
+from tests.support.simulated_bus import MemoryBus
 
 WINDOW = {"spectral_window_id": "w", "count": 6000, "start": 0, "freq_min": 1.0, "freq_max": 2.0}
 BLOCK: dict[str, Any] = {
@@ -182,6 +184,63 @@ def test_an_observation_in_memory(tmp_path: Any) -> None:
         assert len(msgspec.json.decode(record.value)["value"]) < 10_000
 
 
+def test_processing_blocks_go_with_the_observation() -> None:
+    """Real-time ones run with the resources, batch ones after End; one fails on request, once, and the command does
+    not."""
+    site = Site()
+    site.say(State="OFF")
+    life = Life(site, controller=simulated(faults=[Fault("fail-block", "Scan")], clock=site.clock).controller)
+    script = {"name": "vis-receive", "version": "1"}
+    blocks = [
+        {"pb_id": f"pb-{number}-{kind}", "script": {**script, "kind": kind}}
+        for kind in ("realtime", "batch")
+        for number in (1, 2)
+    ]
+    arguments = {**ARGUMENTS, "AssignResources": {**ARGUMENTS["AssignResources"], "processing_blocks": blocks}}
+    told: list[list[tuple[str, str]]] = []
+
+    def found() -> Counter[tuple[str, str]]:
+        records = [msgspec.json.decode(one.value) for one in site.broker.read(BLOCKS)]
+        assert len({(one["pb_id"], one["sequence"]) for one in records}) == len(records)
+        return Counter((one["pb_id"], one["state"]) for one in records)
+
+    for name in "On AssignResources Configure Scan EndScan End ReleaseAllResources AssignResources Off".split():
+        site.clock.sleep(1.0)
+        before = found()
+        sent = site.send(name, argument=arguments.get(name))
+        life.work()
+        assert site.outcome(sent) == "COMPLETED"
+        told.append(sorted((found() - before).elements()))
+    assigned = sorted(
+        [("pb-1-batch", "WAITING"), ("pb-2-batch", "WAITING")]
+        + [(f"pb-{number}-realtime", state) for number in (1, 2) for state in ("STARTING", "RUNNING")]
+    )
+    assert told == [
+        [],
+        assigned,
+        [],
+        [("pb-1-realtime", "FAILED")],
+        [],
+        [("pb-1-batch", "RUNNING"), ("pb-2-batch", "RUNNING")],
+        [("pb-1-batch", "FINISHED"), ("pb-2-batch", "FINISHED"), ("pb-2-realtime", "FINISHED")],
+        assigned,
+        [(f"pb-{number}-{kind}", "FINISHED") for number in (1, 2) for kind in ("batch", "realtime")],
+    ]
+
+
 def test_every_kind_is_explained() -> None:
     """The help text is made of it."""
     assert all(what[0].islower() and not what.endswith(".") for what in KINDS.values())
+
+
+def test_the_attributes_that_say_where_fields_are_hold_as_long_as_the_resources() -> None:
+    """Each once, and of a block without any, none."""
+    names = ["low-tmc/telstate/0/pointing", "low-tmc/telstate/1/pointing"]
+    fields = [{"field_id": str(index), "pointing_fqdn": name} for index, name in enumerate([*names, names[0]])]
+    block = {"eb_id": "eb-test-20270115-00001", "beams": [], "scan_types": [], "fields": [*fields, {"field_id": "x"}]}
+    changes = COMMANDS["AssignResources"](Subarray(), {"resources": {}, "execution_block": block})
+    assert changes["pointingAttributes"] == names
+    assert "pointingAttributes" not in COMMANDS["AssignResources"](Subarray(), {"resources": {"receptors": ["C1"]}})
+    assert COMMANDS["ReleaseAllResources"](Subarray(), {})["pointingAttributes"] == []
+    del block["fields"]
+    assert COMMANDS["AssignResources"](Subarray(), {"execution_block": block})["pointingAttributes"] == []

@@ -132,15 +132,18 @@ def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
 
         def push_all():
             for name, reading in readings.items():
-                target.show(name, reading)
+                followed[name] = target.show(name, reading)
                 target.push(name, reading)
 
+        followed = {}
         push_all()
         assert made == []
+        assert not any(followed.values())
         assert proxy.read_attribute("heapRate").value == 1.5
         for name in readings:
             proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event: None)
         push_all()
+        assert all(followed.values())
         assert made == [(kind, name) for name in readings for kind in ("change", "archive")]  # no quality has changed
 
 

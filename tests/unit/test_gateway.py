@@ -1,4 +1,4 @@
-"""The command path of a device server on a log in memory: what is taken, refused, shown, and remembered."""
+"""The command path of a device server on the simulation's brokers: what is taken, refused, shown, and remembered."""
 
 import json
 from contextlib import suppress

@@ -12,7 +12,12 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
+from facade.flows.blocks.messages import BLOCKS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
+from facade.flows.logs.messages import LOGS, METRICS
+from facade.flows.logs.messages import SUMMARY as SUMS
+from facade.flows.mirror.messages import MODEL, RULES
+from facade.flows.mirror.mirror import Mirror
 from facade.flows.quality.messages import QUALITY
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
@@ -25,7 +30,7 @@ from facade.resources import resource
 from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.composition import assemble
 from facade.runtime.device_state import TOPIC as STATE
-from tests.support.memory_bus import MemoryBroker, MemoryBus, MemoryReader
+from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 
 ICD = load()
 PLANS = plans(ICD)
@@ -38,8 +43,8 @@ NUMBERS = {"node": 0, "subarray": 1}
 class Sink:
     """Takes what is shown."""
 
-    def show(self, *args: object) -> None:
-        pass
+    def show(self, *args: object) -> bool:
+        return True
 
     def push(self, *args: object) -> bool:
         return True
@@ -85,8 +90,9 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     for _ in range(60):
         service.event_loop.cycle(reader)
         clock.sleep(0.5)
-    # The bytes of a table are read when somebody asks for them.
-    assert bus.seen | ({CALIBRATION} if service.find(Contents) else set()) == READ[role]
+    # Others threads read the bytes of tables, and once what a mirror before has written.
+    beside = {topic for kind, topic in ((Contents, CALIBRATION), (Mirror, MODEL)) if service.find(kind)}
+    assert bus.seen | beside == READ[role]
     logs = {topic: broker.read(topic) for topic in ICD.topics}
     written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
     assert "snapshots" in written <= WRITTEN[role]
@@ -103,13 +109,22 @@ PROCESSES = {
     ),
     "alerts-intake": ({PACKETS, POSITIONS, ACCOUNTS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
-    "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS}),
+    "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS}),
     "ingest-node": (set(), {HeapStream.topic, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
     "quality-pipeline": (set(), {QUALITY, "flagging"}),
     "storage": (set(), {"storage"}),
-    "operator-tool": ({CALIBRATION, TABLES, PACKETS, DEAD_LETTERS}, {CALIBRATION, DEAD_LETTERS, ACCOUNTS}),
+    "telescope-reader": ({MODEL}, set()),
+    "logs-aggregate": (
+        {LOGS, METRICS, POSITIONS, ACCOUNTS},
+        {SUMS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
+    ),
+    "shipper": (set(), {LOGS, METRICS}),
+    "operator-tool": (
+        {CALIBRATION, TABLES, PACKETS, RULES, DEAD_LETTERS},
+        {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS},
+    ),
 }
 
 
@@ -133,6 +148,9 @@ PAGE = {
     "a calibration pipeline": "calibration-pipeline",
     "a quality pipeline": "quality-pipeline",
     "the storage": "storage",
+    "`sdp-facade logs aggregate`": "logs-aggregate",
+    "a shipper of logs and metrics": "shipper",
+    "a reader of the telescope model": "telescope-reader",
     "a person's tools": "operator-tool",
 }
 

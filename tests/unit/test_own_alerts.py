@@ -13,8 +13,8 @@ from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Rejected
 from facade.runtime.flow import Fault
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
-from tests.support.memory_bus import MemoryBroker, MemoryBus
 from tests.support.overview import NOW, heartbeat, overview
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 KEY = ("workerGone", "sdp-facade")
 WRONG = {KEY: Fault("CRITICAL", "no worker")}

@@ -12,7 +12,12 @@ from facade.runtime.heartbeats import SILENT, HeartbeatMessage, Heartbeats, comp
 from tests.support.overview import INSTANCES, NOW, WORKERS, overview, signs_of_life
 
 BOTH = ("aggregate-0", "aggregate-1")
-GONE = {"aggregate": "workerGone", "alerts-intake": "intakeGone", "tables-assemble": "assemblerGone"}
+GONE = {
+    "aggregate": "workerGone",
+    "alerts-intake": "intakeGone",
+    "tables-assemble": "assemblerGone",
+    "logs-aggregate": "logsGone",
+}
 
 
 @pytest.mark.parametrize(
@@ -45,8 +50,9 @@ GONE = {"aggregate": "workerGone", "alerts-intake": "intakeGone", "tables-assemb
             "sdp-facade",
             "no alerts-intake worker alive (sdp-facade al",
         ),
-        ({"silent": WORKERS[3:]}, "FAILED", "assemblerGone", "sdp-facade", "no tables-assemble worker alive"),
-        ({"stopped": WORKERS[3:]}, "FAILED", "assemblerGone", "sdp-facade", "no tables-assemble worker alive"),
+        ({"silent": WORKERS[3:4]}, "FAILED", "assemblerGone", "sdp-facade", "no tables-assemble worker alive"),
+        ({"stopped": WORKERS[3:4]}, "FAILED", "assemblerGone", "sdp-facade", "no tables-assemble worker alive"),
+        ({"silent": WORKERS[4:]}, "FAILED", "logsGone", "sdp-facade", "no logs-aggregate worker alive"),
         ({"stopped": ("SdpFacade-alerts",)}, "DEGRADED", "serverGone", "sdp-facade/alerts", "device server alerts was"),
     ],
 )
@@ -58,6 +64,12 @@ def test_whoever_is_missing_is_named_and_raises_one_alarm(lives, health, conditi
     assert set(shown.find(NOW)) == {(condition, source)}
     assert shown.finds((condition, source))
     assert condition in load().conditions
+
+
+def test_who_judges_is_not_missed_by_itself():
+    """After a restart it reads the others' signs of life before its own, the last of which may be old."""
+    assert overview(heartbeats=signs_of_life(silent=("SdpFacade-control",))).judge(NOW) == ("OK", ())
+    assert overview(heartbeats=signs_of_life(unheard=("SdpFacade-control",))).judge(NOW) == ("OK", ())
 
 
 def test_a_worker_that_said_goodbye_is_not_missed_while_others_do_its_work():

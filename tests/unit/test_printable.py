@@ -90,7 +90,11 @@ def test_a_refusal_over_tango_and_a_status_carry_no_controls():
     failed = refusal(HOSTILE, "where")
     assert failed.args[0].desc == tango_text(HOSTILE)
     said: list[str] = []
-    FacadeDevice.show(SimpleNamespace(set_status=said.append), "Status", SimpleNamespace(value=f"one\n{HOSTILE}"))
+    FacadeDevice.show(
+        SimpleNamespace(set_status=said.append, _is_followed=lambda name: True),
+        "Status",
+        SimpleNamespace(value=f"one\n{HOSTILE}"),
+    )
     assert said[0].startswith("one\n[red]\\u0000")
     assert all(one.isprintable() and one.isascii() for one in said[0].split("\n"))
 

@@ -1,4 +1,4 @@
-"""SdpQuality on a log in memory: the newest metric of each name, what stops, and what cannot be shown."""
+"""SdpQuality on the simulation's brokers: the newest metric of each name, what stops, and what cannot be shown."""
 
 import math
 from typing import Any
@@ -18,8 +18,8 @@ from facade.reading import Quality
 from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus
 from tests.support.metrics import WRITERS, metric, npy
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/quality/01", "mid-sdp/quality/02"

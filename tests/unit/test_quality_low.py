@@ -14,8 +14,8 @@ from facade.icd.load import load
 from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus
 from tests.support.metrics import metric
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 METRIC = "flaggedFraction"
@@ -88,15 +88,15 @@ def test_what_nobody_measures_any_more_is_cleared(bench, then):
 
 def test_while_no_metric_can_come_nothing_is_cleared(bench):
     bench.measure(0.9)
-    bench.bus.health.connected = False
+    bench.bus.away = True
     assert bench.measure(None, seconds=20.0) == [WORSE]
 
 
 def test_nothing_is_cleared_before_producers_are_back_too(bench):
     bench.measure(0.9)
-    bench.bus.health.connected = False
+    bench.bus.away = True
     bench.measure(None, seconds=30.0)
-    bench.bus.health.connected = True
+    bench.bus.away = False
     bench.measure(None, seconds=9.0)
     assert bench.measure(0.9, seconds=20.0) == [WORSE]
     assert bench.measure(0.1, seconds=20.0) == [WORSE, CLEARED]

@@ -31,7 +31,7 @@ from facade.icd.load import load
 from facade.outcome import USED, Rejected
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
-from tests.support.memory_bus import MemoryBroker
+from tests.support.simulated_bus import MemoryBroker
 
 ICD = load()
 HEAPS = "ingest.heaps"
@@ -143,7 +143,8 @@ def test_what_cannot_go_back_holds_up_nothing(bus: Bus, topic: str, record: dict
 
 def test_the_topics_that_take_records_back() -> None:
     taking = {name for name, topic in ICD.topics.items() if takes_back(ICD, topic)}
-    assert taking == {HEAPS, "ingest.buffers", "flagging", "storage", "alerts", "alert-packets", "calibration"}
+    streams = {HEAPS, "ingest.buffers", "flagging", "storage", "logs", "metrics"}
+    assert taking == {*streams, "alerts", "alert-packets", "calibration"}
 
 
 def test_selection(bus: Bus) -> None:

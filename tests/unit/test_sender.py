@@ -10,7 +10,7 @@ from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
 from facade.errors import NotSent, OutcomeUnknown
 from tests.support.alerting import Bench
-from tests.support.memory_bus import MemorySender
+from tests.support.simulated_bus import MemorySender
 from tests.support.waiting import until
 
 RECORD = Record(topic="commands", key=b"d", value=b"{}")

@@ -68,6 +68,10 @@ DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}
         *(({"alarms": (alarm(state),)}, "OK", ": 1") for state in ("RTNUN", "SHLVD", "DSUPR", "OOSRV")),
         ({"alarms": (alarm(severity="INFO"),)}, "OK", "INFO UNACK"),
         ({"alarms": [alarm(source=str(one)) for one in range(30)]}, "DEGRADED", "ALARM UNACK"),
+        ({"workers": {"workersAlive": 1, "workersWanted": 3}}, "OK", "1 alive, 3 wanted"),
+        ({"workers": {"workersAlive": 3, "workersWanted": 1}}, "OK", "1 would be enough"),
+        ({"workers": {"workersAlive": 2, "workersWanted": 2}}, "OK", None),
+        ({"workers": {"workersAlive": 2, "workersWanted": 0}}, "OK", None),
     ],
 )
 def test_the_worst_comes_first_and_gives_the_word(changed, word, first):

@@ -9,7 +9,7 @@ import pytest
 from facade.flows.tables.messages import segment_record
 from facade.flows.tables.roots import parse_roots
 from facade.messages import TableSegment
-from tests.support.memory_bus import MemoryGroupMember
+from tests.support.simulated_bus import MemoryTransactionalMember
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import Desk, cut
 
@@ -102,8 +102,8 @@ def test_the_group_hears_of_a_worker_between_references_that_take_long(desk, mon
         clock.sleep(140)
         return CONTENT
 
-    taken = MemoryGroupMember.take
-    monkeypatch.setattr(MemoryGroupMember, "take", take)
+    taken = MemoryTransactionalMember.take
+    monkeypatch.setattr(MemoryTransactionalMember, "take", take)
     desk.start()
     Faulty.follow((SIZE, [slow]))
     records = [refer(table=f"t{number}", product=f"p{number}") for number in range(20)]

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from facade.flows.tables.roots import parse_roots
 from facade.icd.load import load
 from facade.messages import TableSegment
 from facade.outcome import TOMBSTONE, USED
-from tests.support.memory_bus import MemoryBus, MemoryReader
+from tests.support.simulated_bus import MemoryBus, MemoryReader
 from tests.support.stores import SCHEME, Faulty
 from tests.support.tables import Desk, cut
 from tests.support.waiting import HANG, until
@@ -188,18 +187,17 @@ def test_what_is_not_on_the_bus_any_more_is_said_and_not_sought_all_the_time(ben
 
 def tamper(bench: Bench, change: Any) -> None:
     """Change the values of all segments where they are; None: they are no segments any more."""
-    for (topic, _), log in bench.broker.logs.items():
-        if topic == "calibration":
-            for at, record in enumerate(log):
-                value = change(record.value)
-                log[at] = replace(record, value=value, headers=record.headers if value is not None else ())
+    for partition in bench.broker.model.topics["calibration"].partitions:
+        for entry in partition.entries:
+            entry.value = change(entry.value)
+            entry.headers = entry.headers if entry.value is not None else ()
 
 
 def test_a_broker_that_is_away_is_asked_again_and_again(bench):
     bench.table("t1")
     bench.bus.away = True
     assert bench.fetch() == 1
-    assert "could not be fetched: the broker in memory plays dead" in bench.find()
+    assert "could not be fetched: cannot read calibration at 127.0.0.1:9092: no broker answers there" in bench.find()
     bench.bus.away, bench.bus.health.connected = False, False
     bench.clock.sleep(2.0)
     assert bench.fetch() == 0

@@ -14,7 +14,7 @@ from facade.icd.load import load
 from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
-from tests.support.memory_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
 from tests.support.tables import Desk, cut
 
 ICD = load()

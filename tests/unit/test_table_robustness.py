@@ -13,7 +13,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.worker import TableWorker, WorkerTiming
 from facade.outcome import USED, Suppressed
-from tests.support.memory_bus import MemoryBus, MemoryGroupMember
+from tests.support.simulated_bus import MemoryBus, MemoryTransactionalMember
 from tests.support.tables import ICD, Desk, cut
 
 
@@ -27,7 +27,8 @@ def test_who_has_lost_its_partition_announces_nothing(bench):
     """It stood still before its transaction for longer than its session; its successor has announced two tables."""
     write = bench.member.write
     bench.send(*cut("v1", b"1" * 30))
-    member = MemoryGroupMember(bench.broker, "calibration", group="tables-assemble")
+    member = MemoryTransactionalMember(bench.broker, "calibration", group="tables-assemble", slot="1")
+    member.assign([])
     successor = TableWorker(
         member,
         MemoryBus(bench.broker),

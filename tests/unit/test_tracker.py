@@ -96,7 +96,8 @@ def test_the_first_outcome_wins_and_later_ones_are_counted():
     for status in ("COMPLETED", "FAILED", "TIMED_OUT", "COMPLETED"):
         tracker.fold_ack(ack(one, status, text=status), 0.0)
     found = tracker.find(one.id)
-    assert (found.status, found.text, len(found.acks)) == ("COMPLETED", "COMPLETED", 4)
+    assert (found.status, found.text) == ("COMPLETED", "COMPLETED")
+    assert [one.status for one in found.acks] == ["COMPLETED", "FAILED", "TIMED_OUT", "COMPLETED"]
     assert (tracker.late[DEVICE], tracker.finished_total(DEVICE)) == (3, 1)
 
 
@@ -149,12 +150,76 @@ def test_deadlines_and_ceilings(acks, silent_until, timed_out):
     assert [(a.id, a.status, a.origin) for a in made] == ([(one.id, "TIMED_OUT", "server")] if timed_out else [])
 
 
+def test_a_command_that_the_bus_has_is_never_undelivered_and_its_time_out_says_how_long_it_was_waited_for():
+    one, tracker = command(), Tracker([DEVICE])
+    tracker.begin(one)
+    tracker.sent(one.id)
+    assert tracker.due(one.not_after + S + 1, 0.0, "server") == []
+    (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server")
+    assert made.text == "no outcome within 12.5 s; whether it took effect is not known"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "began"),
+    [
+        (("ACCEPTED", "IN_PROGRESS"), 1),
+        (("COMPLETED",), 1),
+        (("ACCEPTED", "REJECTED"), 1),
+        (("REJECTED",), 0),
+        (("TIMED_OUT",), 0),
+    ],
+)
+def test_a_command_began_when_a_controller_first_took_it(statuses, began):
+    one = command()
+    tracker = tracker_with(one, "SENT")
+    for at, status in enumerate(statuses, 1):
+        tracker.fold_ack(ack(one, status, T0 + at * S), 0.0)
+    assert tracker.find(one.id).began == (T0 + began * S if began else 0)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "kept"),
+    [
+        (("ACCEPTED",) * 2, 2),
+        (("ACCEPTED",) * 3, 2),
+        (("ACCEPTED", "IN_PROGRESS", "COMPLETED"), 3),
+        (("ACCEPTED", "COMPLETED", "FAILED"), 2),
+    ],
+)
+def test_acknowledgements_that_wait_for_a_command_are_few_and_the_first_outcome_is_among_them(statuses, kept):
+    one, tracker = command(), Tracker([DEVICE], acks=2)
+    for status in statuses:
+        tracker.fold_ack(ack(one, status), 8.0)
+    tracker.due(T0, 18.0, "server")
+    assert tracker.unknown[DEVICE] == 0
+    tracker.due(T0, 18.1, "server")
+    assert tracker.unknown[DEVICE] == kept
+
+
+def test_the_version_of_a_device_grows_with_all_that_happens_to_its_commands():
+    one, tracker = command(), Tracker([DEVICE])
+    versions = [tracker.version(DEVICE)]
+    for happens in (
+        lambda: tracker.begin(one),
+        lambda: tracker.undelivered(one.id, T0, "no broker"),
+        lambda: tracker.fold_command(one, record()),
+        lambda: tracker.fold_ack(ack(one, "ACCEPTED"), 0.0),
+        lambda: tracker.fold_ack(ack(one, "NEW"), 0.0),  # late
+        lambda: tracker.fold_ack(ack(one, "COMPLETED"), 0.0),
+        lambda: [tracker.fold_ack(ack(command(), "ACCEPTED"), 0.0), tracker.due(T0, 11.0, "server")],
+    ):
+        happens()
+        versions.append(tracker.version(DEVICE))
+    assert versions == sorted(set(versions)), "each is larger than the one before"
+
+
 def test_a_time_out_counts_once_the_log_has_it_and_not_before():
     one = command()
     tracker = tracker_with(one, "ACCEPTED")
     (made,) = tracker.due(T0 + 11 * S, 100.0, "server")
     assert tracker.due(T0 + 11 * S, 101.0, "server") == [], "not once more in each cycle"
-    assert len(tracker.due(T0 + 20 * S, 106.0, "server")) == 1, "but again when it does not come back"
+    assert tracker.due(T0 + 20 * S, 105.0, "server") == []
+    assert len(tracker.due(T0 + 20 * S, 105.1, "server")) == 1, "but again when it does not come back"
     assert tracker.find(one.id).status == "ACCEPTED"
     tracker.fold_ack(ack(one, "COMPLETED"), 0.0)  # was on the log before
     tracker.fold_ack(made, 0.0)
@@ -167,7 +232,7 @@ def test_a_command_that_never_appears_on_the_log_ends_undelivered_once_it_could_
     tracker.begin(one)
     assert tracker.due(one.not_after + S, 0.0, "server") == []
     (made,) = tracker.due(one.not_after + S + 1, 0.0, "server")
-    assert made.status == "UNDELIVERED"
+    assert (made.status, made.text) == ("UNDELIVERED", "its record never appeared on the bus")
     tracker.fold_ack(made, 0.0)
     assert tracker.find(one.id).status == "UNDELIVERED"
 
@@ -178,7 +243,7 @@ def test_a_record_that_was_given_up_and_is_there_after_all_is_a_command():
     tracker.undelivered(one.id, T0, "no broker")
     assert tracker.pending(DEVICE) == []
     tracker.fold_command(one, record())
-    assert [p.status for p in tracker.pending(DEVICE)] == ["SENT"]
+    assert [(p.status, p.ended, p.text) for p in tracker.pending(DEVICE)] == [("SENT", 0, "")]
     assert tracker.finished_total(DEVICE) == 0
     tracker.fold_ack(ack(one, "REJECTED"), 0.0)
     assert tracker.find(one.id).status == "REJECTED"
@@ -227,6 +292,15 @@ def test_a_controller_goes_by_acknowledgements_alone_and_finds_the_same_outcome(
         assert controller.given_up("another") == controller.left_open("another") == []
 
 
+def test_what_was_just_sent_is_the_newest_of_the_command_that_is_known():
+    one = command()
+    tracker = tracker_with(one, "SENT")
+    known, sent = tracker.find(one.id), ack(one, "ACCEPTED")
+    tracker.note(sent)
+    assert tracker.newest(one.id) is sent
+    assert tracker.find(one.id) is known
+
+
 def test_the_memory_of_a_controller_is_bounded():
     tracker = Tracker([DEVICE], keep=10, acks=0, with_commands=False)
     made = [command() for _ in range(50)]
@@ -244,7 +318,8 @@ def test_an_outcome_from_another_device_is_refused():
     stranger = AckMessage(
         id=one.id, device="mid-sdp/subarray/02", command="Scan", status="FAILED", time=T0, origin="other"
     )
-    assert str(tracker.fold_ack(stranger, 0.0)).startswith("device: $.device: ")
+    what = f"{one.id}: expected {DEVICE}, got mid-sdp/subarray/02"
+    assert str(tracker.fold_ack(stranger, 0.0)) == f"device: $.device: {what}"
     assert not tracker.find(one.id).final
 
 
@@ -273,6 +348,7 @@ def test_memory_is_bounded_and_what_was_forgotten_is_forgotten_whole():
         for status in ("ACCEPTED", *["IN_PROGRESS"] * 100, "COMPLETED"):
             tracker.fold_ack(ack(one, status), 0.0)
     assert [f.id for f in tracker.finished(DEVICE, 100)] == [one.id for one in made[-10:]]
+    assert [f.id for f in tracker.finished(DEVICE, 2)] == [one.id for one in made[-2:]]
     assert tracker.finished_total(DEVICE) == 50
     assert tracker.find(made[0].id) is None
     assert tracker.of_transaction(DEVICE, "Configure", made[0].transaction_id) is None

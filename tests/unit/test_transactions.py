@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka import connection, transactional_producer
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.runs import by_partition
 from facade.bus.kafka.topics import broker_settings
+from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, Fenced
+from facade.bus.port import Aborted, BusHealth, Fenced, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.icd.load import load
@@ -47,7 +48,7 @@ class Client:
     def subscribe(
         self, topics: list[str], on_assign: Any, on_revoke: Callable[..., None], on_lost: Callable[..., None]
     ) -> None:
-        self._on_revoke, self._on_lost = on_revoke, on_lost
+        self._on_revoke, self._on_lost, self.on_assign, self.topics = on_revoke, on_lost, on_assign, topics
 
     def consume(self, limit: int, timeout: float) -> list[Event]:
         events, revoked = self.script.pop(0) if self.script else ([], False)
@@ -63,6 +64,15 @@ class Client:
         """Have its session run out."""
         self._on_lost(self, [])
 
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned = partitions
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def consumer_group_metadata(self) -> str:
+        return "generation"
+
     def close(self) -> None:
         type(self).closed += 1
         self._on_revoke(self, [])
@@ -77,11 +87,31 @@ class Transactions:
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
-        self.id = config["transactional.id"]
+        self.id, self.link = config["transactional.id"], config["logger"]
+        self.calls: list[Any] = []
+        self.full = False
 
     def init_transactions(self, timeout: float) -> None:
         if (error := self.stuck.get(self.id)) is not None:
             raise KafkaException(error)
+        self.calls.append("init")
+
+    def begin_transaction(self) -> None:
+        self.calls.append("begin")
+
+    def produce(self, topic: str, value: bytes, key: bytes, *, partition: int, headers: list[Any]) -> None:
+        if self.full:
+            raise BufferError
+        self.calls.append((topic, value, key, partition, headers))
+
+    def poll(self, timeout: float) -> None:
+        self.full = False
+
+    def send_offsets_to_transaction(self, places: list[TopicPartition], metadata: str, timeout: float) -> None:
+        self.calls.append((places, metadata))
+
+    def commit_transaction(self, timeout: float) -> None:
+        self.calls.append("commit")
 
 
 @pytest.fixture
@@ -201,6 +231,34 @@ def test_a_coordinator_that_never_answers_costs_its_id(clock: ManualClock, code:
     else:
         with pytest.raises(Aborted):
             log.take(10, 0.0)
+
+
+def test_a_slot_reads_its_topics_and_fetches_nothing_before_it_knows_from_where(clock: ManualClock) -> None:
+    """Its group gives partitions long before this worker's own position is known."""
+    log = slot(clock, BusHealth())
+    assert log._consumer.topics == ["t.ingest.heaps"]
+    log._consumer.on_assign(log._consumer, [TopicPartition("t.ingest.heaps", 0)])
+    assert log._consumer.assigned == []
+    with pytest.raises(Aborted):
+        log.take(10, 0.0)
+
+
+def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_lost(clock: ManualClock) -> None:
+    """Each has records and places, all or nothing; after a loss a request may still arrive, so another one goes on."""
+    health = BusHealth()
+    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", health)
+    record, member = Record(topic="alerts", key=b"k", value=b"v", partition=3, headers=(("a", b"b"),)), Client({})
+    client, places = producer.open(), [TopicPartition("t.ingest.heaps", 0, 7)]
+    client.full = True
+    producer.write([record], places, member)
+    producer.write([], [], member)
+    written = ("t.alerts", b"v", b"k", 3, [("a", b"b")])
+    assert client.calls == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
+    assert (Transactions.made, health.connected) == (1, True)
+    client.link.log(4, "disconnected", "FAIL")
+    assert producer.open() is not client
+    assert producer.open() is producer.open()
+    assert Transactions.made == 2
 
 
 def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:

@@ -1,4 +1,4 @@
-"""The worker on a log in memory: every record in exactly one place, whatever goes wrong around it."""
+"""The worker on the simulation's brokers: every record in exactly one place, whatever goes wrong around it."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from facade.bus.dead_letters import dead_letter, original
-from facade.bus.port import Aborted, Record
+from facade.bus.port import Aborted, Record, Revoked
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
@@ -21,7 +21,8 @@ from facade.outcome import Rejected
 from facade.runtime import metrics, prometheus
 from facade.runtime.accounts import AccountEntry
 from tests.support.heaps import BASE_US, encoded, heap
-from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.summaries import partials
 
 ICD = load()
 NOW = BASE_US / 1e6 + 1.0
@@ -67,14 +68,10 @@ def totals(broker):
     return found
 
 
-def summaries(broker):
-    return [msgspec.json.decode(r.value, type=PLAN.form) for r in broker.read("ingest.summary")]
-
-
 def used_by_node(broker):
     counts = Counter()
-    for summary in summaries(broker):
-        counts[summary.group] += sum(p.count for p in summary.partials if not p.late)
+    for node, partial in partials([record.value for record in broker.read("ingest.summary")], PLAN):
+        counts[node] += 0 if partial.late else partial.count
     return counts
 
 
@@ -82,7 +79,7 @@ def test_what_is_written_obeys_the_published_schemas(broker):
     """The wire forms in Python and the JSON Schemas that other languages use are the same."""
     send(broker, *encoded(*(heap(seq=i, at=i / 10) for i in range(20))), b"junk", None)
     work(broker, worker(broker))
-    for topic, schema in (("ingest.summary", "ingest-summary"), ("accounts", "stream-account")):
+    for topic, schema in (("ingest.summary", "rack-summary"), ("accounts", "stream-account")):
         records = broker.read(topic)
         assert records
         for record in records:
@@ -151,6 +148,20 @@ def test_transactions_that_fail_at_random_lose_and_double_nothing(broker, seed):
     assert found["consumed"] == found["used"] == 400
 
 
+@pytest.mark.parametrize(("why", "pause"), [(Aborted, 5.0), (Revoked, 0.0)])
+def test_it_pauses_after_a_failure_and_not_when_partitions_move(broker, why, pause):
+    """A pause while partitions are dealt out would hold up all windows."""
+
+    def fault():
+        raise why("played")
+
+    send(broker, *encoded(heap()))
+    one = worker(broker, fault, retry=5.0, interval=0.0)
+    before = broker.clock.monotonic()
+    one.step()
+    assert pause <= broker.clock.monotonic() - before < pause + 1.0
+
+
 def test_a_planned_stop_commits_what_was_taken(broker):
     send(broker, *encoded(heap(seq=0), heap(seq=1)))
     one = worker(broker, interval=100.0)
@@ -187,8 +198,10 @@ def test_partials_of_one_rack_are_on_one_partition(broker):
     work(broker, one)
     placed = defaultdict(set)
     for record in broker.read("ingest.summary"):
-        placed[record.partition].add(int(record.key))
-    assert placed == {0: {0, 1}, 1: {2, 3}, 2: {4, 5}, 3: {6, 7}}
+        placed[record.partition].add(record.key)
+        nodes = [node for node, _ in partials([record.value], PLAN)]
+        assert b"%d-%d" % (min(nodes), max(nodes)) == record.key
+    assert placed == {0: {b"0-1"}, 1: {b"2-3"}, 2: {b"4-5"}, 3: {b"6-7"}}
 
 
 def test_the_account_of_the_process_balances_at_every_step(broker):
@@ -218,7 +231,8 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
     one = worker(broker, fault, batch=5, retry=0.01)
     monkeypatch.setenv(metrics.VARIABLE, "1")
     monkeypatch.setattr(prometheus, "start_http_server", lambda *_, registry, **__: registries.append(registry))
-    metrics.serve_metrics(one.accounts)
+    metrics.serve_metrics(one.accounts, [metrics.Gauge("sdp_workers_wanted", "Of a kind.", {"worker": "w"}, lambda: 3)])
+    assert registries[0].get_sample_value("sdp_workers_wanted", {"worker": "w"}) == 3.0
     before, most_open = exported()[0], 0
     for i in range(200):
         send(broker, *encoded(heap(seq=i)))
@@ -233,6 +247,32 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
     assert most_open > 0 == open_now
     assert counts["sdp_stream_consumed_records_total", None] == 200
     assert counts["sdp_stream_outcome_records_total", "used"] == 200
+
+
+def test_accounts_say_for_how_long_the_worker_was_busy(broker, monkeypatch):
+    """Not while it waits for records, and with what its transactions take."""
+    one = worker(broker, interval=0.1)
+    take, commit = one._log.take, one._log.commit
+
+    def wait(limit, timeout):
+        broker.clock.sleep(timeout)
+        return take(limit, timeout)
+
+    def slow(records):
+        broker.clock.sleep(0.05)
+        commit(records)
+
+    monkeypatch.setattr(one._log, "take", wait)
+    monkeypatch.setattr(one._log, "commit", slow)
+    for i in range(100):
+        send(broker, *encoded(heap(seq=i)), node=i)
+        one.step()
+    entries = [msgspec.json.decode(r.value, type=AccountEntry) for r in broker.read("accounts")]
+    busy = sum(entry.busy for entry in entries) / 1e6
+    transactions = len({entry.time for entry in entries})
+    assert transactions > 10
+    assert 0.05 * (transactions - 2) <= busy <= 0.05 * transactions
+    assert {entry.partition for entry in entries if entry.busy} == {0, 1}
 
 
 def test_dead_letters_in_memory_are_bounded(broker):

@@ -21,8 +21,8 @@ from facade.outcome import USED, Rejected
 from facade.runtime.accounts import AccountEntry, StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.heaps import BASE_US, encoded, heap
-from tests.support.memory_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.overview import overview
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 HEAPS = "ingest.heaps"
@@ -250,7 +250,8 @@ def test_without_positions_what_comes_again_is_refused():
     site = Site()
     site.send(0, 100)
     site.work()
-    del site.broker.logs[POSITIONS, 0], site.broker.logs["accounts", 0]
+    for topic in (POSITIONS, "accounts"):
+        site.broker.cut(topic, 0, 0)
     site.read = 0
     site.broker.committed["aggregate", HEAPS, 0] = 40
     site.work()
@@ -261,7 +262,7 @@ def test_without_positions_what_comes_again_is_refused():
 
 def lose_positions(site: Site, *, back: int) -> int:
     """Let `positions` lose its newest records; return where the worker begins then."""
-    del site.broker.logs[POSITIONS, 0][-back:]
+    site.broker.cut(POSITIONS, 0, site.broker.logs[POSITIONS, 0][-back].offset)
     site.broker.committed.pop(("aggregate", HEAPS, 0))
     own, _ = newest(site.broker.read(POSITIONS), "aggregate")
     return own[HEAPS, 0].next
@@ -296,9 +297,9 @@ def test_what_accounts_have_lost_is_taken_again():
         site.send(0, count)
         site.work()
     entries = site.broker.logs["accounts", 0]
-    aborted = [one for one in entries if msgspec.json.decode(one.value)["offset_to"] <= 10 and one.key.endswith(b"/0")]
+    lost = next(one.offset for one in entries if msgspec.json.decode(one.value)["offset_to"] > 10)
     site.accounts, site.read = WorkerAccounts(), 0
-    site.broker.logs["accounts", 0] = aborted
+    site.broker.cut("accounts", 0, lost)
     site.send(0, 30)
     site.work()
     assert site.figures == (60, 0, 0, 1)

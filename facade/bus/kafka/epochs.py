@@ -26,6 +26,8 @@ _SETTINGS = {
     "fetch.wait.max.ms": 10,
     # The client fetches nothing for a while from a partition of which it has so many: with few, others wait as well.
     "queued.min.messages": 1000,
+    "fetch.queue.backoff.ms": 2,
+    "fetch.message.max.bytes": 10_000,
 }
 
 
@@ -79,7 +81,7 @@ def _first_heard(
     while late := places.keys() - found.keys():
         if connection.clock.monotonic() > deadline:
             raise BusError(f"no answer about leader epochs of {sorted(late)} within {_BROKER_WAIT} s")
-        for message in consumer.consume(1000, 0.05):
+        for message in consumer.consume(1000, 0.01):
             error, topic = message.error(), message.topic()
             if topic is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
                 place = connection.name(topic), message.partition()

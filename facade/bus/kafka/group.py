@@ -13,9 +13,9 @@ from queue import Empty, SimpleQueue
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka.departure import retire
 from facade.bus.kafka.records import to_record
 from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
-from facade.bus.kafka.transactions import retire
 from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
 

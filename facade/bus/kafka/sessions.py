@@ -1,7 +1,10 @@
 """What a fenced member of a consumer group does: end, as another process has its name, or join its group anew."""
 
-HEARTBEAT = 1.5
-"""Time between two signs of life to the group [s]; their answers tell a member that its name was taken."""
+HEARTBEAT = 0.25
+"""Time between two signs of life to the group [s]. Their answers tell a member that partitions are dealt out anew, and
+until the last one has heard of it nobody takes any."""
+FENCE = 1.5
+"""So soon a member is told that its name was taken, also by a busy broker [s]."""
 _OUTAGE = 30.0
 """For so long after an outage the broker's answers may still be about what was before [s]."""
 
@@ -19,5 +22,5 @@ def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: f
         Monotonic times at which the member was fenced, joined, last failed to reach a broker, and lost its session [s].
     """
     was_down = joined_at < down_at and fenced_at - down_at < _OUTAGE
-    had_lost = joined_at < lost_at and HEARTBEAT < fenced_at - lost_at < _OUTAGE
+    had_lost = joined_at < lost_at and FENCE < fenced_at - lost_at < _OUTAGE
     return was_down or had_lost

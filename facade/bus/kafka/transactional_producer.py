@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.sessions import HEARTBEAT
+from facade.bus.kafka.sessions import FENCE
 from facade.bus.port import BusHealth, Record
 from facade.bus.worker_positions import POSITIONS
 
@@ -143,7 +143,7 @@ class TransactionalProducer:
         if reason.code() == KafkaError._FENCED:
             # Either the broker ended a transaction that took too long, or another process has the
             # slot. A new producer would fence that one in turn, so wait until the group has told.
-            self._not_before = self._connection.clock.monotonic() + 2 * HEARTBEAT
+            self._not_before = self._connection.clock.monotonic() + 2 * FENCE
         self._connection.note(self._health, f"transaction of {self._name} given up: {reason}")
         return reason
 

@@ -4,7 +4,6 @@ A worker slot has a stable transactional id and group instance id, so a restarte
 without a rebalance.
 """
 
-import ctypes
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
@@ -12,13 +11,14 @@ from typing import NoReturn
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.departure import leave, retire
 from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
 from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.kafka.transactional_producer import BROKER_WAIT, TransactionalProducer
-from facade.bus.port import Aborted, BusHealth, Fenced, Record, Run, Span
+from facade.bus.port import Aborted, BusHealth, Fenced, Record, Revoked, Run, Span
 from facade.bus.standings import Standings
 from facade.bus.worker_positions import Place, accounted, furthest, newest
 from facade.errors import BusError
@@ -115,11 +115,10 @@ class KafkaTransactionalLog:
         self._standings.committed()
 
     def close(self) -> None:
-        """Leave without committing; the slot stays reserved for its next holder.
-
-        A static member has nothing to tell its group; see `retire`.
-        """
+        """Leave without committing: others take the partitions, or the slot waits for its next holder; see `leave`."""
         self._producer.close()
+        if not self._must_rewind:
+            leave(self._connection, self._consumer, self._group, self._slot)
         retire(self._consumer)
 
     def _give_up(self, error: KafkaException) -> NoReturn:
@@ -208,14 +207,14 @@ class KafkaTransactionalLog:
 
         Raises
         ------
-        Aborted
+        Revoked
             Partitions were taken away.
         """
         was_revoked, self._revoked = self._revoked, False
         self._must_rewind = True
         self._on_events([error for message in messages if (error := message.error()) is not None])
         if was_revoked:
-            raise Aborted("partitions were taken away from this worker; what it had not committed goes to others")
+            raise Revoked("partitions were taken away from this worker; what it had not committed goes to others")
 
     def _serve_consumer(self) -> None:
         """Keep the membership alive and hear what the group has to say; what is taken here is taken again."""
@@ -276,16 +275,6 @@ def _is_final(error: KafkaError) -> bool:
     return error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal()
 
 
-def retire(consumer: Consumer) -> None:
-    """Leave a group member's client to the end of the process, instead of closing it.
-
-    Closing is not safe: an assignment that waits to be served is then served while the client shuts
-    down, which waits for ever for an answer, and with the interpreter's lock held, so that no other
-    thread could set a limit to it. Its destructor would do the same, so it must never run.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
-
-
 def _consumer_settings(group: str, slot: str) -> dict[str, object]:
     return {
         "group.id": group,
@@ -297,6 +286,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "isolation.level": "read_committed",
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": round(HEARTBEAT * 1000),
+        "statistics.interval.ms": 250,  # or the client looks only each half a second whether a sign of life is due
         # A tenth of a second of one core's work: more is only memory, and misses the processor's cache.
         "queued.min.messages": 50_000,
         "queued.max.messages.kbytes": 49_152,
@@ -306,6 +296,6 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         # At low rates, one answer for all that comes within half of a transaction rather than one for each record.
         "fetch.min.bytes": 65_536,
         "fetch.wait.max.ms": 50,
-        # A topic that is made after the start is found by looking again; the default is five minutes.
-        "topic.metadata.refresh.interval.ms": 10_000,
+        # Topics and partitions that are made after the start are found by looking again; the default is five minutes.
+        "topic.metadata.refresh.interval.ms": 500,
     }

@@ -6,7 +6,7 @@ It keeps nothing: a subarray is what was reported of it last, so the controller 
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import msgspec
 from facade.bus.port import Receipt, Record, Writer
 from facade.clock import Clock
 from facade.controller import Call, Controller, Device, Rejected
-from facade.controller.simulator import observation
+from facade.controller.simulator import blocks, observation
+from facade.controller.simulator.observation import Subarray
 from facade.errors import ConfigError, FacadeError
+from facade.flows.blocks.source import BlockSource
 from facade.flows.commands.messages import ACKS, AckMessage, ack_record
 from facade.icd.model import Command, Icd
 
@@ -27,6 +29,7 @@ KINDS = {
     "reject": "it is refused",
     "fail": "it fails in the middle, and a subarray is left in FAULT",
     "hang": "it never ends unless it is aborted",
+    "fail-block": "a processing block of the subarray fails, and the command does not",
     "slow": "it takes ten times as long",
     "crash-before": "the process dies before the effect, the first time that the command is executed",
     "crash-after": "the same after the effect, before it is acknowledged",
@@ -166,9 +169,16 @@ class SimulatedController:
             call.wait(60.0)
         if "crash-before" in faults and not call.again:
             self._crash(call)
+        before = observation.subarray(call)  # of SDP as a whole, one without anything
+        tell = self._telling(call, before, changes)
+        tell(blocks.begin(call.command, call.argument))
         self._work(call, _SLOW if "slow" in faults else 1.0)
         if "fail" in faults:
             self._fail(call)
+        tell(blocks.end(before, call.command, call.argument, changes))
+        if "fail-block" in faults and (failed := blocks.fail(before)) is not None:
+            tell([failed[0]])
+            changes = {**failed[1], **changes}
         call.report(**changes)
         if "crash-after" in faults and not call.again:
             call.confirm()
@@ -182,6 +192,22 @@ class SimulatedController:
             return self._commands[SUBARRAY, call.command], observation.COMMANDS[call.command](before, call.argument)
         command = self._commands[MASTER, call.command]
         return command, {command.reports: command.targets[0]}
+
+    def _telling(
+        self, call: Call, before: Subarray, changes: Mapping[str, Any]
+    ) -> Callable[[Iterable[blocks.BlockState]], None]:
+        """Return what publishes states of processing blocks; what has no execution block is not told of."""
+        records: list[Record] = []
+        source = BlockSource(records.append, self.controller.component, self._clock)
+        eb_id = str(changes.get("ebID") or before.eb_id or "")
+
+        def tell(told: Iterable[blocks.BlockState]) -> None:
+            for one in told if eb_id else ():
+                source.tell(one.pb_id, eb_id, before.number, one.kind, one.state, **one.more)
+            call.publish(*records)
+            records.clear()
+
+        return tell
 
     def _work(self, call: Call, factor: float) -> None:
         """Take as long as SDP would, and say how far it is where that is long."""

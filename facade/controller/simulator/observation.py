@@ -29,6 +29,10 @@ class Subarray:
     obs_state: str = "EMPTY"
     resources: Mapping[str, Any] = field(default_factory=dict)
     scan_types: tuple[str, ...] = ()
+    eb_id: str | None = None
+    realtime: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
+    """Ids of the processing blocks that have not ended."""
     again: bool = False
     """Whether the command was begun before, so that it may have been done already."""
 
@@ -40,6 +44,9 @@ def subarray(device: Device, *, again: bool = False) -> Subarray:
         obs_state=device.reported("obsState", "EMPTY"),
         resources=msgspec.json.decode(device.reported("resources", "{}"), type=dict[str, Any]),
         scan_types=tuple(device.reported("scanTypes", ())),
+        eb_id=device.reported("ebID") or None,
+        realtime=tuple(device.reported("pbRealtime", ())),
+        batch=tuple(device.reported("pbBatch", ())),
         again=again,
     )
 
@@ -48,9 +55,12 @@ _RELEASED: Changes = {
     "resources": {},
     "receiveAddresses": None,
     "ebID": None,
+    "pointingAttributes": [],
     "scanTypes": [],
     "scanType": None,
     "scanID": 0,
+    "pbRealtime": [],
+    "pbBatch": [],
 }
 
 
@@ -73,7 +83,11 @@ def _assign(before: Subarray, argument: Mapping[str, Any]) -> Changes:
     if block := argument.get("execution_block"):
         changes["ebID"] = block["eb_id"]
         changes["scanTypes"] = _names(block["scan_types"])
+        changes["pointingAttributes"] = _pointing(block)
         changes["receiveAddresses"] = receive_addresses(block, before.number)
+    for name, kind, known in (("pbRealtime", "realtime", before.realtime), ("pbBatch", "batch", before.batch)):
+        added = [one["pb_id"] for one in argument.get("processing_blocks", ()) if one["script"]["kind"] == kind]
+        changes[name] = list(dict.fromkeys((*known, *added)))
     return {**changes, "obsState": "IDLE"}
 
 
@@ -185,6 +199,12 @@ def _scan_types(entries: list[Mapping[str, Any]]) -> Iterator[tuple[str, dict[st
             for beam_id, setup in entry.get("beams", {}).items():
                 beams[beam_id] = {**beams.get(beam_id, {}), **setup}
         yield name, beams
+
+
+def _pointing(block: Mapping[str, Any]) -> list[str]:
+    """Return the attributes that say where the fields of an execution block are, each once."""
+    names = (entry.get("pointing_fqdn") for entry in block.get("fields", ()))
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def _names(entries: list[Mapping[str, Any]] | tuple[()]) -> list[str]:

@@ -32,6 +32,8 @@ _MOST_MISSING = 1_000_000
 """A source that leaves out more numbers than this counts in another way."""
 _MOST_REFUSALS = 1_000
 """Refused actions that are remembered as such."""
+_MOST_ACTIONS = 1_000
+"""Actions that are known again; a sender that got no answer tries once more within a second."""
 _REFRESHED_AT_ONCE = 100
 """Events of a refresh that may stand before an alert."""
 _MOST_REFRESHES = 8
@@ -74,6 +76,8 @@ class AlertsFlow(Flow):
         """The topic's id when the numbers began with 1; empty text: not known."""
         self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
         """Numbers of actions that were refused: they are nothing that happened."""
+        self._acted: dict[str, int] = {}
+        """Number of the newest actions, by id. Those before a restart are read again then."""
         self._packets: dict[str, int] = {}
         """Newest packet whose alert was counted, by partition of ``alert-packets``."""
         self._packets_kept: dict[str, int] = {}
@@ -117,6 +121,8 @@ class AlertsFlow(Flow):
         if self._is_again(record, self._packets if count else self._packets_kept):
             return Suppressed("again")
         sequence = self.base + record.offset + 1
+        if isinstance(message, Action) and self._has_acted(message.id, sequence):
+            return Suppressed("again")
         if not count:
             # Its effect is in the states that were recalled; judged again, it could end in another way.
             if isinstance(message, Action) and sequence in self._refusals:
@@ -243,6 +249,12 @@ class AlertsFlow(Flow):
                         return True
                     newest[partition] = int(offset)
         return False
+
+    def _has_acted(self, id: str, sequence: int) -> bool:
+        """Return whether an action was sent twice, as no broker confirmed the first one, and this is the second."""
+        if len(self._acted) > _MOST_ACTIONS:
+            del self._acted[next(iter(self._acted))]
+        return self._acted.setdefault(id, sequence) < sequence
 
     def _apply(self, alert: Alert, sequence: int, at_us: int) -> None:
         self.ledger.apply(alert, sequence, at_us)

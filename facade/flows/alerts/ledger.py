@@ -17,9 +17,12 @@ _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
 """A source whose clock is further ahead, or behind, than this is not believed [us]."""
 _REST_US = 600_000_000
 """How long an alarm at rest is remembered, so that an alert that comes late is known as late [us]."""
+_SECOND_US = 1_000_000
 _MOST_AT_REST = 10_000
 _MOST_ACTED = 256
 """Actions whose effect is remembered with an alarm: more than come between two snapshots."""
+_UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
+"""What is assumed of a condition that the ICD does not have."""
 
 
 class Ledger:
@@ -37,7 +40,6 @@ class Ledger:
         for name, condition in conditions.items():
             for other in condition.suppressed_by:
                 self._explains.setdefault(other, []).append(name)
-        self._unknown = Condition(label="", description="", response="", priority="MEDIUM")
         self.by_condition: dict[str, dict[str, Alarm]] = {}
         """By condition and source."""
         self._due: list[tuple[int, AlarmKey]] = []
@@ -104,10 +106,8 @@ class Ledger:
         self.fire(at_us)
         believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
         self.skewed += not believed
-        alarm = self.get(alert.key)
-        if alarm is None:
-            alarm = self._new(alert.key)
-        elif sequence <= alarm.through:
+        alarm = self.get(alert.key) or self._new(alert.key)
+        if sequence <= alarm.through:
             return False
         # What a clock that was far ahead has said must not hide what it says once it is right.
         repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
@@ -173,7 +173,7 @@ class Ledger:
                 else:
                     self._step(alarm, self._clearing(alarm))
                 self._touch(alarm, at_us)
-            if 0 < alarm.shelved_until <= at_us:
+            if alarm.shelved_until and alarm.shelved_until <= at_us:
                 alarm.shelved_until = 0
                 self._touch(alarm, at_us)
 
@@ -217,7 +217,7 @@ class Ledger:
         elif not delay:
             self._begin(alarm, states.RAISE, sequence, at_us)
         elif alarm.pending != states.RAISE:
-            alarm.pending, alarm.pending_at = "RAISE", at_us + round(delay * 1e6)
+            alarm.pending, alarm.pending_at = "RAISE", at_us + round(delay * _SECOND_US)
             alarm.pending_occurrence = sequence
             self._plan(alarm)
         alarm.severity = alert.severity
@@ -225,12 +225,12 @@ class Ledger:
     def _has_to_ask_again(self, alarm: Alarm, alert: Alert, at_us: int) -> bool:
         """Return whether news of an acknowledged alarm are a re-alarm (IEC 62682)."""
         condition, before = self._condition(alarm), alarm.acknowledged_values
-        after_us, growth = round(condition.re_alarm * 1e6), condition.re_alarm_growth
-        is_late = 0 < after_us <= at_us - alarm.acknowledged_at
-        has_grown = growth > 0 and any(
+        after_us, growth = round(condition.re_alarm * _SECOND_US), condition.re_alarm_growth
+        is_late = after_us and after_us <= at_us - alarm.acknowledged_at
+        has_grown = growth and any(
             value >= growth * before[name] > 0 for name, value in alert.values.items() if name in before
         )
-        return alarm.state == states.ACKED and (is_late or has_grown)
+        return alarm.state == states.ACKED and bool(is_late or has_grown)
 
     def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
         self._step(alarm, event)
@@ -244,7 +244,7 @@ class Ledger:
         elif not delay:
             self._step(alarm, self._clearing(alarm))
         elif alarm.pending != states.CLEAR:
-            alarm.pending, alarm.pending_at = "CLEAR", at_us + round(delay * 1e6)
+            alarm.pending, alarm.pending_at = "CLEAR", at_us + round(delay * _SECOND_US)
             self._plan(alarm)
 
     def _clearing(self, alarm: Alarm) -> str:
@@ -254,7 +254,7 @@ class Ledger:
         alarm.state = states.TRANSITIONS[alarm.state].get(event, alarm.state)
 
     def _condition(self, alarm: Alarm) -> Condition:
-        return self._conditions.get(alarm.condition, self._unknown)
+        return self._conditions.get(alarm.condition, _UNKNOWN)
 
     def _suppressed(self, condition: str) -> bool:
         known = self._conditions.get(condition)
@@ -300,5 +300,5 @@ class Ledger:
 
 def _shown(alarm: Alarm, *, suppressed: bool) -> str:
     return states.shown(
-        alarm.state, shelved=alarm.shelved_until > 0, suppressed=suppressed, out_of_service=alarm.out_of_service
+        alarm.state, shelved=bool(alarm.shelved_until), suppressed=suppressed, out_of_service=alarm.out_of_service
     )

@@ -29,6 +29,7 @@ from facade.outcome import USED, Outcome, Rejected, Suppressed, Unused
 _ORPHAN = 10.0
 """How long an acknowledgement waits for its command, which may be read after it [s]."""
 _ORPHANS = 1000
+_FINISHED = 2000
 _AGAIN = 5.0
 """Time after which an outcome that the facade has made is written again, if it has not come back [s]."""
 
@@ -58,7 +59,9 @@ class Tracker:
         Whether commands are folded as well, so that an acknowledgement counts only once its command was read.
     """
 
-    def __init__(self, devices: Iterable[str], *, keep: int = 2000, acks: int = 50, with_commands: bool = True) -> None:
+    def __init__(
+        self, devices: Iterable[str], *, keep: int = _FINISHED, acks: int = 50, with_commands: bool = True
+    ) -> None:
         self._keep = keep
         self._most_acks = acks
         self._with_commands = with_commands
@@ -270,7 +273,7 @@ class Tracker:
             self._forget(device.finished.popleft())
 
     def _forget(self, tracked: Tracked) -> None:
-        self._by_id.pop(tracked.id, None)
+        del self._by_id[tracked.id]
         key = (tracked.device, tracked.command, tracked.transaction_id)
         if self._by_transaction.get(key) is tracked:
             del self._by_transaction[key]

@@ -78,10 +78,12 @@ class Presence(Health):
 
     def _servers(self) -> Iterator[Complaint]:
         for instance in self._instances:
-            if not self._heartbeats.alive(name := self._prefix + instance):
+            is_own = (name := self._prefix + instance) == self._server.instance
+            # Who judges is alive, though after a start its own sign of life may be the last one to be read.
+            if not (is_own or self._heartbeats.alive(name)):
                 text = f"device server {instance} {self._seen(name)}"
                 yield Complaint("DEGRADED", text, self._alarm(name, _SERVER, instance), "CRITICAL")
-            elif self._without_account(name) > _NO_ACCOUNT:
+            elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive and gives no account: figures of what it reads are old"
                 yield Complaint("DEGRADED", text, of_bus=True)
 

@@ -9,7 +9,7 @@ from facade.errors import ConfigError
 from facade.flows.quality.fit import axes, fit
 from facade.flows.quality.flow import NewestMetric, QualityFlow, is_metric
 from facade.icd.model import Attribute, DeviceClass, Limits
-from facade.reading import Changes, Quality, Reading, Value, judge
+from facade.reading import Quality, Reading, Value, judge
 from facade.runtime.view import NewestView
 
 _RATE_OVER = 10.0
@@ -51,8 +51,6 @@ class QualityView(NewestView):
         """As of the last look."""
         self.stopped: list[str] = []
         """Metrics that have come once and come no more, as of then."""
-        self._changes = Changes()
-        """What is shown beside the metrics."""
         self._counts: deque[tuple[float, int]] = deque()
         """Records used until a time, oldest first."""
 

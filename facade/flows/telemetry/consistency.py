@@ -4,22 +4,29 @@ The ledger trusts what it merges: a run that goes backwards or a window of next 
 its totals and windows for good, so it must not get that far.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.flows.telemetry.sequences import Run
 from facade.flows.telemetry.sketch import largest_bucket
-from facade.messages import FieldStatistics, Partial
+from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, Rejected
 
+COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
+"""What a row of a rack's summary has beside its node and its fields, in the order of a partial."""
+STATISTICS = ("sum", "min", "max", "m2", "last", "sketch")
+"""What may be known of a field."""
 _MOST = 1e150
 _CLOCK_SLACK = 60.0
 """Most by which the clocks of a worker and of the broker may differ [s]."""
+_RUNS = "expected ascending runs without overlap, of whole numbers from 0 to 2^53 - 1"
+_BOUNDS = f"expected numbers up to {_MOST:g}, and whole ones up to 2^53 - 1"
+_WHOLE = "expected whole numbers up to 2^53 - 1"
 
 
-def inconsistency(summary: Summary, written_us: int, plan: Plan) -> Rejected | None:
+def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -> Rejected | None:
     """Return why a summary cannot be used; None: nothing is wrong with it.
 
     Parameters
@@ -30,30 +37,77 @@ def inconsistency(summary: Summary, written_us: int, plan: Plan) -> Rejected | N
     if summary.log and summary.offset_to <= summary.offset_from:
         return Rejected(INCONSISTENT, "$.offset_to", f"expected more than {summary.offset_from}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
-    for index, partial in enumerate(summary.partials):
-        for path, trouble in _troubles(partial, plan, latest):
-            return Rejected(INCONSISTENT, f"$.partials[{index}]{path}", trouble)
+    if isinstance(summary, RackSummary):
+        found = _shape_troubles(summary, plan) or _rack_troubles(summary, plan, latest)
+    else:
+        entries = enumerate(summary.partials)
+        found = ((f"partials[{at}]{path}", why) for at, one in entries for path, why in _troubles(one, plan, latest))
+    for path, trouble in found:
+        return Rejected(INCONSISTENT, f"$.{path}", trouble)
     return None
+
+
+def _shape_troubles(summary: RackSummary, plan: Plan) -> Sequence[tuple[str, str]]:
+    rows, first, last = len(summary.node), summary.first, summary.last
+    if not plan.racks:
+        return [("stream", f"expected a topic whose nodes are summarised by rack, got {plan.topic}")]
+    if not first <= min(summary.node) <= max(summary.node) <= last:
+        return [("node", f"expected nodes from {first} to {last}")]
+    columns = [(name, getattr(summary, name)) for name in COLUMNS]
+    for field, found in summary.fields.items():
+        columns += [(f"fields.{field}.{name}", getattr(found, name)) for name in STATISTICS]
+    lengths = ((name, len(values)) for name, values in columns if values is not None)
+    return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in lengths if count != rows]
+
+
+def _rack_troubles(summary: RackSummary, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:
+    if summary.fields and not all(summary.count):
+        yield "fields", "expected none where a row has no records"
+    times = zip(summary.window, summary.late, summary.count, summary.time_min, summary.time_max, strict=True)
+    for row, (window, late, count, oldest, newest) in enumerate(times):
+        for name, trouble in () if late else _misplaced(plan, window, count, oldest, newest, latest):
+            yield f"{name}[{row}]", trouble
+    for row, runs in enumerate(summary.runs):
+        if not _ascending(runs):
+            yield f"runs[{row}]", _RUNS
+    for name, found in summary.fields.items():
+        if not are_bounded(found):
+            yield f"fields.{name}", _BOUNDS
+    for field in plan.fields:
+        columns = summary.fields.get(field.name)
+        if columns is None:
+            continue
+        if field.integer and any(float in set(map(type, values)) for values in _numbers(columns)):
+            yield f"fields.{field.name}", _WHOLE
+        if buckets := _bucket_trouble(columns.sketch or (), plan):
+            yield f"fields.{field.name}", buckets
 
 
 def _troubles(partial: Partial, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:
     if partial.count == 0 and partial.fields:
         yield ".fields", "expected none in an entry without records"
-    if not partial.late and partial.count:
-        start = partial.window
-        if start % plan.length_us or not start <= partial.time_min <= partial.time_max < start + plan.length_us:
-            yield ".window", f"{start} does not hold the data times {partial.time_min} to {partial.time_max}"
-    if not partial.late and partial.time_max > latest:
-        yield ".time_max", f"{partial.time_max} is further ahead of the writing than any worker accepts"
+    if not partial.late:
+        for name, trouble in _misplaced(
+            plan, partial.window, partial.count, partial.time_min, partial.time_max, latest
+        ):
+            yield f".{name}", trouble
     if not _ascending(partial.runs):
-        yield ".runs", "expected ascending runs without overlap, of whole numbers from 0 to 2^53 - 1"
+        yield ".runs", _RUNS
     for name, found in partial.fields.items():
         if not _are_bounded(found):
-            yield f".fields.{name}", f"expected numbers up to {_MOST:g}, and whole ones up to 2^53 - 1"
+            yield f".fields.{name}", _BOUNDS
     for field in plan.fields:
         statistics = partial.fields.get(field.name)
-        if statistics is not None and (trouble := _field_trouble(statistics, field, plan)):
-            yield f".fields.{field.name}", trouble
+        if statistics is not None and (wrong := _field_trouble(statistics, field, plan)):
+            yield f".fields.{field.name}", wrong
+
+
+def _misplaced(plan: Plan, window: int, count: int, oldest: int, newest: int, latest: int) -> Sequence[tuple[str, str]]:
+    if count and (window % plan.length_us or not window <= oldest <= newest < window + plan.length_us):
+        return [("window", f"{window} does not hold the data times {oldest} to {newest}")]
+    if newest > latest:
+        return [("time_max", f"{newest} is further ahead of the writing than any worker accepts")]
+    return ()
 
 
 def _ascending(runs: Sequence[Run]) -> bool:
@@ -65,13 +119,29 @@ def _ascending(runs: Sequence[Run]) -> bool:
     return True
 
 
-def _are_bounded(statistics: FieldStatistics) -> bool:
+def are_bounded(columns: FieldColumns) -> bool:
     """Return whether sums of such numbers, and of their squares, stay numbers that JSON and a snapshot can carry."""
+    for values in _numbers(columns):
+        if not (-LARGEST <= min(values) and max(values) <= LARGEST) and not all(map(_is_bounded, values)):
+            return False
+    return all(one <= _MOST * _MOST for one in columns.m2 or ())
+
+
+def _numbers(columns: FieldColumns) -> Iterator[Sequence[int | float]]:
+    return (values for values in (columns.sum, columns.min, columns.max, columns.last) if values)
+
+
+def _is_bounded(one: int | float) -> bool:
+    return -LARGEST <= one <= LARGEST or (not isinstance(one, int) and abs(one) <= _MOST)
+
+
+def _are_bounded(statistics: FieldStatistics) -> bool:
+    """Return whether the numbers of one group are bounded so."""
     for one in (statistics.sum, statistics.min, statistics.max, statistics.last):
         # Without a generator or a call for the usual ones: half of a fold was spent here.
         if one is None or -LARGEST <= one <= LARGEST:
             continue
-        if isinstance(one, int) or not abs(one) <= _MOST:
+        if not _is_bounded(one):
             return False
     return (statistics.m2 or 0.0) <= _MOST * _MOST
 
@@ -80,9 +150,14 @@ def _field_trouble(statistics: FieldStatistics, field: FieldPlan, plan: Plan) ->
     if field.integer:
         for one in (statistics.sum, statistics.min, statistics.max, statistics.last):
             if isinstance(one, float):
-                return "expected whole numbers up to 2^53 - 1"
-    if statistics.sketch and plan.window.quantile_error is not None:
-        largest = largest_bucket(plan.window.quantile_error)
-        if max(statistics.sketch) > largest:
-            return f"sketch: expected bucket numbers up to {largest}"
+                return _WHOLE
+    return _bucket_trouble((statistics.sketch,), plan) if statistics.sketch else None
+
+
+def _bucket_trouble(sketches: Iterable[Mapping[int, int]], plan: Plan) -> str | None:
+    if plan.window.quantile_error is None:
+        return None
+    largest = largest_bucket(plan.window.quantile_error)
+    if any(max(sketch, default=0) > largest for sketch in sketches):
+        return f"sketch: expected bucket numbers up to {largest}"
     return None

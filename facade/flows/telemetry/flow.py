@@ -1,7 +1,9 @@
 """A summary topic as a flow of a device server: the windowed topics whose partials are on it, as devices show them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,14 +14,19 @@ from facade.flows.telemetry.consistency import inconsistency
 from facade.flows.telemetry.ledger import Ledger
 from facade.flows.telemetry.partial import StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
+from facade.flows.telemetry.rack import rows
 from facade.flows.telemetry.view import Marker, TelemetryView
+from facade.messages import RackSummary
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
+from facade.printable import excerpt
 from facade.runtime.accounts import OVERLAP
-from facade.runtime.flow import DeviceReading, Flow, LastReadings
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow, LastReadings
 
 _EVERY = 0.05
-"""Time between looks for closed windows [s]; a window cannot be shown later than this for lack of a look."""
+"""Least time between looks for closed windows [s], of streams of which something came; time alone waits longer."""
 
+_RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
+"""Key of the summary of a rack; the stream is in it where several share the topic."""
 _OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-stream")
 
 
@@ -63,14 +70,22 @@ class TelemetryFlow(Flow):
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
         """The one windowed topic, where summaries do not say it."""
-        self._decode = BatchDecoder(first.form).decode_one
-        self._looked_at = 0.0
+        self._decode = BatchDecoder[Summary | RackSummary](first.form, RackSummary).decode_one
+        self._is_foreign = lru_cache(1024)(self._names_others)
+        self._looked_at = self._all_at = 0.0
+        """Of the last look, and of the last one at all streams [Unix s]."""
+        self._folded: set[str] = set()
+        """Streams of which something came since the last look."""
         self.reporting: dict[str, frozenset[Any]] = {}
         """Groups in the window shown over all groups, unless they have fallen silent, by windowed topic."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Merge a summary; see `facade.runtime.flow.Flow`."""
+        if self._is_foreign(record.key):
+            return _OTHER_DEVICE
         summary = self._decode(record.value)
+        if isinstance(summary, RackSummary):
+            return self._fold_rack(summary, record, count=count)
         if not isinstance(summary, Summary):
             return summary
         stream = summary.stream if isinstance(summary, StreamSummary) else self._only
@@ -90,14 +105,53 @@ class TelemetryFlow(Flow):
         if trouble := ledger.refuse(group, summary, count=count):
             return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
         ledger.fold(group, summary.partials, record.timestamp_us / MICRO, count=count)
+        self._folded.add(plan.topic)
         return USED
+
+    def _fold_rack(self, summary: RackSummary, record: Record, *, count: bool) -> Outcome:
+        """Merge the summary of a rack, as a whole or not at all."""
+        plan = self._plans.get(summary.stream)
+        if plan is None:
+            return _OTHER_STREAM
+        key = plan.rack_key(summary.first, summary.last)
+        if record.key != key.encode():
+            return Rejected(INCONSISTENT, "$.first", excerpt(f"expected the rack of the key {record.key!r}, got {key}"))
+        if rejected := inconsistency(summary, record.timestamp_us, plan):
+            return rejected
+        ledger = self.ledgers.get(plan.topic)
+        kept = [] if ledger is None else [row for row in rows(summary) if ledger.keeps(row[0])]
+        if ledger is None or not kept:
+            return _OTHER_DEVICE
+        if trouble := ledger.refuse_rack(summary, count=count):
+            return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
+        ledger.fold_rack(kept, record.timestamp_us / MICRO, count=count)
+        self._folded.add(plan.topic)
+        return USED
+
+    def _names_others(self, key: bytes | None) -> bool:
+        """Return whether a key names a rack of which this server keeps no node.
+
+        A partition has several racks, so that is most of what a server reads, and it is not even decoded. Who keeps all
+        nodes checks all summaries, their keys included, and sets the bad ones aside.
+        """
+        found = _RACK.fullmatch(key or b"")
+        if found is None:
+            return False
+        stream = found[1].decode()[:-1] if found[1] else self._only
+        ledger = self.ledgers.get(stream or "")
+        return ledger is not None and not ledger.keeps_any(range(int(found[2]), int(found[3]) + 1))
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
         """Return the readings of the devices that have something new to say."""
         if abs(now - self._looked_at) < _EVERY:
             return
         self._looked_at = now
+        streams, self._folded = self._folded, set()
+        if abs(now - self._all_at) >= VIEW_PERIOD:
+            self._all_at, streams = now, set(self.ledgers)
         for one in self._shown:
+            if one.stream not in streams:
+                continue
             ledger = self.ledgers[one.stream]
             if one.view.group is None:
                 self.reporting[one.stream] = _reporting(ledger, now, one.view.stale_after)

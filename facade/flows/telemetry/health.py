@@ -11,8 +11,11 @@ from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import plans
 from facade.reading import Value
 from facade.runtime.composition import Server
+from facade.runtime.demand import Wanted, decide
 from facade.runtime.health import Complaint, Health
+from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
+from facade.runtime.stream_accounts import WorkerAccounts
 
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
 """A group of whose records more than this part came late, in so many seconds, is complained about."""
@@ -38,6 +41,15 @@ class TelemetryHealth(Health):
         self.conditions: Mapping[str, str] = {one: place for one in (_SILENT, _LATE) for place in places}
         self._scans = scans(server)
         self._counted: dict[str, deque[_Counted]] = {}
+        self._partitions = {topic: server.icd.topics[topic].partitions for topic in plans(server.icd)}
+        self._clock = server.clock
+        self._streams = server.share(WorkerAccounts).streams
+        self._wanted = Wanted(0)
+        about = "Workers that the records of their topics need."
+        server.gauges += [
+            Gauge("sdp_workers_wanted", about, {"worker": worker.name}, lambda: self._wanted.workers)
+            for worker in MANIFEST.workers
+        ]
 
     def complaints(self, now: float) -> Iterator[Complaint]:
         """Return which groups are silent or late, one complaint for each."""
@@ -57,13 +69,24 @@ class TelemetryHealth(Health):
                     yield Complaint("DEGRADED", text, (_SILENT, ledger.plan.place(group)), "ALARM")
 
     def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return the groups of the topics that all are expected in, and how many workers there are."""
-        found: dict[str, Value] = {"workersAlive": self._workers()}
+        """Return the groups of the topics that all are expected in, and how many workers there are and should be."""
+        self._wanted = self._decide(self._clock.now())
+        found: dict[str, Value] = {"workersAlive": self._workers(), "workersWanted": self._wanted.workers}
         for ledger, reporting in self._expected():
             noun, silent = ledger.plan.noun, (ledger.expected - reporting)
             found |= {f"{noun}sExpected": len(ledger.expected), f"{noun}sReporting": len(reporting)}
             found[f"{noun}sSilent"] = tuple(sorted(group for group in silent if isinstance(group, int)))
         return {one.name: found[one.name] for one in self._classes[device_class].attributes if one.name in found}
+
+    def _decide(self, now: float) -> Wanted:
+        """Return how many workers are wanted: at the beginning as many as there are."""
+        before = self._wanted if self._wanted.workers else Wanted(self._workers())
+        streams = {topic: one for topic, one in self._streams.items() if topic in self._partitions}
+        if not before.workers or not streams:
+            return before  # nothing is known yet
+        needs = [one.work.need(now, one.lag) for one in streams.values()]
+        most = max(one.shape[0] or self._partitions[topic] for topic, one in streams.items())
+        return decide(before, None if None in needs else sum(need for need in needs if need), most, now)
 
     def _workers(self) -> int:
         return sum(len(self._heartbeats.alive_of(worker.group)) for worker in MANIFEST.workers)

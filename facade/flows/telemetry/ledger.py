@@ -16,9 +16,10 @@ import msgspec
 from facade.flows.telemetry.coverage import Coverage
 from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
+from facade.flows.telemetry.rack import Row, together
 from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.windows import AllGroupsState, AllGroupsWindows, GroupWindows
-from facade.messages import FieldStatistics, Partial
+from facade.messages import FieldStatistics, Partial, RackSummary
 
 
 class GroupTotals(msgspec.Struct):
@@ -113,6 +114,10 @@ class Ledger:
         """Return whether partials of a group are for this ledger."""
         return group in self.totals or (not self.expected and len(self.totals) < self.plan.window.most_groups)
 
+    def keeps_any(self, nodes: range) -> bool:
+        """Return whether partials of any of these nodes are for this ledger."""
+        return not self.expected or any(group in nodes for group in self.totals)
+
     def refuse(self, group: Group, summary: Summary, *, count: bool = True) -> str:
         """Return why a summary must not be folded, as its offsets are counted already; empty text: it may be."""
         return (self._coverage if count else self._rebuilding).refuse(group, summary)
@@ -127,19 +132,43 @@ class Ledger:
         count
             False for records that the snapshot already counts: they only rebuild windows.
         """
+        self._fold(group, partials, heard, count=count)
+        if self._over_all and (count or self.plan.is_rebuilt):
+            for partial in partials:
+                self.all_groups.add(group, partial, heard)
+
+    def refuse_rack(self, summary: RackSummary, *, count: bool = True) -> str:
+        """Return why the summary of a rack must not be folded, as `refuse` does."""
+        return (self._coverage if count else self._rebuilding).refuse_rack(summary)
+
+    def fold_rack(self, found: Sequence[Row], heard: float, *, count: bool = True) -> None:
+        """Merge what a worker wrote about the nodes of a rack that are kept; parameters as of `fold`.
+
+        Over all groups, nodes are put together before they go into a window.
+        """
+        for node, partial in found:
+            self._fold(node, (partial,), heard, count=count)
+        if not self._over_all or not (count or self.plan.is_rebuilt):
+            return
+        windows: dict[int, list[Row]] = {}
+        for node, partial in found:
+            self.all_groups.hear(node, heard)
+            if not partial.late and partial.count:
+                windows.setdefault(partial.window, []).append((node, partial))
+        for rows in windows.values():
+            self.all_groups.join([node for node, _ in rows], together([partial for _, partial in rows]))
+
+    def _fold(self, group: Group, partials: Sequence[Partial], heard: float, *, count: bool) -> None:
         totals = self.totals.get(group)
         if totals is None:
             totals = self.totals[group] = GroupTotals()
         totals.heard = max(totals.heard, heard)
+        windows = self.windows_of(group) if self._per_group and (count or self.plan.is_rebuilt) else None
         for partial in partials:
             if count:
                 totals.add(partial)
-            elif not self.plan.is_rebuilt:
-                continue
-            if self._per_group:
-                self.windows_of(group).add(partial, heard)
-            if self._over_all:
-                self.all_groups.add(group, partial, heard)
+            if windows is not None:
+                windows.add(partial, heard)
 
     def windows_of(self, group: Group) -> GroupWindows:
         """Return the windows of a group."""

@@ -70,7 +70,6 @@ def summary_form(schema: Mapping[str, Any], group: str | None) -> type[Summary]:
         tag=known["schema"]["const"],
         rename=own,
         forbid_unknown_fields=True,
-        kw_only=True,
     )
     return cast(type[Summary], form)
 

@@ -1,6 +1,6 @@
 """What the ICD asks of a windowed topic: which columns to read, and which statistics to keep of which groups."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,13 +12,15 @@ from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summar
 from facade.icd.fields import kind, properties
 from facade.icd.model import Icd, Rule, Window
 from facade.instances import FAMILIES
-from facade.messages import Partial
+from facade.messages import Partial, RackSummary
 
 MICRO = 1_000_000
 REBUILT = 1.0
 """Windows up to this long are rebuilt from the last records after a restart; longer ones are in the snapshot [s].
 The records are those of `facade.runtime.event_loop.Timing.rebuild`."""
 
+_RACKS = "rack-summary"
+"""Message that a summary topic must have beside its own, so that summaries of racks are on it."""
 _STATISTICS: dict[Rule, frozenset[str]] = {
     "rate": frozenset({"sum"}),
     "sum": frozenset({"sum"}),
@@ -56,6 +58,8 @@ class Plan:
     """Wire form of the summaries."""
     names: bool
     """Whether groups are told apart by texts and not by numbers."""
+    racks: bool = False
+    """Whether groups are nodes, and workers write what they find of a rack as one summary."""
     choices: tuple[str, ...] = ()
     """The names that the schema allows; none: any."""
 
@@ -104,6 +108,10 @@ class Plan:
         """Return the key of the summaries of a group."""
         return f"{self.topic}/{group}" if self.is_shared else str(group)
 
+    def rack_key(self, first: int, last: int) -> str:
+        """Return the key of the summaries of the rack with these nodes, such as ``0-49``."""
+        return self.key(f"{first}-{last}")
+
     def summary(
         self, worker: str, partition: int, group: Group, partial: Partial, span: Span, part: int = 0
     ) -> Summary:
@@ -119,6 +127,23 @@ class Plan:
         covers: dict[str, Any] = {"log": span.log, "offset_from": span.begin, "offset_to": span.end, "part": part}
         own: dict[str, Any] = {"stream": self.topic, "group": str(group)} if self.is_shared else {"group": group}
         return self.form(worker=worker, partition=partition, partials=[partial], **own, **covers)
+
+    def rack_summary(
+        self, worker: str, partition: int, nodes: range, columns: Mapping[str, Any], span: Span, part: int
+    ) -> RackSummary:
+        """Return what a worker writes about the nodes of a rack; `columns` are of `facade.flows.telemetry.rack`."""
+        return RackSummary(
+            worker=worker,
+            stream=self.topic,
+            partition=partition,
+            first=nodes[0],
+            last=nodes[-1],
+            log=span.log,
+            offset_from=span.begin,
+            offset_to=span.end,
+            part=part,
+            **columns,
+        )
 
     @property
     def is_shared(self) -> bool:
@@ -142,8 +167,8 @@ def plan(icd: Icd, topic: str) -> Plan:
         The topic has no message or no window, or its summary topic has no message.
     """
     entry = icd.topics[topic]
-    summary = icd.topics[entry.window.summary].message if entry.window is not None else None
-    if entry.message is None or entry.window is None or summary is None:
+    to = icd.topics[entry.window.summary] if entry.window is not None else None
+    if entry.message is None or entry.window is None or to is None or to.message is None:
         raise IcdError(f"topics.toml: topics.{topic}: a windowed topic needs `message`, [window] and its summary topic")
     needs: dict[str, set[str]] = {}
     for device_class in icd.classes.values():
@@ -166,8 +191,9 @@ def plan(icd: Icd, topic: str) -> Plan:
         title=str(schema.get("title", entry.message)),
         window=entry.window,
         fields=fields,
-        form=summary_form(icd.messages[summary], entry.window.group),
+        form=summary_form(icd.messages[to.message], entry.window.group),
         names=kind(group) == "string",
+        racks=entry.window.groups == "node" and _RACKS in to.also,
         choices=tuple(group.get("enum", ())),
     )
 

@@ -12,7 +12,7 @@ Policies:
   stream goes on: which groups will be in it is not known before the next.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -61,7 +61,7 @@ class GroupWindows:
 
     __slots__ = ("_first", "_over", "_plan", "_rebuilt", "_windows", "heard")
 
-    def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
+    def __init__(self, plan: Plan, *, rebuilt: bool) -> None:
         self._plan = plan
         self._windows: dict[int, Partial] = {}
         self._rebuilt = rebuilt
@@ -116,7 +116,7 @@ class GroupWindows:
 class AllGroupsWindows:
     """The newest windows over all groups, with the groups that are in each; `rebuilt` as for `GroupWindows`."""
 
-    def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
+    def __init__(self, plan: Plan, *, rebuilt: bool) -> None:
         self._plan = plan
         self._windows: dict[int, tuple[Partial, set[Group]]] = {}
         self._newest: dict[Group, int] = {}
@@ -129,20 +129,29 @@ class AllGroupsWindows:
 
     def add(self, group: Group, partial: Partial, heard: float) -> None:
         """Put a partial of a group into its window."""
+        self.hear(group, heard)
+        if not partial.late and partial.count:
+            self.join([group], partial)
+
+    def hear(self, group: Group, heard: float) -> None:
+        """Note when a worker wrote about a group [Unix s]."""
         self._heard[group] = max(self._heard.get(group, 0.0), heard)
-        if partial.late or partial.count == 0:
-            return
+
+    def join(self, groups: Sequence[Group], partial: Partial) -> None:
+        """Put into its window what several groups amount to, none of it late."""
+        window = partial.window
         if self._first is None:
-            self._first = partial.window
-        self._newest[group] = max(self._newest.get(group, 0), partial.window)
-        mine = self._windows.get(partial.window)
+            self._first = window
+        for group in groups:
+            self._newest[group] = max(self._newest.get(group, 0), window)
+        mine = self._windows.get(window)
         if mine is None:
-            self._windows[partial.window] = (copy_partial(partial), {group})
+            self._windows[window] = (copy_partial(partial), set(groups))
             while len(self._windows) > KEPT_WINDOWS * 4:  # more than per group: clocks differ
                 del self._windows[min(self._windows)]
         else:
             merge(mine[0], partial)
-            mine[1].add(group)
+            mine[1].update(groups)
 
     def live(self, now: float, within: float) -> set[Group]:
         """Return the groups that were heard of within the last `within` [s]."""
@@ -171,7 +180,7 @@ class AllGroupsWindows:
             if 2 * len(self._windows[window][1]) < len(newest):
                 continue  # only groups with wrong clocks are in it
             if not any(window - reach <= before < window for before in self._windows):
-                continue  # groups that nobody has heard of yet may be in it
+                return None  # groups that nobody has heard of yet may be in it, and no earlier one is within reach
             left_at = self._left_at.setdefault(window, now)
             if newest[0] > window or now - left_at >= self._plan.window.hold:
                 self._left_at = {w: t for w, t in self._left_at.items() if w in self._windows}

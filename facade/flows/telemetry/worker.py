@@ -7,9 +7,10 @@ restarts; see `facade.runtime.worker`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from facade.bus.dead_letters import COUNT, ROW
-from facade.bus.port import Record, Run, TransactionalLog
+from facade.bus.port import Record, Run, Span, TransactionalLog
 from facade.clock import Clock
 from facade.codec.batches import ReadBatch, Refused, without
 from facade.codec.columns import ColumnDecoder
@@ -17,11 +18,12 @@ from facade.config import Settings
 from facade.flows.telemetry.cells import partials
 from facade.flows.telemetry.columnar import Batches, Together
 from facade.flows.telemetry.groups import groups
-from facade.flows.telemetry.partial import Group, gather, split
+from facade.flows.telemetry.partial import Group, Summary, gather, split
 from facade.flows.telemetry.plan import Plan, plans
+from facade.flows.telemetry.rack import Row, tables
 from facade.flows.telemetry.reduce import AppendTimes, Reduced, combine, reduce, sift
 from facade.icd.model import Icd
-from facade.messages import Partial
+from facade.messages import Partial, RackSummary
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
@@ -58,6 +60,19 @@ class BatchLimits:
     """Pause after a transaction that failed [s]."""
 
 
+Found = dict[Group, dict[tuple[int, int, bool], Partial]]
+"""Partials of the groups of one partition, then by epoch, window and whether late."""
+
+
+class Summarised(NamedTuple):
+    """What is written about a group or a rack."""
+
+    key: str
+    summary: Summary | RackSummary
+    partition: int
+    """Of the summary topic; -1: by the key."""
+
+
 class _Stream:
     """What the worker needs for one windowed topic."""
 
@@ -67,13 +82,28 @@ class _Stream:
         self.decoder = ColumnDecoder(plan.message, schema)
         self.batches = Batches(plan, schema) if "arrow" in icd.topics[plan.topic].encodings else None
         self.groups = groups(plan, settings)
-        self.racks = Racks(settings.rack_size, icd.topics[plan.window.summary].partitions)
+        summary = icd.topics[plan.window.summary]
+        self._racks = Racks(settings.rack_size, summary.partitions)
+        self._most_bytes = summary.max_bytes // 2  # what is in the record once, its key and Kafka's own take little
 
-    def partition(self, group: Group) -> int:
-        """Return the partition of the summary topic for a group; -1: by the key."""
-        if self.plan.window.groups == "node" and isinstance(group, int):
-            return self.racks.partition(group)
-        return -1
+    def summaries(self, worker: str, partition: int, found: Found, span: Span) -> Iterator[Summarised]:
+        """Return what to write about the groups of a partition: of nodes one summary for each rack, if it fits."""
+        racks: dict[int, list[Row]] = {}
+        by_node = self.plan.window.groups == "node"
+        for group, mine in found.items():
+            parts = [part for whole in mine.values() for part in split(whole)]
+            if self.plan.racks and isinstance(group, int):
+                racks.setdefault(self._racks.rack(group), []).extend((group, part) for part in parts)
+                continue
+            to = self._racks.partition(group) if by_node and isinstance(group, int) else -1
+            for number, part in enumerate(parts):
+                alone = self.plan.summary(worker, partition, group, part, span, number)
+                yield Summarised(self.plan.key(group), alone, to)
+        for rack, rows in racks.items():
+            nodes = self._racks.nodes(rack)
+            for number, columns in enumerate(tables(rows, self._most_bytes)):
+                summary = self.plan.rack_summary(worker, partition, nodes, columns, span, number)
+                yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
 
 class Worker(TransactionalWorker):
@@ -109,13 +139,13 @@ class Worker(TransactionalWorker):
     def _take(self) -> None:
         first = 0
         if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
-            self._fold_all(self._log.take(1, min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE)))
+            self._fold_all(self._next(1, min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE)))
             if not self._taken:
                 return
             first = 1
         if self._most > first:
             left = self._limits.interval - self._idle()
-            self._fold_all(self._log.take(self._most - first, max(left, _LOOK)))
+            self._fold_all(self._next(self._most - first, max(left, _LOOK)))
 
     def _fold_all(self, runs: Sequence[Run]) -> None:
         """Take what came; the more rows the batches have, the fewer records are taken at once after it."""
@@ -189,19 +219,17 @@ class Worker(TransactionalWorker):
     def _count(self, run: Run, account: StreamAccount, reduced: Reduced) -> None:
         account.used += reduced.used
         account.late += reduced.late
+        mine = self._partials.setdefault((run.topic, run.partition), {})
         for group, found in reduced.partials.items():
-            gather(self._partials.setdefault((run.topic, run.partition, group), {}), found)
+            gather(mine.setdefault(group, {}), found)
 
     def _output(self, spans: Spans) -> Iterator[Record]:
-        for (topic, partition, group), found in self._partials.items():
-            stream, span = self.streams[topic], spans[topic, partition]
-            plan, to = stream.plan, stream.partition(group)
-            parts = (part for whole in found.values() for part in split(whole))
-            for number, part in enumerate(parts):
-                summary = plan.summary(self._name, partition, group, part, span, number)
-                yield self._record(plan.window.summary, plan.key(group), summary, to)
+        for (topic, partition), found in self._partials.items():
+            stream = self.streams[topic]
+            for one in stream.summaries(self._name, partition, found, spans[topic, partition]):
+                yield self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
 
     def _forget(self) -> None:
-        self._partials: dict[tuple[str, int, Group], dict[tuple[int, int, bool], Partial]] = {}
-        """By topic, partition and group, then by epoch, window and whether late."""
+        self._partials: dict[tuple[str, int], Found] = {}
+        """By topic and partition."""
         self._lag = 0

@@ -77,6 +77,19 @@ def a_static_member_that_comes_back_gets_its_own_at_once(play: Play) -> None:
     play.tell("nothing else", calls)
 
 
+@scenario
+def a_static_member_that_gives_up_its_subscription_leaves(play: Play) -> None:
+    topic, calls = play.topic(partitions=4), list[str]()
+    members = [play.member("group", name, topic, calls) for name in "ab"]
+    play.until(lambda: _have_each(members, 2), "each has two")
+    metadata = members[1].consumer_group_metadata()
+    calls.clear()
+    members[1].unsubscribe()
+    _serve(play, members, calls, 3)
+    play.until(lambda: _have_each(members[:1], 4), "the other one has all")
+    _send(play, "who has left, in a transaction", "s", TopicPartition(topic, 0, 5), metadata)
+
+
 def _have_each(members: list[Consumer], count: int) -> bool:
     for member in members:
         member.consume(100, 0.02)

@@ -1,0 +1,1 @@
+"""Processing blocks: what the controllers of SDP execute, and what became of it."""

@@ -1,0 +1,14 @@
+"""Processing blocks: their states, as controllers publish them, shown by subarray and for SDP as a whole."""
+
+from facade.manifest import Isolation, Manifest
+
+MANIFEST = Manifest(
+    name="blocks",
+    summary="Processing blocks: states, progress and failures of what runs for each execution block.",
+    topics={"processing-blocks": Isolation.READ_COMMITTED},
+    set_aside_by={"processing-blocks": "subarray"},
+    compose="facade.flows.blocks.composition:compose",
+    for_commands=True,
+    health="facade.flows.blocks.composition:BlocksHealth",
+    words="facade.flows.blocks.words:WORDS",
+)

@@ -1,0 +1,1 @@
+"""Logs and metrics of nodes, as shippers send them, summed up for operators."""

@@ -1,0 +1,272 @@
+"""What a device server makes of the sums of logs and metrics: totals, recent errors, silence, newest values of nodes.
+
+Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes nobody
+silent, and a restart judges as before.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from facade.flows.logs.messages import LogCount, LogSummary
+from facade.flows.logs.records import ERROR, SEVERITIES
+from facade.flows.logs.sequences import ShipperNumbers
+from facade.flows.logs.sums import OTHER
+
+MOST_COMPONENTS: Final = 1000
+MOST_LOCATIONS: Final = 2000
+MOST_OBSERVATIONS: Final = 64
+MOST_HOSTS: Final = 2000
+MOST_INSTANCES: Final = 100
+MOST_ERRORS: Final = 32
+BUCKET: Final = 10
+"""Errors and signs of life are counted over so long [s]."""
+BUCKETS: Final = 30
+"""So many are kept."""
+REGULAR: Final = 5
+"""A component that wrote in so many of the newest ten buckets writes regularly."""
+SILENT: Final = 30.0
+"""So long after the newest sign of life of a regular component, it is silent if others are not [s]."""
+FORGOTTEN: Final = 3600.0
+"""So long after it, nobody waits for it any more [s]."""
+SERIES: Final = 60.0
+"""Errors with less between them are one series [s]."""
+METRICS_FOR: Final = 60.0
+"""A metric that came longer ago is not shown [s]."""
+
+
+class Component(msgspec.Struct):
+    """What one component has logged."""
+
+    records: int = 0
+    errors: int = 0
+    heard: float = 0.0
+    """Brokers' time of its newest record [Unix s]."""
+    is_regular: bool = False
+    wrote: list[int] = []
+    """The newest buckets in which it wrote, ascending; as many as tell whether it does so regularly."""
+    failed: dict[int, int] = {}
+    """Errors by bucket."""
+
+    def recent(self, now: float, over: float) -> int:
+        """Return the errors of the last so many seconds, to a bucket."""
+        first = int((now - over) // BUCKET)
+        return sum(count for bucket, count in self.failed.items() if bucket > first)
+
+
+class Tally(msgspec.Struct):
+    """Records and errors of a location or an observation."""
+
+    records: int = 0
+    errors: int = 0
+
+
+class NodeValue(msgspec.Struct):
+    """The newest value of a metric."""
+
+    time: int
+    """When it was measured [Unix us]."""
+    heard: float
+    """When it came, by the brokers' time [Unix s]."""
+    value: float
+
+
+class State(msgspec.Struct):
+    """All of the ledger, as it stands in a snapshot."""
+
+    severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(SEVERITIES))
+    recent: dict[int, list[int]] = {}
+    """Records by severity that are not late, by second of the brokers' time; as many as rates need."""
+    components: dict[str, Component] = {}
+    locations: dict[str, Tally] = {}
+    observations: dict[str, Tally] = {}
+    errors: list[str] = []
+    """The newest, in lines, the newest last."""
+    first_error: str = ""
+    last_error: float = 0.0
+    """Brokers' time of the newest error [Unix s]."""
+    late: int = 0
+    merged: int = 0
+    numbers: ShipperNumbers = msgspec.field(default_factory=ShipperNumbers)
+    """Of shippers."""
+    heard: float = 0.0
+    """Brokers' time of the newest summary of logs [Unix s]."""
+    covered: dict[str, tuple[str, int, int]] = {}
+    """Log, end and part of the newest transaction counted, by topic and partition."""
+
+
+RATE_OVER: Final = 10
+"""Rates are over so long [s]."""
+
+
+class LogLedger:
+    """Adds up summaries; `state` is what it knows."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
+        """By host, metric and instance: after a restart they soon come again."""
+
+    def refuse(self, summary: LogSummary) -> str:
+        """Return why a summary must not be counted, as its offsets are counted already; empty text: it may be."""
+        place = f"{summary.stream}/{summary.partition}"
+        log, end, part = self.state.covered.get(place, (summary.log, 0, -1))
+        is_next_part = summary.offset_to == end and summary.part > part
+        if summary.log == log and summary.offset_from < end and not is_next_part:
+            came = f"offsets {summary.offset_from} to {summary.offset_to - 1}, part {summary.part}"
+            return f"{place}, {came}: expected offset {end} or later, as those before are counted"
+        self.state.covered[place] = summary.log, summary.offset_to, summary.part
+        return ""
+
+    def add(self, summary: LogSummary, at: float) -> None:
+        """Count a summary that was written at some time [Unix s]."""
+        state = self.state
+        state.merged += summary.merged
+        if summary.counts:
+            state.heard = max(state.heard, at)
+        for one in summary.counts:
+            self._count(one, at)
+        for sequence in summary.sequences:
+            state.numbers.add(sequence.shipper, sequence.runs)
+        for error in summary.errors:
+            where = f"{error.component} on {error.host}" if error.host else error.component
+            line = f"{_iso(error.time)} {SEVERITIES[error.severity]} {where}: {error.text}"
+            if not state.first_error or at - state.last_error > SERIES:
+                state.first_error = line
+            state.last_error = at
+            state.errors = [*state.errors, line][-MOST_ERRORS:]
+        for metric in summary.metrics:
+            self._measure(metric.host, metric.metric, metric.instance, NodeValue(metric.time, at, metric.value))
+
+    def _count(self, one: LogCount, at: float) -> None:
+        state = self.state
+        errors = one.count if one.severity >= ERROR else 0
+        on_time = one.count - one.late
+        state.severities[one.severity] += one.count
+        state.late += one.late
+        if on_time:
+            self._second(at)[one.severity] += on_time
+        component = self._component(one)
+        component.records += one.count
+        component.errors += errors
+        if on_time:
+            component.heard = max(component.heard, at)
+            if errors:
+                _into(component.failed, at, on_time)
+            wrote, bucket = component.wrote, int(at // BUCKET)
+            if not wrote or bucket > wrote[-1]:
+                component.wrote = [*wrote, bucket][-REGULAR:]
+                component.is_regular |= len(wrote) >= REGULAR - 1 and bucket - component.wrote[0] < 2 * REGULAR
+        place = "/".join(part for part in (one.rack, one.host) if part)
+        _tally(state.locations, place, MOST_LOCATIONS, one.count, errors)
+        if one.observation:
+            # The newest ones are those that are looked for: an old one makes room.
+            found = state.observations.pop(one.observation, Tally())
+            state.observations[one.observation] = Tally(found.records + one.count, found.errors + errors)
+            if len(state.observations) > MOST_OBSERVATIONS:
+                del state.observations[next(iter(state.observations))]
+
+    def _second(self, at: float) -> list[int]:
+        recent, second = self.state.recent, int(at)
+        if second not in recent:
+            recent[second] = [0] * len(SEVERITIES)
+            for old in [one for one in recent if one < max(recent) - RATE_OVER]:
+                del recent[old]
+        return recent.get(second, [0] * len(SEVERITIES))
+
+    def _component(self, one: LogCount) -> Component:
+        components = self.state.components
+        name = one.component or "(none)"
+        if name not in components and len(components) >= MOST_COMPONENTS and name != OTHER:
+            self.state.merged += one.count
+            name = OTHER
+        return components.setdefault(name, Component())
+
+    def _measure(self, host: str, metric: str, instance: str, value: NodeValue) -> None:
+        metrics = self.metrics
+        if host not in metrics and len(metrics) >= MOST_HOSTS:
+            self.state.merged += 1
+            return
+        found = metrics.setdefault(host, {}).setdefault(metric, {})
+        if instance not in found and len(found) >= MOST_INSTANCES:
+            self.state.merged += 1
+            return
+        if (before := found.get(instance)) is None or value.time >= before.time:
+            found[instance] = value
+
+    def forget(self, now: float) -> None:
+        """Forget metrics that are not shown any more, and components for which nobody waits."""
+        for host in list(self.metrics):
+            kinds = self.metrics[host]
+            for found in kinds.values():
+                for instance in [one for one, its in found.items() if now - its.heard > METRICS_FOR]:
+                    del found[instance]
+            if not any(kinds.values()):
+                del self.metrics[host]
+        for one in self.state.components.values():
+            if self.state.heard - one.heard > FORGOTTEN:
+                one.is_regular = False
+
+    def silent(self) -> list[str]:
+        """Return the components that are silent, by name."""
+        heard = self.state.heard
+        return sorted(
+            name
+            for name, one in self.state.components.items()
+            if one.is_regular and SILENT < heard - one.heard <= FORGOTTEN
+        )
+
+    def rising(self, now: float) -> dict[str, tuple[int, int]]:
+        """Return the components whose errors rise: with errors of the last 20 s, and of the 280 s before."""
+        found = {}
+        for name, one in self.state.components.items():
+            recent = one.recent(now, 2 * BUCKET)
+            before = one.recent(now, BUCKETS * BUCKET) - recent
+            # Half an error a second, and five times as often as before.
+            if recent >= BUCKET and recent / (2 * BUCKET) >= 5 * before / ((BUCKETS - 2) * BUCKET):
+                found[name] = recent, before
+        return found
+
+    def rates(self, now: float) -> tuple[float, ...]:
+        """Return records per second by severity, over the last 10 s."""
+        first = int(now) - RATE_OVER
+        seconds = [counts for second, counts in self.state.recent.items() if first <= second < int(now)]
+        return tuple(round(sum(column) / RATE_OVER, 1) for column in zip(*seconds, strict=True)) or (0.0,) * len(
+            SEVERITIES
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state for a snapshot."""
+        found: dict[str, Any] = msgspec.to_builtins(self.state)
+        return found
+
+    def restore(self, state: Any) -> None:
+        """Take the state of a snapshot.
+
+        Raises
+        ------
+        msgspec.ValidationError
+            It has another form.
+        """
+        self.state = msgspec.convert(state, State, strict=False)
+
+
+def _into(buckets: dict[int, int], at: float, count: int) -> None:
+    bucket = int(at // BUCKET)
+    buckets[bucket] = buckets.get(bucket, 0) + count
+    if len(buckets) > BUCKETS:
+        for old in [one for one in buckets if one <= max(buckets) - BUCKETS]:
+            del buckets[old]
+
+
+def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors: int) -> None:
+    found = tallies.get(name)
+    if found is None:
+        found = tallies.setdefault(name if len(tallies) < most else OTHER, Tally())
+    found.records += records
+    found.errors += errors
+
+
+def _iso(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,21 @@
+"""Logs and metrics: what the nodes of SDP write about themselves, summed up for operators."""
+
+from facade.manifest import Isolation, Manifest, Subcommand, Worker
+
+MANIFEST = Manifest(
+    name="logs",
+    summary="Logs and metrics of the nodes of SDP, as real shippers send them: rates, errors, silent components.",
+    topics={
+        "logs": Isolation.READ_COMMITTED,
+        "metrics": Isolation.READ_COMMITTED,
+        "logs.summary": Isolation.READ_COMMITTED,
+    },
+    device_classes={"SdpLogs": "devices.base:FacadeDevice"},
+    compose="facade.flows.logs.composition:compose",
+    workers=(Worker("logs-aggregate", "logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
+    subcommands=(
+        Subcommand(("logs",), "", "Sum up logs and metrics of nodes."),
+        Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),
+    ),
+    words="facade.flows.logs.words:WORDS",
+)

@@ -1,0 +1,192 @@
+"""Logs and metrics in the OpenTelemetry protocol: its JSON form and its protobuf form.
+
+The two have the same fields. A batch whose structure is broken is refused whole; what a single record of it has wrong
+is that record's matter.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from facade.flows.logs.names import of_otlp
+from facade.flows.logs.records import (
+    LogRecord,
+    MetricRecord,
+    cleaned,
+    from_nano,
+    metric_record,
+    severity_of,
+    source_of,
+)
+
+_LOCATION = {"host.name", "rack", "eb_id", "service.name"}
+
+
+class _Json(msgspec.Struct, rename="camel", gc=False):
+    """A part of the JSON form; whatever else it has is left out."""
+
+
+class _Value(_Json):
+    string_value: str = ""
+    int_value: int | None = None
+    double_value: float | None = None
+    bool_value: bool | None = None
+
+
+class _Attribute(_Json):
+    key: str
+    value: _Value = msgspec.field(default_factory=_Value)
+
+
+class _Resource(_Json):
+    attributes: list[_Attribute] = []
+
+
+class _Scope(_Json):
+    name: str = ""
+
+
+class _LogRecord(_Json):
+    time_unix_nano: int = 0
+    observed_time_unix_nano: int = 0
+    severity_number: int = 0
+    severity_text: str = ""
+    body: _Value = msgspec.field(default_factory=_Value)
+    attributes: list[_Attribute] = []
+
+
+class _ScopeLogs(_Json):
+    scope: _Scope = msgspec.field(default_factory=_Scope)
+    log_records: list[_LogRecord] = []
+
+
+class _ResourceLogs(_Json):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_logs: list[_ScopeLogs] = []
+
+
+class _Logs(_Json):
+    resource_logs: list[_ResourceLogs]
+
+
+class _Point(_Json):
+    time_unix_nano: int = 0
+    as_double: float | None = None
+    as_int: int | None = None
+    attributes: list[_Attribute] = []
+
+
+class _Points(_Json):
+    data_points: list[_Point] = []
+
+
+class _Metric(_Json):
+    name: str
+    gauge: _Points = msgspec.field(default_factory=_Points)
+    sum: _Points = msgspec.field(default_factory=_Points)
+
+
+class _ScopeMetrics(_Json):
+    metrics: list[_Metric] = []
+
+
+class _ResourceMetrics(_Json):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_metrics: list[_ScopeMetrics] = []
+
+
+class _Metrics(_Json):
+    resource_metrics: list[_ResourceMetrics]
+
+
+# 64-bit integers are texts in this form; not strict, so that numbers pass as well.
+_decode_logs = msgspec.json.Decoder(_Logs, strict=False).decode
+_decode_metrics = msgspec.json.Decoder(_Metrics, strict=False).decode
+
+
+def json_logs(value: bytes) -> Iterator[LogRecord]:
+    """Return the records of a batch in JSON."""
+    return _logs(_decode_logs(value).resource_logs)
+
+
+def json_metrics(value: bytes) -> Iterator[MetricRecord]:
+    """Return the values of a batch in JSON."""
+    return _metrics(_decode_metrics(value).resource_metrics)
+
+
+def protobuf_logs(value: bytes) -> Iterator[LogRecord]:
+    """Return the records of a batch in protobuf."""
+    return _logs(_parse("logs", value).resource_logs)
+
+
+def protobuf_metrics(value: bytes) -> Iterator[MetricRecord]:
+    """Return the values of a batch in protobuf."""
+    return _metrics(_parse("metrics", value).resource_metrics)
+
+
+def _parse(kind: str, value: bytes) -> Any:
+    make = _request(kind)
+    if make is None:
+        raise ValueError("expected a form without protobuf, as the package opentelemetry-proto is not installed")
+    request = make()
+    try:
+        request.ParseFromString(value)
+    except Exception as error:  # protobuf's own classes, which are not there without it
+        raise ValueError(f"expected an export request in protobuf, got: {error}") from error
+    return request
+
+
+@cache
+def _request(kind: str) -> Any:
+    """Return the class of requests; None: the package is not installed."""
+    try:
+        if kind == "logs":
+            from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest as Logs
+
+            return Logs
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest as Metrics
+
+        return Metrics
+    except ImportError:
+        return None
+
+
+def _texts(attributes: Iterable[Any]) -> dict[str, str]:
+    """Return the attributes that say where something comes from."""
+    return {one.key: cleaned(one.value.string_value) for one in attributes if one.key in _LOCATION}
+
+
+def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
+    for resource in resources:
+        where = _texts(resource.resource.attributes)
+        host, rack, of_all = where.get("host.name", ""), where.get("rack", ""), where.get("eb_id", "")
+        for scope in resource.scope_logs:
+            component = where.get("service.name") or cleaned(scope.scope.name)
+            for one in scope.log_records:
+                own = _texts(one.attributes) if one.attributes else {}
+                severity = one.severity_number or severity_of(one.severity_text)
+                source = source_of(component, severity, host, rack, own.get("eb_id", of_all))
+                time = from_nano(one.time_unix_nano or one.observed_time_unix_nano)
+                yield LogRecord(source, time, one.body.string_value)
+
+
+def _metrics(resources: Iterable[Any]) -> Iterator[MetricRecord]:
+    for resource in resources:
+        where = _texts(resource.resource.attributes)
+        host, rack = where.get("host.name", ""), where.get("rack", "")
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in (*metric.gauge.data_points, *metric.sum.data_points):
+                    yield _point(metric.name, point, host, rack)
+
+
+def _point(name: str, point: Any, host: str, rack: str) -> MetricRecord:
+    labels = {one.key: one.value.string_value for one in point.attributes}
+    shown, factor, instance = of_otlp(name, labels)
+    value = point.as_double if point.as_double is not None else point.as_int
+    if not isinstance(point, _Point):  # protobuf has no None: of numbers, it says which one is set
+        which = point.WhichOneof("value")
+        value = getattr(point, which) if which else None
+    return metric_record(from_nano(point.time_unix_nano), host, shown, instance, value, factor, rack)

@@ -1,0 +1,61 @@
+"""Numbers that shippers give their records, and which of them are missing, in bounded memory."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+MOST_SHIPPERS: Final = 2000
+MOST_MISSING: Final = 10
+"""Runs of missing numbers of a shipper that may still come."""
+_RESTART: Final = 1
+"""A shipper that starts gives this number (RFC 5424), also after its largest one."""
+
+Run = tuple[int, int]
+
+
+class Shipper(msgspec.Struct):
+    """What is known of one shipper."""
+
+    newest: int
+    missing: list[Run] = []
+    """Runs of numbers that did not come yet, ascending; the newest ones."""
+
+    def fill(self, first: int, last: int) -> int:
+        """Take a run of numbers from those that are missing; return how many were."""
+        left: list[Run] = []
+        for low, high in self.missing:
+            left += [run for run in ((low, min(high, first - 1)), (max(low, last + 1), high)) if run[0] <= run[1]]
+        filled = _size(self.missing) - _size(left)
+        self.missing = left
+        return filled
+
+
+class ShipperNumbers(msgspec.Struct):
+    """Counts holes in the numbers of all shippers."""
+
+    shippers: dict[str, Shipper] = {}
+    """By name."""
+    holes: int = 0
+
+    def add(self, name: str, runs: Sequence[Run]) -> None:
+        """Take runs of numbers in the order in which they came."""
+        if name not in self.shippers and len(self.shippers) >= MOST_SHIPPERS:
+            return
+        for first, last in runs:
+            found = self.shippers.get(name)
+            if found is None or first == _RESTART:
+                self.shippers[name] = Shipper(last)
+            elif first > found.newest:
+                if first > found.newest + 1:
+                    self.holes += first - found.newest - 1
+                    found.missing = [*found.missing, (found.newest + 1, first - 1)][-MOST_MISSING:]
+                found.newest = last
+            else:
+                # Some came on another way, or again, as the shipper was not sure that they had arrived.
+                self.holes -= found.fill(first, last)
+                found.newest = max(found.newest, last)
+
+
+def _size(runs: Sequence[Run]) -> int:
+    return sum(high - low + 1 for low, high in runs)

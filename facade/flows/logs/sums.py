@@ -1,0 +1,182 @@
+"""What a transaction finds in one partition of logs or metrics, in bounded memory."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from facade.bus.port import Span
+from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
+from facade.flows.logs.records import ERROR, LogRecord, MetricRecord, Source, body_of, source_of
+
+OTHER: Final = "(other)"
+"""Component under which is counted what is beyond a bound."""
+LATE: Final = 60_000_000
+"""A record that came so long after it was made is late [us]."""
+MOST_GROUPS: Final = 5000
+MOST_ERRORS: Final = 40
+"""Kept of a transaction: half of them the first ones."""
+MOST_SHIPPERS: Final = 1000
+MOST_RUNS: Final = 1000
+"""Of a shipper."""
+_ROWS: Final = 1000
+"""Of each kind in one summary: at its longest texts it is smaller than any topic takes."""
+_COUNT, _LATE_COUNT, _OLDEST, _NEWEST = range(4)
+
+
+class LogSums:
+    """Counts by component, severity, location and observation, errors, and numbers of shippers."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Source, list[int]] = {}
+        self._first: list[LogError] = []
+        self._newest: list[LogError] = []
+        self._runs: dict[str, list[list[int]]] = {}
+        self._merged = 0
+
+    def add(self, one: LogRecord, appended: int) -> bool:
+        """Count a record; return whether it is late.
+
+        Parameters
+        ----------
+        appended
+            When it came to the bus [Unix us]: also the time of a record that says none, or one that is yet to come.
+        """
+        time = one.time if 0 < one.time < appended else appended
+        is_late = appended - time > LATE
+        found = self._groups.get(one.source)
+        if found is None:
+            found = self._new(one.source, time)
+        found[_COUNT] += 1
+        if is_late:
+            found[_LATE_COUNT] += 1
+        if time < found[_OLDEST]:
+            found[_OLDEST] = time
+        if time > found[_NEWEST]:
+            found[_NEWEST] = time
+        if one.source.severity >= ERROR:
+            self._keep(one, time)
+        if one.sequence:
+            self._number(one.source.host, one.sequence)
+        return is_late
+
+    def _new(self, source: Source, time: int) -> list[int]:
+        """Return the sums of a source that was not met in this transaction, or those that stand for too many."""
+        if len(self._groups) < MOST_GROUPS:
+            return self._groups.setdefault(source, [0, 0, time, time])
+        self._merged += 1
+        other = source_of(OTHER, 4 * source.severity)
+        return self._groups.setdefault(other, [0, 0, time, time])
+
+    def _keep(self, one: LogRecord, time: int) -> None:
+        if len(self._first) >= MOST_ERRORS // 2 and len(self._newest) >= MOST_ERRORS:
+            del self._newest[: -MOST_ERRORS // 2]
+        kept = self._first if len(self._first) < MOST_ERRORS // 2 else self._newest
+        source = one.source
+        error = LogError(
+            time=time,
+            severity=source.severity,
+            component=source.component,
+            host=source.host,
+            text=body_of(one.body),
+        )
+        kept.append(error)
+
+    def _number(self, shipper: str, number: int) -> None:
+        runs = self._runs.get(shipper)
+        if runs is None:
+            if len(self._runs) < MOST_SHIPPERS:
+                self._runs[shipper] = [[number, number]]
+        elif runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        elif len(runs) < MOST_RUNS:
+            runs.append([number, number])
+
+    def summaries(self, worker: str, stream: str, partition: int, span: Span, most: int) -> Iterator[LogSummary]:
+        """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""
+        counts = [
+            LogCount(
+                component=one.component,
+                severity=one.severity,
+                host=one.host,
+                rack=one.rack,
+                observation=one.observation,
+                count=found[_COUNT],
+                late=found[_LATE_COUNT],
+                time_min=found[_OLDEST],
+                time_max=found[_NEWEST],
+            )
+            for one, found in self._groups.items()
+        ]
+        sequences = [
+            ShipperSequence(shipper=name, runs=[(first, last) for first, last in runs])
+            for name, runs in self._runs.items()
+        ]
+        errors = [*self._first, *self._newest[-MOST_ERRORS // 2 :]]
+        rest: dict[str, Any] = {"errors": errors, "merged": self._merged}
+        return _parts(worker, stream, partition, span, most, {"counts": counts, "sequences": sequences}, rest)
+
+
+class MetricSums:
+    """The newest value of each metric of each node."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str, str], tuple[int, float]] = {}
+        self._merged = 0
+
+    def add(self, one: MetricRecord, appended: int) -> None:
+        """Take a value; parameters as of `LogSums.add`."""
+        time = min(one.time or appended, appended)
+        place = one.host, one.metric, one.instance
+        found = self._newest.get(place)
+        if found is None and len(self._newest) >= MOST_GROUPS:
+            self._merged += 1
+        elif found is None or time >= found[0]:
+            self._newest[place] = time, one.value
+
+    def summaries(self, worker: str, stream: str, partition: int, span: Span, most: int) -> Iterator[LogSummary]:
+        """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""
+        metrics = [
+            NodeMetric(host=host, metric=metric, instance=instance, time=time, value=value)
+            for (host, metric, instance), (time, value) in self._newest.items()
+        ]
+        return _parts(worker, stream, partition, span, most, {"metrics": metrics}, {"merged": self._merged})
+
+
+def _parts(
+    worker: str,
+    stream: str,
+    partition: int,
+    span: Span,
+    most: int,
+    rows: dict[str, Sequence[msgspec.Struct]],
+    rest: dict[str, Any],
+) -> Iterator[LogSummary]:
+    """Return summaries that share the rows; what they do not share is in the first one."""
+    of_kind = [(kind, one) for kind, found in rows.items() for one in found]
+    remaining, part = iter(of_kind), 0
+    while (mine := list(_within(remaining, most))) or not part:
+        shared: dict[str, Any] = {kind: [one for its, one in mine if its == kind] for kind in rows}
+        yield LogSummary(
+            worker=worker,
+            stream=stream,
+            partition=partition,
+            log=span.log,
+            offset_from=span.begin,
+            offset_to=span.end,
+            part=part,
+            **shared,
+            **(rest if not part else {}),
+        )
+        part += 1
+
+
+def _within(rows: "Iterator[tuple[str, msgspec.Struct]]", most: int) -> "Iterator[tuple[str, msgspec.Struct]]":
+    """Return the next rows, as many as fit into a record; one more than fits ends it."""
+    size = 0
+    for row in islice(rows, _ROWS):
+        yield row
+        size += len(msgspec.json.encode(row[1]))
+        if size >= most // 2:
+            return

@@ -1,0 +1,154 @@
+"""The worker that takes logs and metrics, and writes their sums and their offsets in one transaction."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from facade.bus.dead_letters import ROW
+from facade.bus.port import Record, Run, TransactionalLog
+from facade.clock import Clock
+from facade.flows.logs.formats import decode
+from facade.flows.logs.messages import METRICS, SUMMARY, TOPICS
+from facade.flows.logs.records import LogRecord, MetricRecord, located
+from facade.flows.logs.sums import LogSums, MetricSums
+from facade.icd.model import Icd
+from facade.outcome import Suppressed
+from facade.runtime.accounts import StreamAccount
+from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
+
+_LOOK = 0.01
+"""Shortest wait for more records [s]."""
+_IDLE = 0.1
+"""Longest wait for the first record of a transaction [s]."""
+_MOST_HOSTS = 10_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NOT_SHOWN, _NO_HOST = Suppressed("not-shown"), Suppressed("no-host")
+"""A metric that no attribute shows, or of which nothing says where it is from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBatching:
+    """How a worker divides logs and metrics into transactions."""
+
+    interval: float = 0.5
+    """Time between commits while records come [s]: whoever looks at logs may wait a second."""
+    batch: int = 10_000
+    """Records taken at once."""
+    limit: int = 2_000_000
+    """Most records in one transaction."""
+    limit_bytes: int = 32_000_000
+    """Most bytes of dead letters in one transaction, as they are kept whole."""
+    letters: int = 10_000
+    """With so many dead letters a transaction ends."""
+    retry: float = 0.5
+    """Pause after a transaction that failed [s]."""
+
+
+class LogWorker(TransactionalWorker):
+    """One slot of the group that takes logs and metrics.
+
+    Parameters
+    ----------
+    slot
+        Name of the slot; each running worker has its own.
+    """
+
+    def __init__(
+        self, log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: LogBatching | None = None
+    ) -> None:
+        self._batching = batching or LogBatching()
+        self._most_summary = icd.topics[SUMMARY].max_bytes // 2
+        self._racks: dict[str, str] = {}
+        """By host, as keys of records have it."""
+        most_bytes = {topic: icd.topics[topic].max_bytes for topic in TOPICS}
+        name = f"logs-aggregate-{slot}"
+        super().__init__(log, most_bytes, name=name, clock=clock, retry=self._batching.retry)
+        self._began -= SIGN_OF_LIFE  # the first transaction ends one that a killed predecessor left open
+
+    def _take(self) -> None:
+        if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
+            self._fold_all(1, min(max(SIGN_OF_LIFE - self._idle(), _LOOK), _IDLE))
+            if not self._taken:
+                return
+        self._fold_all(self._batching.batch, max(min(self._batching.interval - self._idle(), _IDLE), _LOOK))
+
+    def _fold_all(self, limit: int, timeout: float) -> None:
+        for run in self._next(limit, timeout):
+            self._fold(run)
+
+    def _is_due(self) -> bool:
+        limits = self._batching
+        if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
+            return True
+        if len(self._dead_letters) >= limits.letters:
+            return True
+        return self._idle() >= (limits.interval if self._taken else SIGN_OF_LIFE)
+
+    def _fold(self, run: Run) -> None:
+        account = self._begin(run, 0)
+        count = batches = 0
+        for index, value in enumerate(run.values()):
+            form, rows = decode(run.topic, value)
+            if not isinstance(rows, list):
+                count += 1
+                self._settle(run.record(index), rows)
+                continue
+            count += len(rows)
+            batches += form is not None and form.is_batch
+            appended = run.append_time(index)
+            for at, row in enumerate(rows):
+                if isinstance(row, LogRecord):
+                    self._add_log(run, index, row, appended, account)
+                elif isinstance(row, MetricRecord):
+                    self._add_metric(run, index, row, appended, account)
+                else:
+                    self._settle(replace(run.record(index), value=row.value), row.why, {ROW: at})
+        self._begin(run, count, batches)
+
+    def _add_log(self, run: Run, index: int, row: LogRecord, appended: int, account: StreamAccount) -> None:
+        if not row.source.rack:
+            row.source = located(row.source, *self._place(run, index, row.source.host))
+        sums = self._logs.get(run.partition)
+        if sums is None:
+            sums = self._logs[run.partition] = LogSums()
+        if sums.add(row, appended):
+            account.late += 1
+        else:
+            account.used += 1
+
+    def _add_metric(self, run: Run, index: int, row: MetricRecord, appended: int, account: StreamAccount) -> None:
+        if not row.metric:
+            account.settle(_NOT_SHOWN)
+            return
+        row.host, _ = self._place(run, index, row.host)
+        if not row.host:
+            account.settle(_NO_HOST)
+            return
+        self._metrics.setdefault(run.partition, MetricSums()).add(row, appended)
+        account.used += 1
+
+    def _place(self, run: Run, index: int, host: str) -> tuple[str, str]:
+        """Return host and rack of a record; what it does not name itself is in its key, ``rack/host`` or the host."""
+        if host and (rack := self._racks.get(host)) is not None:
+            return host, rack
+        first, has_rack, second = (run.record(index).key or b"").decode("ascii", "replace").partition("/")
+        # Keys of other shippers are anything: a name has no odd characters.
+        rack, named = (one if _NAME.fullmatch(one) else "" for one in ((first, second) if has_rack else ("", first)))
+        if host and host != named:
+            rack = ""
+        if len(self._racks) >= _MOST_HOSTS:
+            self._racks.clear()
+        self._racks[host or named] = rack
+        return host or named, rack
+
+    def _output(self, spans: Spans) -> Iterator[Record]:
+        for topic, found in ((TOPICS[0], self._logs), (METRICS, self._metrics)):
+            for partition, sums in found.items():
+                span = spans[topic, partition]
+                for summary in sums.summaries(self._name, topic, partition, span, self._most_summary):
+                    yield self._record(SUMMARY, f"{topic}/{partition}", summary)
+
+    def _forget(self) -> None:
+        self._logs: dict[int, LogSums] = {}
+        self._metrics: dict[int, MetricSums] = {}
+        """By partition."""

@@ -1,0 +1,1 @@
+"""The telescope model: Tango attributes of the telescope, mirrored to the bus."""

@@ -1,0 +1,104 @@
+"""What is known of one mirrored attribute, and which record says so next."""
+
+from typing import Literal, cast
+
+import msgspec
+
+from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, TelescopeAttribute
+from facade.flows.mirror.source import Seen
+from facade.messages import TelescopeAttributeConnection, TelescopeAttributeQuality
+
+By = Literal["EVENT", "POLL"]
+_LONGEST_LABEL, _LONGEST_ERROR = 200, 500
+
+
+class Entry:
+    """One attribute.
+
+    Parameters
+    ----------
+    newest
+        Its newest record, of a mirror before this one; what came after it was missed.
+    """
+
+    def __init__(self, name: str, newest: TelescopeAttribute | None = None) -> None:
+        self.name = name
+        self.newest = newest
+        """The newest record; its time is that of the newest look."""
+        self.is_broken = newest is not None
+        """Whether values may have been missed since the newest record."""
+        self.is_unsure = False
+        """Whether events may be lost yet, as the subscription is being made: the next other value says so."""
+        self.is_doubtful = False
+        """Whether the last read gave another value than the newest event: the event may be under way yet, or lost."""
+        self.period = 1.0
+        """Time between two reads, if the device pushes nothing [s]."""
+        self.is_pushed: bool | None = None
+        """Whether the device pushes its changes; None: that was not tried yet."""
+        self.read_at = self.push_at = float("inf")
+        """When it is to be read next, and when a subscription is to be tried again [monotonic s]."""
+
+    @property
+    def connection(self) -> str:
+        """Return what was last said of the connection; empty: nothing."""
+        return self.newest.connection if self.newest is not None else ""
+
+    def see(self, seen: Seen, by: By) -> TelescopeAttribute | None:
+        """Take a value, and return the record of it; None: it is the one that is known."""
+        newest, was_doubtful = self.newest, self.is_doubtful
+        self.is_doubtful = False
+        if newest is not None and newest.connection == CONNECTED:
+            if by == "POLL" and self.is_pushed and seen.time < newest.time:
+                return None  # an event has overtaken it
+            same = (newest.value, newest.type, newest.quality) == (seen.value, seen.type, seen.quality)
+            is_known = same and newest.error == seen.error[:_LONGEST_ERROR]
+            if is_known and (seen.time == newest.time or (by == "POLL" and not self.is_broken)):
+                self.newest = msgspec.structs.replace(newest, time=seen.time, by=newest.by if self.is_pushed else by)
+                self.is_broken = self.is_unsure = False
+                return None
+            if by == "POLL" and self.is_pushed:
+                if not (self.is_unsure or self.is_broken or was_doubtful):
+                    self.is_doubtful = True
+                    return None
+                self.is_broken = True  # it has changed, and no event has told so
+        return self._say(seen, CONNECTED, by)
+
+    def miss(self) -> None:
+        """Note that values may have been missed."""
+        self.is_broken = self.newest is not None
+
+    def disconnect(self, why: str, now: int) -> TelescopeAttribute | None:
+        """Note that its device is away [Unix us], and return the record of it; None: that is known."""
+        self.is_pushed, self.read_at, self.push_at = None, float("inf"), float("inf")
+        return None if self.connection == DISCONNECTED else self._leave(DISCONNECTED, why, now)
+
+    def end(self, now: int) -> TelescopeAttribute | None:
+        """Note that it is not mirrored any more [Unix us], and return the record of it; None: that is known."""
+        return None if self.connection in ("", ENDED) else self._leave(ENDED, "", now)
+
+    def _leave(self, connection: TelescopeAttributeConnection, why: str, now: int) -> TelescopeAttribute:
+        last, by = self.newest, "POLL"
+        if last is None:
+            seen = Seen(self.name, time=now, error=why)
+        else:
+            seen, by = Seen(self.name, last.value, last.type, "INVALID", last.time, last.label, why), last.by
+        said = self._say(seen, connection, cast(By, by))
+        self.is_broken = True
+        return said
+
+    def _say(self, seen: Seen, connection: TelescopeAttributeConnection, by: By) -> TelescopeAttribute:
+        self.newest = TelescopeAttribute(
+            name=self.name,
+            number=1 if self.newest is None else self.newest.number + 1,
+            time=max(seen.time, 0),
+            value=seen.value,
+            type=seen.type,
+            quality=cast(TelescopeAttributeQuality, seen.quality),
+            connection=connection,
+            by=by,
+            gap=self.is_broken or (self.is_unsure and self.newest is not None),
+            label=seen.label[:_LONGEST_LABEL],
+            error=seen.error[:_LONGEST_ERROR],
+        )
+        self.is_broken = self.is_unsure = False
+        return self.newest

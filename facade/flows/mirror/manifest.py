@@ -1,0 +1,19 @@
+"""The telescope model: Tango attributes of the telescope, mirrored to the bus."""
+
+from facade.manifest import Isolation, Manifest, Subcommand
+
+MANIFEST = Manifest(
+    name="mirror",
+    summary="Tango attributes of the telescope on the bus: where the antennas point, and what else SDP has to know.",
+    topics={"telescope.model": Isolation.READ_COMMITTED, "telescope.mirror": Isolation.READ_COMMITTED},
+    device_classes={"SdpMirror": "devices.base:FacadeDevice"},
+    compose="facade.flows.mirror.composition:compose",
+    subcommands=(
+        Subcommand(("mirror",), "", "Choose which Tango attributes of the telescope are mirrored to the bus."),
+        Subcommand(("mirror", "list"), "facade.flows.mirror.cli:list_rules", "Show the rules."),
+        Subcommand(("mirror", "add"), "facade.flows.mirror.cli:add", "Mirror more attributes by a rule."),
+        Subcommand(("mirror", "replace"), "facade.flows.mirror.cli:replace", "Mirror others by a rule."),
+        Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Mirror no more what a rule chooses."),
+    ),
+    words="facade.flows.mirror.words:WORDS",
+)

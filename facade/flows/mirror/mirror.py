@@ -1,0 +1,341 @@
+"""Mirrors attributes of devices: decides what to subscribe to, what to read, and which records to write.
+
+A device is asked for one thing at a time. At first all of its attributes are read, so that their values are known at
+once; then they are subscribed to, and read once more: what a device pushes while a subscription is being made is lost.
+Later they are read now and then, as any event may be lost without a word. Of what a device does not push, each value is
+read. A device that gives no other sign of life is asked whether it is there.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Protocol
+
+from facade.bus.port import QueueingWriter, Record
+from facade.clock import Clock
+from facade.errors import BusError
+from facade.flows.mirror.choice import Choice
+from facade.flows.mirror.entry import By, Entry
+from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute, decode_attribute, device_of
+from facade.flows.mirror.outbox import Outbox
+from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, Search, Seen, Source
+
+_log = logging.getLogger(__name__)
+
+REPEAT = 10.0
+"""Time between two records of an attribute of which there is nothing new [s]."""
+AGAIN = 1.0
+"""Pause before a device is tried again that did not answer [s]."""
+ALIVE = 2.0
+"""Time between two signs of life of a device [s]."""
+CONFIRM = 0.5
+"""Time from a subscription to the read that tells what was pushed before it stood; and between two reads that must
+agree before an event is taken for lost [s]."""
+CHECK = 4.0
+"""Time between two reads of what is pushed [s]: the last event of all may be lost, and nobody would tell."""
+PUSH_AGAIN = 60.0
+"""Time between two attempts to subscribe to what a device does not push [s]."""
+SEARCH_AGAIN = 30.0
+"""Time between two searches for what a pattern chooses [s]; soon again, where something could not be asked."""
+MOST_AT_ONCE = 50
+"""Attributes that a device is asked for in one job."""
+_LATENCY_OVER = 10
+"""[s]"""
+_PACE = 0.002
+"""Pause after something came [s]: what comes meanwhile is written together, which takes a fraction of the time."""
+_WAIT = 0.1
+"""Longest time between two steps [s]."""
+
+
+class ReadsAll(Protocol):
+    """As much of a bus as is needed."""
+
+    def read_all(self, topic: str) -> list[Record]:
+        """Return everything that is on a compacted topic."""
+
+
+class _Device:
+    """One device of the telescope."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.entries: dict[str, Entry] = {}
+        self.leaving: set[str] = set()
+        """Attributes that are subscribed to, and are not wanted any more."""
+        self.due = 0.0
+        """When it is asked next [monotonic s]."""
+        self.is_busy = False
+        self.is_lost = True
+        """Whether the connection is to be made anew."""
+        self.unread: list[str] = []
+        """Attributes that were not read yet on this connection."""
+
+    def job(self, now: float) -> Job:
+        """Return what is to be done with it."""
+        if self.is_lost:
+            self.unread, self.leaving = list(self.entries), set()
+        anew, self.is_lost = self.is_lost, False
+        first = [name for name in self.unread if name in self.entries][:MOST_AT_ONCE]
+        self.unread = [name for name in self.unread if name in self.entries][MOST_AT_ONCE:]
+        leave, self.leaving = tuple(self.leaving), set()
+        if first:
+            return Job(self.name, tuple(first), (), leave, anew)
+        entries = self.entries.values()
+        subscribe = [one for one in entries if one.is_pushed is None or one.push_at <= now][:MOST_AT_ONCE]
+        for one in subscribe:
+            one.is_unsure = True
+        # Who waits longest comes first: the others may be due again before it had its turn.
+        read = [one.name for one in sorted(entries, key=lambda one: one.read_at) if one.read_at <= now]
+        return Job(self.name, tuple(read[:MOST_AT_ONCE]), tuple(one.name for one in subscribe), leave, anew)
+
+    def next_due(self, now: float) -> float:
+        """Return when it is to be asked next."""
+        if self.unread or self.leaving or any(one.is_pushed is None for one in self.entries.values()):
+            return now
+        return min((min(one.read_at, one.push_at) for one in self.entries.values()), default=now + ALIVE)
+
+
+class Mirror:
+    """Mirrors what is chosen; `run` is the body of a thread, and `step` is one turn of it.
+
+    Parameters
+    ----------
+    known
+        Whether all rules, and what is reported of subarrays, have been read that stood on the bus at the start.
+    """
+
+    def __init__(
+        self, source: Source, writer: QueueingWriter, choice: Choice, *, known: Callable[[], bool], clock: Clock
+    ) -> None:
+        self._source, self._choice, self._known, self._clock = source, choice, known, clock
+        self.outbox = Outbox(writer)
+        self.entries: dict[str, Entry] = {}
+        """What is mirrored, by name."""
+        self.troubles: dict[str, str] = {}
+        """Why patterns choose nothing, or not all that they should."""
+        self.values = 0
+        """Values that came."""
+        self._latencies: deque[tuple[int, float]] = deque(maxlen=_LATENCY_OVER)
+        """The longest time from a value to its record, by second [monotonic s]."""
+        self._gaps = 0
+        self._before: dict[str, TelescopeAttribute] = {}
+        """Newest records of what is not mirrored."""
+        self._devices: dict[str, _Device] = {}
+        self._due: list[tuple[float, str]] = []
+        self._said: dict[str, float] = {}
+        """When each attribute was last written [monotonic s], the oldest first."""
+        self._searches: dict[str, float] = {}
+        """When each pattern is searched for next [monotonic s]."""
+        self._found: set[str] = set()
+        self._version = -1
+
+    def run(self, stop: threading.Event, bus: ReadsAll) -> None:
+        """Work until `stop` is set."""
+        is_recalled = False
+        while not stop.is_set():
+            try:
+                if not is_recalled:
+                    self.recall(bus.read_all(MODEL))
+                    is_recalled = True
+                if self.step():
+                    self._clock.sleep(_PACE)
+                self._source.wait(_WAIT)
+            except BusError as error:
+                _log.warning("the telescope model cannot be read yet: %s", error)
+                stop.wait(AGAIN)
+            except Exception:  # a mistake of ours must not end the thread
+                _log.exception("mirroring failed")
+                stop.wait(AGAIN)
+        self._source.close()
+
+    def recall(self, records: Iterable[Record]) -> None:
+        """Take what the mirror before this one has written: numbers go on behind it."""
+        for record in records:
+            message = decode_attribute(record.value)
+            if isinstance(message, TelescopeAttribute):
+                self._before[message.name] = message
+
+    def step(self) -> bool:
+        """Do what is due, and never wait; return whether anything came."""
+        now = self._clock.monotonic()
+        if self._known():
+            self._choose(now)
+        came = self._source.take()
+        for news in came:
+            match news:
+                case Seen():
+                    self._event(news, now)
+                case Missed():
+                    if (entry := self.entries.get(news.name)) is not None:
+                        entry.miss()
+                        entry.read_at = now
+                        self._call(self._devices[device_of(news.name)], now)
+                case Lost():
+                    if (device := self._devices.get(news.device)) is not None:
+                        self._lose(device, news.why, now)
+                case Done():
+                    self._done(news, now)
+                case Found():
+                    self._find(news, now)
+        while self._due and self._due[0][0] <= now:
+            due, name = heappop(self._due)
+            device = self._devices.get(name)
+            if device is not None and device.due == due and not device.is_busy:
+                self._ask(device, now)
+        self._repeat(now)
+        self.outbox.send()
+        return bool(came)
+
+    # What is chosen
+
+    def _choose(self, now: float) -> None:
+        for pattern in [one for one, due in self._searches.items() if due <= now]:
+            self._searches[pattern] = float("inf")
+            self._source.begin(Search(pattern))
+        if self._version == self._choice.version:
+            return
+        self._version = self._choice.version
+        patterns = dict(self._choice.patterns())
+        refused = {one: why for one in patterns if (why := self._choice.refusal(one))}
+        searches = {one for one in patterns if "*" in one} - refused.keys()
+        self.troubles = refused | {one: why for one, why in self.troubles.items() if one in searches}
+        self._searches = {one: self._searches.get(one, now) for one in searches}
+        self._apply(now)
+
+    def _apply(self, now: float) -> None:
+        known = self._found | self._before.keys() | self.entries.keys()
+        wanted = self._choice.wanted(known)
+        for name, period in wanted.items():
+            if name not in self.entries:
+                self._add(name, now)
+            self.entries[name].period = period
+        ended = [name for name in (*self.entries, *self._before) if name not in wanted]
+        for name in ended:
+            entry = self.entries.pop(name, None) or Entry(name, self._before.get(name))
+            self._put(entry.end(self._now_us()), now)
+            self._said.pop(name, None)
+            if entry.newest is not None:
+                self._before[name] = entry.newest
+            device = self._devices.get(device_of(name))
+            if device is not None and name in device.entries:
+                del device.entries[name]
+                device.leaving.add(name)
+                self._call(device, now)
+
+    def _add(self, name: str, now: float) -> None:
+        entry = self.entries[name] = Entry(name, self._before.pop(name, None))
+        device = self._devices.setdefault(device_of(name), _Device(device_of(name)))
+        device.entries[name] = entry
+        device.leaving.discard(name)
+        device.unread.append(name)
+        self._call(device, now)
+
+    def _find(self, found: Found, now: float) -> None:
+        if found.pattern not in self._searches:
+            return
+        self._searches[found.pattern] = now + (AGAIN if found.trouble else SEARCH_AGAIN)
+        self.troubles.pop(found.pattern, None)
+        if found.trouble:
+            self.troubles[found.pattern] = found.trouble
+        if new := found.names - self._found:
+            self._found |= new
+            self._apply(now)
+
+    # Devices
+
+    def _call(self, device: _Device, at: float) -> None:
+        """Ask a device at some time, or as soon as it has done what it does."""
+        device.due = at
+        if not device.is_busy:
+            heappush(self._due, (at, device.name))
+
+    def _ask(self, device: _Device, now: float) -> None:
+        if not device.entries and not device.leaving:
+            del self._devices[device.name]
+            return
+        device.is_busy = True
+        self._source.begin(device.job(now))
+
+    def _done(self, done: Done, now: float) -> None:
+        if (device := self._devices.get(done.job.device)) is None:
+            return
+        device.is_busy = False
+        if done.trouble or device.is_lost:
+            self._lose(device, done.trouble or "its events have stopped", now)
+            return
+        for seen in done.seen:
+            if (entry := device.entries.get(seen.name)) is not None:
+                self._take(entry, seen, "POLL", now)
+                period = CONFIRM if entry.is_doubtful else CHECK
+                entry.read_at = now + (period if entry.is_pushed else entry.period)
+        for name in done.job.subscribe:
+            if (entry := device.entries.get(name)) is not None:
+                entry.is_pushed = name in done.pushed
+                entry.is_unsure &= entry.is_pushed
+                entry.push_at = float("inf") if entry.is_pushed else now + PUSH_AGAIN
+                entry.read_at = now + (CONFIRM if entry.is_pushed else entry.period)
+            elif name in done.pushed:
+                device.leaving.add(name)
+        self._call(device, min(device.next_due(now), now + ALIVE))
+
+    def _lose(self, device: _Device, why: str, now: float) -> None:
+        device.is_lost = True
+        for entry in device.entries.values():
+            self._put(entry.disconnect(why, self._now_us()), now)
+        self._call(device, now + AGAIN)
+
+    def _event(self, seen: Seen, now: float) -> None:
+        entry = self.entries.get(seen.name)
+        if entry is None or self._devices[device_of(seen.name)].is_lost:
+            return
+        self._take(entry, seen, "EVENT", now)
+        if seen.time:
+            second, latency = int(now), self._clock.now() - seen.time / 1e6
+            if self._latencies and self._latencies[-1][0] == second:
+                latency = max(latency, self._latencies.pop()[1])
+            self._latencies.append((second, latency))
+
+    # Records
+
+    def _take(self, entry: Entry, seen: Seen, by: By, now: float) -> None:
+        self.values += 1
+        message = entry.see(seen, by)
+        self._gaps += message is not None and message.gap
+        if message is None and entry.name not in self._said:
+            message = entry.newest  # that of the mirror before this one still holds
+        self._put(message, now)
+
+    def _put(self, message: TelescopeAttribute | None, now: float) -> None:
+        if message is not None:
+            self._said.pop(message.name, None)
+            self._said[message.name] = now
+            self.outbox.put(message)
+
+    def _repeat(self, now: float) -> None:
+        while self._said:
+            name, at = next(iter(self._said.items()))
+            if now - at < REPEAT:
+                return
+            del self._said[name]
+            entry = self.entries.get(name)
+            if entry is not None and entry.newest is not None:
+                self._put(entry.newest, now)
+
+    def _now_us(self) -> int:
+        return round(self._clock.now() * 1e6)
+
+    @property
+    def gaps(self) -> int:
+        """Count the records that say that values may be missing before them."""
+        return self._gaps + self.outbox.gaps
+
+    def latency(self) -> float:
+        """Return the longest time from a value to its record of the last seconds [s]; from any thread."""
+        since = self._clock.monotonic() - _LATENCY_OVER
+        return round(max((longest for second, longest in list(self._latencies) if second >= since), default=0.0), 4)
+
+    def disconnected(self) -> list[Entry]:
+        """Return the attributes whose devices do not answer; from any thread."""
+        return [entry for entry in list(self.entries.values()) if entry.connection == DISCONNECTED]

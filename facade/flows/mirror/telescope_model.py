@@ -1,0 +1,202 @@
+"""The SDK for programs of SDP that need to know the telescope: what its attributes were at a time.
+
+with TelescopeModel(load_settings()) as model:
+model.wait(10.0)
+pointing = model.at(time)["mid-dish/dish-manager/ska001/achievedpointing"]
+if pointing.quality == "VALID":
+use(pointing.value)
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.port import Reader, Record
+from facade.clock import Clock, SystemClock, wait_until
+from facade.config import Settings
+from facade.errors import BusError
+from facade.flows.mirror.messages import CONNECTED, MODEL, TelescopeAttribute, decode_attribute
+
+SILENT = 25.0
+"""An attribute of which nothing was heard for so long is not known [s]; a sign of life comes each 10 s."""
+_AGAIN = 1.0
+"""Pause after the bus has failed [s]."""
+_TAKE, _WAIT = 1000, 0.1
+_FLOATS = ("DevDouble", "DevFloat")
+"""Types whose values are interpolated."""
+
+
+class Known(NamedTuple):
+    """What is known of an attribute at a time."""
+
+    value: Any
+    """A NumPy array for numbers in a spectrum or an image; None: there is none."""
+    quality: str
+    """INVALID: the value must not be used; `why` says why."""
+    time: float
+    """Time of the value [Unix s]: that which was asked for, if it was interpolated."""
+    why: str = ""
+    is_interpolated: bool = False
+
+
+class _Point(NamedTuple):
+    time: float
+    """[Unix s]"""
+    message: TelescopeAttribute
+
+
+class TelescopeModel:
+    """Follows the telescope model, and keeps a while of it; any thread may ask.
+
+    Parameters
+    ----------
+    keep
+        How much of the past is kept [s].
+    wraps
+        By the name of an attribute, at which number its values begin anew, such as 360.0 for an angle in degrees; they
+        are interpolated along the shorter way.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        keep: float = 120.0,
+        wraps: Mapping[str, float] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._bus = KafkaBus(Connection(settings, clock=self._clock), client="telescope-model")
+        self._keep = keep
+        self._wraps = {name.lower(): wrap for name, wrap in (wraps or {}).items()}
+        self._points: dict[str, list[_Point]] = {}
+        """By name, the oldest first."""
+        self._heard: dict[str, float] = {}
+        """When there was a record of each attribute, by the broker's clock [Unix s]."""
+        self._lock = threading.Lock()
+        self._reader: Reader | None = None
+        self.is_complete = False
+        """Whether all has been read that stood on the bus at the start."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telescope-model", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to follow."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop following."""
+        self._stop.set()
+        self._thread.join()
+        if self._reader is not None:
+            self._reader.close()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all has been read that stood on the bus at the start, at most `timeout` [s]; False: it was not."""
+        return wait_until(self._clock, lambda: self.is_complete, timeout)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.step()
+            except BusError:
+                self._stop.wait(_AGAIN)
+
+    def step(self) -> None:
+        """Take what has come."""
+        if self._reader is None:
+            self._reader = self._bus.open_reader({MODEL: None}, {})
+        self.take(self._reader.take(_TAKE, _WAIT))
+        self.is_complete = self.is_complete or self._reader.caught_up(MODEL)
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Take records of the topic; those that cannot be read are none."""
+        for record in records:
+            message = decode_attribute(record.value)
+            if isinstance(message, TelescopeAttribute):
+                with self._lock:
+                    self._take(message, record.timestamp_us / 1e6)
+
+    def _take(self, message: TelescopeAttribute, heard: float) -> None:
+        points = self._points.setdefault(message.name, [])
+        self._heard[message.name] = heard
+        # A value that went away did so when that was found, which is when the bus heard of it.
+        time = message.time / 1e6 if message.connection == CONNECTED else heard
+        if points and message.number == points[-1].message.number and time <= points[-1].time:
+            return  # a sign of life
+        while points and points[-1].time >= time:
+            points.pop()  # the clock of the device was set back
+        points.append(_Point(time, message))
+        oldest = bisect_right(points, time - self._keep, key=lambda point: point.time)
+        del points[: max(oldest - 1, 0)]
+
+    def names(self) -> list[str]:
+        """Return the names of all attributes that were ever heard of."""
+        with self._lock:
+            return sorted(self._points)
+
+    def at(self, time: float, *names: str) -> dict[str, Known]:
+        """Return what is known of attributes at a time [Unix s]; by default of all.
+
+        Numbers with a fraction are interpolated between two values of which none is missing in between. All else, and
+        what is newer than the newest value, is the value before.
+        """
+        with self._lock:
+            wanted = [name.lower() for name in names] or sorted(self._points)
+            return {name: self._at(name, time) for name in wanted}
+
+    def _at(self, name: str, time: float) -> Known:
+        points = self._points.get(name, [])
+        index = bisect_right(points, time, key=lambda point: point.time)
+        if not index:
+            return Known(None, "INVALID", time, f"nothing is known of {name} at that time")
+        before = points[index - 1].message
+        found = Known(_numbers(before), before.quality, before.time / 1e6, before.error)
+        if before.connection != CONNECTED:
+            return found._replace(quality="INVALID", why=before.error or before.connection)
+        if index == len(points):
+            silent = time - self._heard[name]
+            if silent > SILENT:
+                return found._replace(quality="INVALID", why=f"nothing was heard of it for {silent:.0f} s")
+            return found
+        after = points[index].message
+        is_next = after.number - before.number in (0, 1)  # else records are missing
+        if after.gap or not is_next or after.connection != CONNECTED:
+            return found
+        if before.type not in _FLOATS or "INVALID" in (before.quality, after.quality):
+            return found
+        share = (time - points[index - 1].time) / (points[index].time - points[index - 1].time)
+        value = _between(found.value, _numbers(after), share, self._wraps.get(name))
+        return found if value is None else found._replace(value=value, time=time, is_interpolated=True)
+
+
+def _numbers(message: TelescopeAttribute) -> Any:
+    """Return the value of an attribute, with numbers as NumPy has them."""
+    if message.type not in _FLOATS or message.value is None:
+        return np.asarray(message.value) if _is_table(message) else message.value
+    value = np.asarray(message.value, dtype=float)  # NumPy reads NaN and Infinity, too
+    return float(value) if value.ndim == 0 else value
+
+
+def _is_table(message: TelescopeAttribute) -> bool:
+    return isinstance(message.value, list) and message.type not in ("DevString", "DevState")
+
+
+def _between(before: Any, after: Any, share: float, wrap: float | None) -> Any:
+    """Return a value between two, of which one may be of another shape: then None."""
+    first, second = np.asarray(before), np.asarray(after)
+    if first.shape != second.shape:
+        return None
+    way = second - first
+    if wrap is not None:
+        way = (way + wrap / 2) % wrap - wrap / 2
+    value = first + share * way
+    if wrap is not None:
+        value = value % wrap
+    return float(value) if value.ndim == 0 else value

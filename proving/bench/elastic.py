@@ -1,0 +1,207 @@
+"""For how long records wait while workers are added and stopped, and while partitions are added.
+
+Measured at each record of `ingest.heaps`: from the broker's time of its appending until a reader of committed records
+has the account that covers it. The summaries of its window are in the same transaction.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka.admin import NewPartitions
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import TO_END, KafkaReader
+from facade.bus.port import BusHealth
+from facade.errors import InfraError
+from facade.flows.telemetry.simulator.report import read_report
+from facade.runtime.accounts import ACCOUNTS, AccountEntry
+from proving.bench.load import TOPIC
+from proving.bench.report import Outcome, Verdict, at_most
+from proving.deployment import Deployment
+from proving.roles import RoleContext
+from proving.testbed import Testbed
+
+BAR = 1.0
+"""Longest wait of a record through a planned change [s]."""
+_RATE, _NODES = 10_000, 32
+"""Notifications/s of each of two simulators, and their nodes: so many that each partition has some."""
+_PARTITIONS, _MORE = 4, 6
+_BEFORE = 0.5
+"""So long before a change the first records were appended that it may hold up [s]."""
+_ANSWER = 10.0
+_KILL = "a worker is killed"
+
+Times = npt.NDArray[np.float64]
+
+
+class Coverage(msgspec.Struct, frozen=True, array_like=True):
+    """When it was known up to where a partition is accounted for."""
+
+    at: float
+    """[Unix s]."""
+    partition: int
+    end: int
+    consumed: int
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of one change."""
+
+    longest: float
+    """[s]."""
+    records: int
+
+
+def watch(context: RoleContext) -> list[Coverage]:
+    """Read the accounts of heap notifications until called off."""
+    found: list[Coverage] = []
+    connection = Connection(context.settings, clock=context.clock)
+    reader = KafkaReader(connection, {ACCOUNTS: None}, start={}, health=BusHealth(), fetch=TO_END)
+    decode = msgspec.json.Decoder(AccountEntry).decode
+    context.announce()
+    while not context.called_off:
+        for record in reader.take(1000, 0.01):
+            entry = decode(record.value or b"")
+            if entry.stream == TOPIC and entry.partition >= 0:
+                found.append(Coverage(context.clock.now(), entry.partition, entry.offset_to, entry.consumed))
+    reader.close()
+    return found
+
+
+def elastic(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Add and stop workers, and add partitions, while notifications come at a steady rate."""
+    seconds = 6.0 if quick else 12.0
+    rounds = 1 if quick else 3
+    with testbed.deployment("elastic", partitions=_PARTITIONS, nodes=2 * _NODES) as made:
+        run = _Run(made, seconds)
+        for slot in (0, 1):
+            made.worker(slot)
+        run.simulate(0)
+        watcher = made.play("watch-accounts")
+        made.await_ready(watcher)
+        made.progress.wait(10.0, "warming up")
+        run.phase("nothing is changed", lambda: None)
+        for _ in range(rounds):
+            run.phase("a worker is added", lambda: made.worker(2))
+            run.phase("a worker is stopped", lambda: made.processes.stop("aggregate-2"))
+            run.phase("a worker is stopped and started again", run.restart)
+        run.phase("partitions are added", run.grow)
+        run.phase(_KILL, lambda: made.processes.kill("aggregate-1"))
+        sent = run.end()
+        watcher.call_off()
+        covered = made.result(watcher, list[Coverage])
+        waits = run.waits(covered)
+    return Outcome(
+        name="elastic",
+        what="from the appending of a record to the account that covers it, through planned changes of workers",
+        how=(
+            f"2 workers, {_PARTITIONS} partitions, {_RATE:,} notifications/s of {_NODES} nodes; twice that many once"
+            f" there are {_MORE} partitions",
+            f"{seconds:g} s from each change to the next; {rounds} rounds of adding, stopping and starting again",
+        ),
+        verdicts=(*_judge(waits), _balance(sum(one.consumed for one in covered), sent)),
+        figures={"waits": waits, "sent": sent},
+    )
+
+
+def _judge(waits: Mapping[str, Waits]) -> Iterator[Verdict]:
+    for name, one in waits.items():
+        what = f"longest wait, {name}"
+        if name == _KILL:  # which is not planned
+            yield Verdict(what=what, bar="", found=f"{one.longest:.4g} s")
+        else:
+            yield at_most(what, one.longest, BAR, "s")
+
+
+def _balance(counted: int, sent: int) -> Verdict:
+    what = "notifications counted less those sent"
+    return Verdict(what=what, bar="0", found=str(counted - sent), reached=counted == sent)
+
+
+class _Run:
+    """What is done one after the other, and when."""
+
+    def __init__(self, made: Deployment, seconds: float) -> None:
+        self._made, self._seconds = made, seconds
+        self._phases: list[tuple[str, float, float]] = []
+        """Name, begin and end [Unix s]."""
+
+    def simulate(self, number: int) -> None:
+        """Start the notifications of some nodes."""
+        name = f"simulate-{number}"
+        report = self._made.folder / f"{name}.json"
+        self._made.launch(
+            name, "simulate", "ingest", "--rate", _RATE, "--nodes", _NODES, "--first-node", number * _NODES,
+            "--scan-id", number + 1, "--report", report,
+        )  # fmt: skip
+        self._made.progress.demand(report.exists, 30.0, "the first records")
+
+    def phase(self, name: str, change: Callable[[], Any]) -> None:
+        """Make a change, and wait until it is over."""
+        begin = self._made.clock.now() - _BEFORE
+        change()
+        self._made.progress.wait(self._seconds, name)
+        self._made.processes.check()
+        self._phases.append((name, begin, self._made.clock.now() - _BEFORE))
+
+    def restart(self) -> None:
+        """Stop a worker and start it again."""
+        self._made.processes.stop("aggregate-1")
+        self._made.processes.start_again("aggregate-1")
+
+    def grow(self) -> None:
+        """Add partitions, and simulate further nodes at once, whose producer knows of them."""
+        topic = self._made.connection.topic(TOPIC)
+        admin = self._made.connection.admin()  # its futures are kept only as long as it lives
+        for one in admin.create_partitions([NewPartitions(topic, _MORE)]).values():
+            one.result(_ANSWER)
+        self.simulate(1)
+
+    def end(self) -> int:
+        """Stop sending, wait until all is accounted for, and return how many were sent."""
+        sent = 0
+        for number in (0, 1):
+            self._made.processes.stop(f"simulate-{number}")
+            sent += read_report(self._made.folder / f"simulate-{number}.json").sent
+        self._made.progress.wait(8.0, "the last transactions")
+        return sent
+
+    def waits(self, covered: list[Coverage]) -> dict[str, Waits]:
+        """Return the longest wait of a record, by change.
+
+        Raises
+        ------
+        InfraError
+            A record is not accounted for.
+        """
+        appended = self._appended()
+        found: dict[str, Waits] = {}
+        for name, begin, end in self._phases:
+            longest, records = 0.0, 0
+            for partition, times in appended.items():
+                known = sorted((one.at, one.end) for one in covered if one.partition == partition)
+                at, ends = np.array([one[0] for one in known]), np.maximum.accumulate([one[1] for one in known])
+                chosen = np.flatnonzero((begin <= times) & (times < end))
+                index = np.searchsorted(ends, chosen, side="right")
+                if len(index) and index.max() == len(ends):
+                    raise InfraError(f"records of partition {partition} that are appended are not accounted for")
+                if len(chosen):
+                    longest = max(longest, float((at[index] - times[chosen]).max()))
+                records += len(chosen)
+            before = found.get(name, Waits(longest=0.0, records=0))
+            found[name] = Waits(longest=max(longest, before.longest), records=records + before.records)
+            self._made.progress.step(f"  {name}: longest wait {longest:.3f} s of {records:,} records")
+        return found
+
+    def _appended(self) -> dict[int, Times]:
+        """Return when each record was appended, by partition [Unix s]."""
+        reader = KafkaReader(self._made.connection, {TOPIC: None}, start={}, health=BusHealth(), fetch=TO_END)
+        times: dict[int, list[float]] = {}
+        while not reader.caught_up(TOPIC):
+            for record in reader.take(10_000, 0.1):
+                times.setdefault(record.partition, []).append(record.timestamp_us / 1e6)
+        reader.close()
+        return {partition: np.array(found) for partition, found in times.items()}

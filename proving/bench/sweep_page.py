@@ -1,0 +1,279 @@
+"""Make the page of the papers' tables, with its plots, from a report of the bench.
+
+``python -m proving.bench.sweep_page .run/bench-report.json`` writes ``docs/explanation/kafka-figures.md`` and its
+pictures.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from proving.bench import sweep_papers as papers
+from proving.bench.report import Report
+from proving.bench.sweep_figures import COMMAND, Sweep, cpu, delays, mb, mean, number, rate, size_text
+from proving.bench.sweep_pictures import draw
+from proving.bench.sweep_points import BASE, LARGE, MB, Point
+from proving.bench.sweep_report import Found
+
+DOCS = Path(__file__).parents[2] / "docs"
+_PAGE, _IMAGES = DOCS / "explanation" / "kafka-figures.md", DOCS / "images"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table of Markdown; all but the first column are figures."""
+    lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def page(sweep: Sweep) -> str:
+    """Return the page."""
+    return "\n\n".join([*_head(sweep), *_tables(sweep), *_choice(sweep)]) + "\n"
+
+
+def _head(sweep: Sweep) -> Iterator[str]:
+    report, where = sweep.report, sweep.report.machine
+    failed = [one for one in sweep.found if one.failure]
+    yield "# What Kafka takes: the papers' tables, measured here"
+    yield f"<!-- Made by `python -m proving.bench.sweep_page REPORT` from what `{COMMAND}` has written. -->"
+    yield (
+        f"This page helps you to choose sizes, codecs, batches and partitions of topics. The rules are at the [end]"
+        f"(#what-to-choose). The figures before them are those of one run of `{COMMAND}`:"
+        f" {len(sweep.found)} points, {len(failed)} of them failed. Beside ours stand the figures of the papers. Their"
+        f" machines were others, so only ratios within a column can be compared."
+    )
+    yield (
+        f"Measured on {datetime.fromtimestamp(report.began, UTC):%Y-%m-%d}: {where.cores} cores ({where.cpu}),"
+        f" {where.memory_gb:.0f} GB, Python {where.python}, confluent-kafka"
+        f" {where.versions.get('confluent-kafka', '?')}. Broker, producers and consumers share the cores. There is one"
+        f" broker, so `acks=all` waits for one replica. Other work on the machine took {number(_others(sweep))} cores"
+        f" meanwhile."
+    )
+    yield (
+        f"The base point has {BASE.size} B, one partition, one producer, one consumer, no compression, `acks=all` and"
+        f" `linger.ms` {BASE.linger:g}. Each series changes one thing. *In* is measured without consumers, *out*"
+        f" without producers. Delays are measured from the call of the producer to the receipt in another process, at"
+        f" 1,000 messages/s or 20 MB/s, whichever is less. MB are 1,000,000 bytes."
+    )
+    for one in failed:
+        why = one.failure.splitlines()[-1].strip()
+        yield f"Not measured: {one.point.series}, {size_text(one.point.size)}: `{why}`."
+
+
+def _others(sweep: Sweep) -> float:
+    """Return how many cores other work took, on average over the points."""
+    found = [flow.others for one in sweep.found for name, flow in one.flows.items() if name.endswith("in")]
+    return sum(found) / max(len(found), 1)
+
+
+def _tables(sweep: Sweep) -> Iterator[str]:
+    yield "## Size of a message"
+    yield "![Throughput and delay by size](../images/sweep-size.svg)"
+    yield table(
+        ("size", "in [/s]", "in [MB/s]", "out [/s]", "out [MB/s]", "p50 [ms]", "p99 [ms]", "p99.9 [ms]"),
+        (
+            [size_text(one.point.size), number(rate(one, "in")), mb(one, "in"), number(rate(one, "out")),
+             mb(one, "out"), *delays(one)]
+            for one in sweep.series("size")
+        ),
+    )  # fmt: skip
+    yield "The settings of the memo's Table 2 (20 producers, 20 partitions, snappy, `acks=1`):"
+    yield table(
+        ("size", "here [/s]", "memo [/s]", "memo, p99 of a call"),
+        (
+            [size_text(one.point.size), number(rate(one, "in")), *papers.MEMO_TABLE_2.get(one.point.size, ("", ""))]
+            for one in sweep.series("sangrenel")
+        ),
+    )
+    yield "The settings of its section 14.4.3 (`acks=0`; snappy for 1 kB):"
+    yield table(
+        ("size", "here [/s]", "memo [/s]", "memo, mean delay"),
+        (
+            [size_text(one.point.size), number(rate(one, "in")), *papers.MEMO_PERF_TEST.get(one.point.size, ("", ""))]
+            for one in sweep.series("perf-test")
+        ),
+    )
+    yield "## Partitions and producers"
+    yield "![Throughput by partitions and producers](../images/sweep-partitions.svg)"
+    yield table(
+        ("partitions", "in [/s]", "out [/s]", "broker's memory [MB]"),
+        (
+            [one.point.partitions, number(rate(one, "in")), number(rate(one, "out")),
+             number(one.flows["in"].broker_mb)]
+            for one in sweep.series("partitions")
+        ),
+    )  # fmt: skip
+    counts = sorted({one.point.producers for one in sweep.series("producers")})
+    yield table(
+        ("producers", "1 partition: in [/s]", "20 partitions: in [/s]"),
+        (
+            [n, *(number(rate(sweep.one("producers", producers=n, partitions=p), "in")) for p in (1, 20))]
+            for n in counts
+        ),
+    )
+    yield "## Compression"
+    yield "![What codecs cost and save](../images/sweep-codec.svg)"
+    yield table(
+        (
+            "codec",
+            "in [MB/s]",
+            "out [MB/s]",
+            "stored [B]",
+            "processor time [s/GB]",
+            "p50 [ms]",
+            "p99 [ms]",
+            "p99.9 [ms]",
+        ),
+        (
+            [_codec(one), mb(one, "in"), mb(one, "out"), number(one.stored), cpu(one, "in"), *delays(one)]
+            for one in sweep.series("codec")
+        ),
+    )
+    yield "## Acknowledgements and batches"
+    heads = ("in [/s]", "p50 [ms]", "p99 [ms]", "p99.9 [ms]")
+    yield table(
+        ("`acks`", *heads),
+        ([one.point.acks, number(rate(one, "in")), *delays(one)] for one in sweep.series("acks")),
+    )
+    yield table(
+        ("`linger.ms`", *heads),
+        ([f"{one.point.linger:g}", number(rate(one, "in")), *delays(one)] for one in sweep.series("linger")),
+    )
+    yield "Paper 001 (its own broker beside Kafka) has 8 to 128 B in batches of 20, and 32 B in batches of 1 to 50:"
+    yield table(
+        ("size, batch", "in [/s]", "paper", "out [/s]", "paper", "both: in [/s]", "paper", "both: out [/s]", "paper"),
+        [
+            *(
+                _brokers(one, f"{one.point.size} B, 20", papers.BROKERS_SIZE[one.point.size])
+                for one in sweep.series("001-size")
+            ),
+            *(
+                _brokers(one, f"32 B, {one.point.batch}", papers.BROKERS_BATCH[one.point.batch])
+                for one in sweep.series("001-batch")
+            ),
+        ],
+    )
+    yield "Paper 004 (SocketPro beside Kafka) has batches of 8,196 B, `acks=1`:"
+    yield table(
+        ("size", "in [/s]", "paper", "out [/s]", "paper"),
+        (
+            [size_text(one.point.size), number(rate(one, "in")), f"{papers.QUEUES[one.point.size][0]:,}",
+             number(rate(one, "out")), f"{papers.QUEUES[one.point.size][1]:,}"]
+            for one in sweep.series("004")
+        ),
+    )  # fmt: skip
+    yield "## Large messages in segments"
+    yield "![100 MB in segments](../images/sweep-segments.svg)"
+    yield "Mean time for 100 MB, beside the memo's Table 3 [s]:"
+    yield table(
+        ("segment", "partitions", "producer", "memo", "consumer", "memo"),
+        (
+            [size_text(one.point.size), one.point.partitions, mean(one.large["in"]), _memo(one.point, 0),
+             mean(one.large["out"]), _memo(one.point, 1)]
+            for one in sweep.series("segments")
+        ),
+    )  # fmt: skip
+    yield "## The alerts of a visit"
+    yield (
+        "DMTN-028 (paper 002) sends 10,000 alerts of 135 kB each 39 s. Here they are sent once, as fast as possible,"
+        " and are not encoded: the paper's producers spend most of their time on Avro."
+    )
+    yield table(
+        ("producers, groups, partitions", "all sent after [s]", "paper", "last group after [s]", "paper",
+         "clients [s]", "broker [s]", "largest client [MB]"),
+        (_visit(one) for one in sweep.series("002") if "stream-in" in one.flows),
+    )  # fmt: skip
+
+
+def _codec(found: Found) -> str:
+    text = f"{found.point.codec}, {size_text(found.point.size)}"
+    return f"{text}, unpacked by the broker" if found.point.unpacked else text
+
+
+def _brokers(found: Found, name: str, paper: Sequence[int]) -> list[str]:
+    cells = [name]
+    for flow, figure in zip(("in", "out", "stream-in", "stream-out"), paper, strict=True):
+        cells += [number(rate(found, flow)), f"{figure:,}"]
+    return cells
+
+
+def _memo(point: Point, side: int) -> str:
+    known = papers.MEMO_TABLE_3.get((point.size, point.partitions))
+    return f"{known[side]:g}" if known else ""
+
+
+def _visit(found: Found) -> list[str]:
+    point, sent, taken = found.point, found.flows["stream-in"], found.flows["stream-out"]
+    key = (point.producers, point.groups, point.partitions)
+    paper = ["" if one is None else f"{one:g}" for one in papers.VISITS.get(key, (None, None))]
+    return [
+        ", ".join(map(str, key)), number(sent.seconds), paper[0], number(sent.seconds + found.behind), paper[1],
+        number(sent.cpu + taken.cpu), number(taken.broker_cpu), number(max(sent.peak_mb, taken.peak_mb)),
+    ]  # fmt: skip
+
+
+def _choice(sweep: Sweep) -> Iterator[str]:
+    """Say what to choose; each rule with the figures that it comes from."""
+    size, codec, parts = sweep.series("size"), sweep.series("codec"), sweep.series("partitions")
+    best = max(size, key=lambda one: rate(one, "in") * one.point.size)
+    small = sweep.one("size", size=256)
+    lone, many = sweep.one("001-batch", batch=1), sweep.one("001-batch", batch=50)
+    plain, packed = (sweep.one("codec", codec=name, size=256, unpacked=False) for name in ("none", "lz4"))
+    gzip, unpacked = sweep.one("codec", codec="gzip", size=256), sweep.one("codec", unpacked=True)
+    segments = sweep.series("segments", partitions=1)
+    quickest = min(segments, key=lambda one: float(mean(one.large["in"])) + float(mean(one.large["out"])))
+    spread = sweep.one("segments", size=MB, partitions=20)
+    none, everyone = sweep.one("acks", acks="0"), sweep.one("acks", acks="all")
+    short, long = sweep.one("linger", linger=0.0), sweep.one("linger", linger=100.0)
+    yield "## What to choose"
+    yield "\n".join(
+        f"{n}. {text}"
+        for n, text in enumerate(
+            (
+                f"**Put small things together.** A message of 256 B goes in at {mb(small, 'in')} MB/s, one of"
+                f" {size_text(best.point.size)} at {mb(best, 'in')} MB/s. Batches of one message reach"
+                f" {number(rate(lone, 'in'))}/s, batches of 50 reach {number(rate(many, 'in'))}/s. Where a producer has"
+                f" many small values at once, use a [columnar batch](../how-to/send-heaps.md).",
+                f"**Leave `linger.ms` at 5, and take 0 for commands.** With 0 the p99 is {delays(short)[1]} ms and"
+                f" {number(rate(short, 'in'))}/s go in; with 100 the median is {delays(long)[0]} ms.",
+                f"**Keep `acks=all`.** It takes {number(rate(everyone, 'in'))}/s where `acks=0` takes"
+                f" {number(rate(none, 'in'))}/s, and a p99 of {delays(everyone)[1]} ms instead of"
+                f" {delays(none)[1]} ms. With three brokers it also waits for the other replicas.",
+                f"**Compress with lz4 where the network or the disk is short, else not at all.** lz4 goes in at"
+                f" {mb(packed, 'in')} MB/s and stores {number(packed.stored)} B of {packed.point.size} B; without a"
+                f" codec it is {mb(plain, 'in')} MB/s and {number(plain.stored)} B; gzip takes {mb(gzip, 'in')} MB/s."
+                f" Set the topic's `compression.type` to `producer`: a broker that unpacks what comes takes"
+                f" {mb(unpacked, 'in')} MB/s.",
+                f"**Take as many partitions as consumers that share the work, not more.** One consumer reads"
+                f" {number(rate(parts[0], 'out'))}/s from {parts[0].point.partitions} partition, and"
+                f" {number(rate(parts[-1], 'out'))}/s from {parts[-1].point.partitions}.",
+                f"**Send what is larger than 1 MB in segments, on one partition.** 100 MB take the least time in"
+                f" segments of {size_text(quickest.point.size)}: {mean(quickest.large['in'])} s in and"
+                f" {mean(quickest.large['out'])} s out. On 20 partitions segments of 1 MB take"
+                f" {mean(spread.large['in'])} s and {mean(spread.large['out'])} s, and have to be put in order again."
+                f" The memo finds the same.",
+            ),
+            1,
+        )
+    )
+    yield (
+        f"The codecs had to do with text that repeats itself as our notifications do. The largest message is"
+        f" {size_text(LARGE)}, as in the memo. {len(codec)} points have a codec."
+    )
+
+
+def main() -> None:
+    """Write the page and its pictures."""
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m proving.bench.sweep_page REPORT")
+    sweep = Sweep(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Report))
+    _PAGE.write_text(page(sweep))
+    draw(sweep, _IMAGES)
+    sys.stdout.write(f"written: {_PAGE} and four pictures in {_IMAGES}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Runs docker/compose.yaml, drives it from outside as a Tango client, kills containers, leaves nothing."""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import tango
+
+from facade.clock import SystemClock
+from facade.console import ERR, OUT
+from facade.errors import FacadeError, InfraError
+from facade.infra import tools
+from proving.containers.images import Images
+from proving.containers.project import Project
+from proving.demo.journal import JournalWriter
+from proving.demo.plan import OBSERVATION
+from proving.demo.tm import Subarray
+from proving.progress import Progress
+
+_SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mirror", "logs", "ingest-00")
+_WORKERS: Final = (
+    "aggregate-0",
+    "aggregate-1",
+    "alerts-intake-0",
+    "tables-assemble-0",
+    "logs-aggregate-0",
+    "simulate-controller",
+)
+_KILLED: Final = ("aggregate-0", "tables-assemble-0", "subarray", "calibration", "simulate-controller", "kafka")
+_SHOWN_WITHIN_S: Final = 60.0
+
+
+def run(project: Project, progress: Progress, folder: Path) -> None:
+    """Start the project and drive it.
+
+    Raises
+    ------
+    FacadeError
+        Something does not come about.
+    """
+    begin = progress.elapsed
+    project.start("kafka", "tango-db")
+    project.await_healthy(["kafka", "tango-db"])
+    project.start("tango-databaseds")
+    project.await_healthy(["tango-databaseds"])
+    project.complete("topics", "register")
+    project.start(*_SERVERS, *_WORKERS)
+    project.await_healthy([*_SERVERS, *_WORKERS])
+    progress.step(f"all services are healthy {progress.elapsed - begin:.0f} s after the start of the first")
+    journal = JournalWriter(folder / "journal.json")
+    # One for both observations: another one would give the same transaction_ids again, which are answered and not sent.
+    tm = Subarray(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
+    tm.observe(OBSERVATION, 2.0, {})
+    progress.step("one observation is through, by commands and events from outside")
+    table = _send_table(project, progress)
+    for service in _KILLED:
+        project.kill(service)
+        progress.step(f"{service}: killed, and started again by podman")
+    project.await_healthy([*_SERVERS, *_WORKERS, "kafka"])
+    _await_location(project, progress, table)
+    progress.step("after the kills: the table is still shown, and one more observation follows")
+    tm.observe(OBSERVATION, 2.0, {})
+    for service, used in sorted(project.memory().items()):
+        OUT.print(f"  memory of {service}: {used}")
+
+
+def _send_table(project: Project, progress: Progress) -> str:
+    """Send a table and return its digest when SdpCalibration shows it."""
+    argv = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "calibration"]
+    tools.run([*argv, "--count", "1", "--megabytes", "1"], what="sending a table", env=project.outside)
+    return _await_location(project, progress, "")
+
+
+def _await_location(project: Project, progress: Progress, digest: str) -> str:
+    """Wait until SdpCalibration shows a table, of this digest if there is one; return its digest."""
+    shown: list[str] = []
+
+    def is_shown() -> bool:
+        device = f"tango://{project.outside['TANGO_HOST']}/mid-sdp/calibration/01"
+        try:
+            shown[:] = [tango.DeviceProxy(device).read_attribute("digest").value or ""]
+        except tango.DevFailed:
+            return False
+        return bool(shown[0]) and shown[0] == (digest or shown[0])
+
+    progress.demand(is_shown, _SHOWN_WITHIN_S, "the table in SdpCalibration")
+    return shown[0]
+
+
+def main() -> int:
+    """Build, run, and remove; `--keep-images` leaves the images for the next time. Return the exit code."""
+    unknown = set(sys.argv[1:]) - {"--keep-images"}
+    if unknown:
+        ERR.print(f"expected nothing or --keep-images, got {' '.join(sorted(unknown))}", markup=False)
+        return 2
+    progress, docker = Progress(OUT, SystemClock()), Path(__file__).parents[2] / "docker"
+    images = Images(docker, progress)
+    with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
+        secrets = Path(folder) / "secrets"
+        secrets.mkdir()
+        project = Project(docker, secrets, progress)
+        try:
+            project.remove()
+            images.make_bases()
+            images.make_ours(local=True)
+            progress.step(f"{images.ours}: {images.size() / 1e6:.0f} MB")
+            run(project, progress, Path(folder))
+        except (FacadeError, tango.DevFailed) as error:
+            ERR.print(f"make containers: {error}", style="red", markup=False)
+            return 1
+        finally:
+            _try(project.remove)
+            _try(lambda: images.remove(bases="--keep-images" not in sys.argv))
+    progress.step("passed; containers, network and volumes are removed")
+    return 0
+
+
+def _try(clean: Callable[[], None]) -> None:
+    try:
+        clean()
+    except InfraError as error:
+        ERR.print(f"make containers: {error}", markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Images: ours from docker/Dockerfile, and those that it and Compose build upon, from Debian packages alone.
+
+Names and tags stand in docker/compose.yaml and docker/Dockerfile alone.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from facade.errors import InfraError
+from facade.infra import kafka, tools
+from facade.resources import resource
+from proving.progress import Progress
+
+LOCAL: Final = "localhost"
+"""Where an image is that comes from no registry; the value of SKA_IMAGES then."""
+STANDING_IN: Final = ("kafka", "tango-db", "tango-databaseds", "prometheus")
+"""Services whose images are stages of docker/local/Dockerfile, of the same name."""
+_SYSTEM: Final = f"{LOCAL}/debian:local"
+
+
+class Images:
+    """Builds images, and removes those that it made.
+
+    Parameters
+    ----------
+    folder
+        The folder `docker` of the sources.
+    """
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self._folder, self._progress = folder, progress
+        self._services: dict[str, dict[str, Any]] = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+
+    @property
+    def ours(self) -> str:
+        """Return the name of the image of the facade."""
+        return f"{LOCAL}/{self._named('topics')}"
+
+    @property
+    def bases(self) -> dict[str, str]:
+        """Return the name of each image from Debian packages, by stage of docker/local/Dockerfile."""
+        named = {service: self._named(service) for service in STANDING_IN}
+        return {"python": f"{LOCAL}/python:{_python()}-slim"} | {
+            stage: name if name.startswith(LOCAL) else f"{LOCAL}/{name}" for stage, name in named.items()
+        }
+
+    def make_bases(self) -> None:
+        """Make those images from Debian packages that are missing."""
+        if not self._exists(_SYSTEM):
+            self._make_system()
+        libraries = kafka.libraries(self._progress.step)
+        for stage, name in self.bases.items():
+            if not self._exists(name):
+                self._progress.step(f"image {name}: from Debian packages")
+                contexts = [f"--build-context=libs={libraries}", f"--build-context=settings={self._folder / 'kafka'}"]
+                self._build("--target", stage, "--tag", name, *contexts, str(self._folder / "local"))
+
+    def make_ours(self, *, local: bool) -> None:
+        """Build the image of the facade, upon the local Python or the official one."""
+        self._progress.step(f"image {self.ours}: from docker/Dockerfile")
+        python = [f"--build-arg=PYTHON={_python()}"] if local else []
+        argv = ["--file", str(self._folder / "Dockerfile"), "--tag", self.ours, *python, *_pip_settings()]
+        self._build(*argv, str(self._folder.parent))
+
+    def size(self) -> int:
+        """Return the size of the image of the facade [bytes]."""
+        return int(podman("image", "inspect", "--format", "{{.Size}}", self.ours))
+
+    def remove(self, *, bases: bool) -> None:
+        """Remove our image, those from Debian packages too if wanted, and what was left of building them."""
+        names = [self.ours, *(self.bases.values() if bases else ()), *([_SYSTEM] if bases else ())]
+        there = [name for name in names if self._exists(name)]
+        if there:
+            podman("rmi", "--force", *there)
+        if bases:  # the layers of stages in between have no name
+            podman("image", "prune", "--force")
+
+    def _make_system(self) -> None:
+        hint = "it makes the smallest Debian; `sudo apt-get install debootstrap`"
+        debootstrap = tools.find_program("debootstrap", hint)
+        self._progress.step(f"image {_SYSTEM}: debootstrap makes the smallest Debian (once; 1 to 3 min)")
+        with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
+            root = Path(folder) / "root"
+            tools.run([debootstrap, "--variant=minbase", _release(), str(root)], what="making Debian's base system")
+            shutil.rmtree(root / "var/cache/apt/archives")
+            archive = Path(folder) / "root.tar"
+            tools.run(["tar", "--create", "--file", str(archive), "--directory", str(root), "."], what="packing it")
+            podman("import", str(archive), _SYSTEM)
+
+    def _build(self, *arguments: str) -> None:
+        # Docker's format, as that of OCI has no health check. The host's network, as it reaches the packages.
+        podman("build", "--quiet", "--format=docker", "--network=host", *arguments)
+
+    def _exists(self, name: str) -> bool:
+        argv = [_podman(), "image", "exists", name]
+        return subprocess.run(argv, env=environment(), check=False).returncode == 0
+
+    def _named(self, service: str) -> str:
+        name: str = self._services[service]["image"]
+        version = name.partition("${SDP_FACADE_TAG:-")[2].partition("}")[0]
+        if version:
+            return f"{name.partition(':')[0]}:{version}"
+        return LOCAL + name.partition("}")[2] if name.startswith("${SKA_IMAGES") else name
+
+
+def podman(*arguments: str) -> str:
+    """Run podman to its end and return its standard output.
+
+    Raises
+    ------
+    InfraError
+        It is missing or fails; the message holds the end of its output.
+    """
+    # Without systemd it says on standard error that nobody runs its health checks: whoever waits runs them.
+    argv = [_podman(), *arguments]
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        what = f"`{' '.join(argv)}` failed: expected exit code 0, got {done.returncode}"
+        raise InfraError(f"{what}:\n{tools.tail(done.stdout + done.stderr)}")
+    return done.stdout.strip()
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of podman: with the settings of docker/local unless others were chosen."""
+    settings = str(resource("docker", "kafka", "pom.xml").parents[1] / "local" / "containers.conf")
+    return {"CONTAINERS_CONF": settings, **os.environ}
+
+
+def _podman() -> str:
+    packages = "podman runc netavark aardvark-dns iptables catatonit debootstrap"
+    return tools.find_program("podman", f"on Debian: sudo apt-get install --no-install-recommends {packages}")
+
+
+def _release() -> str:
+    return tools.run(["sh", "-c", ". /etc/os-release; echo $VERSION_CODENAME"], what="asking for the release").strip()
+
+
+def _python() -> str:
+    """Return the version of Debian's Python, which is in the image `python`."""
+    line = tools.run(["apt-cache", "depends", "python3-minimal"], what="asking which Python Debian has")
+    names = [word for word in line.split() if word.startswith("python3.")]
+    return names[0].removeprefix("python").removesuffix("-minimal")
+
+
+def _pip_settings() -> Iterator[str]:
+    """Mount pip's settings of this machine while the image is built, and the certificates that they name."""
+    for file in (Path("/etc/pip.conf"), Path(os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt"))):
+        if file.is_file():
+            yield f"--volume={file}:{file}:ro"

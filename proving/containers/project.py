@@ -1,0 +1,132 @@
+"""A Compose project that podman-compose starts: its services, their health, their deaths."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from facade.errors import InfraError
+from facade.infra import tools
+from proving.containers.images import LOCAL, environment, podman
+from proving.progress import Progress
+
+NAME: Final = "sdp-facade-containers"
+"""Of the project: all that it makes begins so."""
+PREFIX: Final = "containers."
+"""Of the topics."""
+PORTS: Final = ("KAFKA_PORT", "TANGO_PORT", "PROMETHEUS_PORT")
+_SECRETS: Final = ("sdp-facade.toml", "tango-db-password", "grafana-password", "taranta-secret")
+_HEALTHY_WITHIN_S: Final = 120.0
+
+
+class Project:
+    """The services of docker/compose.yaml.
+
+    Parameters
+    ----------
+    secrets
+        A folder for its secrets.
+    """
+
+    def __init__(self, folder: Path, secrets: Path, progress: Progress) -> None:
+        self._folder, self._progress = folder, progress
+        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        for name in _SECRETS:  # the containers' users must read them
+            (secrets / name).write_text("" if name.endswith(".toml") else os.urandom(16).hex())
+        self._environment = environment() | {"SKA_IMAGES": LOCAL} | dict(os.environ)
+        self._environment |= {name: str(port) for name, port in self.ports.items()}
+        self._environment |= {"SDP_SECRETS": str(secrets), "SDP_TOPIC_PREFIX": PREFIX}
+
+    @property
+    def outside(self) -> dict[str, str]:
+        """Return the environment of a program on this machine that uses the project."""
+        bus, database = (f"127.0.0.1:{self.ports[name]}" for name in ("KAFKA_PORT", "TANGO_PORT"))
+        return dict(os.environ) | {"KAFKA_BOOTSTRAP": bus, "TANGO_HOST": database, "SDP_TOPIC_PREFIX": PREFIX}
+
+    def start(self, *services: str) -> None:
+        """Start services without those that they depend on."""
+        self._compose("up", "--detach", "--no-build", "--no-deps", *services)
+
+    def complete(self, *services: str) -> None:
+        """Run tasks to their ends.
+
+        Raises
+        ------
+        InfraError
+            One has failed; the message holds the end of its log.
+        """
+        self.start(*services)
+        for service in services:
+            code = podman("wait", self.container(service))
+            if code != "0":
+                said = f"service {service}: expected exit code 0, got {code}"
+                raise InfraError(f"{said}; its log ends:\n{self.log(service)}")
+
+    def await_healthy(self, services: Sequence[str]) -> float:
+        """Wait until the health checks of all services pass, and give how long that took [s]."""
+        return self._progress.demand(
+            lambda: all(map(self.is_healthy, services)), _HEALTHY_WITHIN_S, f"health of {', '.join(services)}"
+        )
+
+    def is_healthy(self, service: str) -> bool:
+        """Run the health check of a service: where systemd is not, nobody else does."""
+        argv = ["podman", "healthcheck", "run", self.container(service)]
+        return subprocess.run(argv, env=environment(), capture_output=True, check=False).returncode == 0
+
+    def kill(self, service: str) -> None:
+        """Let the first process of a service die as in a crash; after `podman kill` it would stay away."""
+        before = self._pid(service)
+        os.kill(before, signal.SIGKILL)
+        self._progress.demand(lambda: self._pid(service) not in (0, before), 30.0, f"another process of {service}")
+
+    def stop(self, service: str) -> None:
+        """Stop a service in order; it is not restarted."""
+        podman("stop", self.container(service))
+
+    def memory(self) -> dict[str, str]:
+        """Return what each container uses of its memory, in words."""
+        lines = podman("stats", "--no-stream", "--format", "{{.Name}}\t{{.MemUsage}}").splitlines()
+        mine = (line.split("\t") for line in lines if line.startswith(NAME))
+        return {name.removeprefix(f"{NAME}_").removesuffix("_1"): used.split(" / ")[0] for name, used in mine}
+
+    def log(self, service: str) -> str:
+        """Return the end of a service's log."""
+        argv = ["podman", "logs", "--tail=15", self.container(service)]
+        return subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False).stderr
+
+    def remove(self) -> None:
+        """Remove the containers, volumes and the network, also those that an earlier run has left."""
+        if names := podman("ps", "--all", "--quiet", "--filter", f"name=^{NAME}_").split():
+            podman("rm", "--force", "--time=10", *names)
+        if names := podman("volume", "ls", "--quiet", "--filter", f"name=^{NAME}_").split():
+            podman("volume", "rm", "--force", *names)
+        if podman("network", "ls", "--quiet", "--filter", f"name=^{NAME}_").split():
+            podman("network", "rm", "--force", f"{NAME}_default")
+
+    def container(self, service: str) -> str:
+        """Return the name of the container of a service."""
+        return f"{NAME}_{service}_1"
+
+    def _pid(self, service: str) -> int:
+        return int(podman("inspect", "--format", "{{.State.Pid}}", self.container(service)))
+
+    def _compose(self, *arguments: str) -> None:
+        compose = Path(sys.executable).with_name("podman-compose")
+        if not compose.exists():
+            raise InfraError(f"{compose} is missing; `make containers` installs it, or: pip install podman-compose")
+        argv = [str(compose), "--file", str(self._folder / "compose.yaml"), "--project-name", NAME]
+        argv += ["--profile", "demo", "--profile", "observe", *arguments]
+        tools.run(argv, what="podman-compose", env=self._environment, folder=self._folder)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports of this machine that nobody uses, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

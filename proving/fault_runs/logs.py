@@ -1,0 +1,186 @@
+"""The fault run of logs: they are shipped while workers, device server and broker are killed; each is counted once."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import tango
+import typer
+
+from facade.bus.kafka.writer import KafkaStreamWriter
+from facade.bus.port import BusHealth
+from facade.flows.logs.messages import LOGS
+from facade.flows.logs.records import SEVERITIES
+from facade.infra.processes import Process
+from proving.deployment import Deployment
+from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Account, FaultRun, Folder, Seed, play, process_name
+
+_QUICK, _QUICK_KILLS = 100_000, 1
+_BURST = 1000
+_WORKERS = ("worker 0", "worker 1")
+_PRIORITIES = {11: "ERROR", 12: "WARN", 14: "INFO", 15: "DEBUG"}
+"""Of syslog, and how SdpLogs calls them."""
+_NODES = 20
+_GARBAGE, _LOST = 0.001, 0.002
+"""Parts of the records that are none, and that a shipper numbers and does not send."""
+_STANDSTILL = 90.0
+"""Without a record more at SdpLogs for so long, what is missing counts as lost [s]."""
+
+
+class LogFaultRun(FaultRun):
+    """One run of the logs.
+
+    Parameters
+    ----------
+    kills
+        How often each part is killed.
+    """
+
+    faults = (*_WORKERS, SERVER, BROKER)
+    between = (1.0, 4.0)
+
+    def __init__(self, deployment: Deployment, *, records: int, kills: int, seed: int) -> None:
+        super().__init__(deployment, seed)
+        self._records, self.left = records, kills * len(self.faults)
+        (self._device,) = deployment.devices("SdpLogs")
+        (self._bus,) = deployment.devices("SdpBus")
+        self._sent: Counter[str] = Counter()
+        """By severity, and ``garbage``."""
+        self._numbers: Counter[int] = Counter()
+        """By node, how many numbers it has given."""
+        self._lost = 0
+        """How many of them are on no record that can be read."""
+        self._shown = self._moved = 0.0
+
+    def parts(self) -> Mapping[str, Callable[[], Process]]:
+        """Return workers and device servers."""
+        made = self.deployment
+        return {
+            **{
+                name: lambda name=name: made.launch(  # type: ignore[misc]
+                    process_name(name), "logs", "aggregate", "--slot", name[-1]
+                )
+                for name in _WORKERS
+            },
+            SERVER: lambda: made.server("logs", name=process_name(SERVER)),
+            "control": lambda: made.server("control"),
+        }
+
+    def begin(self) -> None:
+        """Wait until there is somebody to answer."""
+        self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
+        self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="shipper")
+        self._moved = self.clock.monotonic()
+
+    def step(self) -> bool:
+        """Send, until all is shown, or nothing more is."""
+        self._writer.poll()
+        if self._numbers.total() < self._records:
+            if self._writer.backlog < 10 * _BURST:
+                self._send(min(_BURST, self._records - self._numbers.total()))
+            self._moved = self.clock.monotonic()
+            return True
+        shown = sum((self._read() or {}).values())
+        if shown != self._shown:
+            self._shown, self._moved = shown, self.clock.monotonic()
+        is_stuck = self.clock.monotonic() - self._moved > _STANDSTILL
+        return bool(self.left) or (shown < self._good and not is_stuck)
+
+    def in_words(self) -> str:
+        """Say how many were sent and are shown."""
+        return f"{self._sent.total():,} sent, {self._shown:,.0f} shown"
+
+    def account(self) -> Account:
+        """Hold what was sent against what the devices show."""
+        self._writer.flush(READY_WITHIN)
+        made = Account()
+        self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
+        shown = self._read() or {}
+        for severity in _PRIORITIES.values():
+            if shown.get(severity) != self._sent[severity]:
+                found = f"expected {self._sent[severity]:,} records, got {shown.get(severity, 0):,}"
+                made.wrong.append(f"{severity}: {found}")
+        expected = {"logsDeadLettered": self._sent["garbage"], "logsBalance": 0, "logsOverlap": 0, "logsSkipped": 0}
+        self.progress.wait_until(
+            lambda: self._figures(*expected) == expected, READY_WITHIN, "the account of the topic is whole"
+        )
+        figures = {**self._figures(*expected), **self._figures("holes", device=self._device)}
+        for name, number in {**expected, "holes": self._lost}.items():
+            if figures.get(name) != number:
+                made.wrong.append(f"{name}: expected {number:,}, got {figures.get(name)}")
+        made.rows += [
+            ("records sent", self._sent.total()),
+            ("of them no logs", self._sent["garbage"]),
+            ("numbers that shippers left out", self._lost),
+            ("longest absence of the broker after its kill", f"{self.broker_away:.1f} s"),
+        ]
+        return made
+
+    @property
+    def _good(self) -> int:
+        return self._sent.total() - self._sent["garbage"]
+
+    def _send(self, count: int) -> None:
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for _ in range(count):
+            node = self.chance.randrange(_NODES)
+            self._numbers[node] += 1
+            number, chance = self._numbers[node], self.chance.random()
+            # The first one begins the numbers; the last ones are sent, as a hole at the end cannot be seen.
+            may_lose = number > 1 and self._numbers.total() < self._records - 50 * _NODES
+            if may_lose and chance < _LOST:
+                self._lost += 1
+                continue
+            if may_lose and chance < _LOST + _GARBAGE:
+                self._lost += 1
+                self._sent["garbage"] += 1
+                values.append(b"\x00 not a record of a log")
+            else:
+                priority = self.chance.choice(list(_PRIORITIES))
+                self._sent[_PRIORITIES[priority]] += 1
+                data = f'[meta sequenceId="{number}" rack="r01"]'
+                values.append(f"<{priority}>1 - node-{node:02d} flagger 1 - {data} record {number}".encode())
+            keys.append(b"r01/node-%02d" % node)
+        self._writer.send_many(LOGS, keys, values)
+
+    def _read(self) -> dict[str, int] | None:
+        """Return the records that SdpLogs shows, by severity; None: it does not answer, or knows nothing yet."""
+        shown = self._figures("severityRecords", "State", device=self._device)
+        if shown.get("State") in (None, tango.DevState.UNKNOWN) or shown.get("severityRecords") is None:
+            return None
+        return dict(zip(SEVERITIES, map(int, shown["severityRecords"]), strict=True))
+
+    def _figures(self, *names: str, device: str = "") -> dict[str, Any]:
+        try:
+            return {one.name: one.value for one in self.deployment.proxy(device or self._bus).read_attributes(names)}
+        except tango.DevFailed:
+            return {}
+
+
+def log_faults(
+    records: Annotated[int, typer.Option(min=10_000, help="Records to send in all.")] = 2_000_000,
+    kills: Annotated[int, typer.Option(min=0, help="kill -9 of each worker, the device server and the broker.")] = 10,
+    seed: Seed = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"Only {_QUICK:,} records, and {_QUICK_KILLS} kill of each part.")
+    ] = False,
+    folder: Folder = Path(".run"),
+) -> None:
+    """Ship records of logs while workers, device server and broker are killed (kill -9).
+
+    The exit code is 1 when SdpLogs does not show each record once, or the account of the topic is not whole.
+
+    Example: sdp-facade log-faults --quick
+    """
+    records, kills = (_QUICK, _QUICK_KILLS) if quick else (records, kills)
+    play(
+        lambda deployment: LogFaultRun(deployment, records=records, kills=kills, seed=seed),
+        f"{records:,} records of logs, seed {seed}",
+        "each record is counted once, by its severity; holes and dead letters are those that were made",
+        folder,
+        "log-faults",
+        nodes=1,
+        without="mirror",
+    )

@@ -1,0 +1,148 @@
+"""Attributes of devices in other processes are mirrored to the bus, through deaths of the devices and of the mirror."""
+
+import json
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.flows.mirror import cli
+from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
+from facade.flows.mirror.telescope_model import TelescopeModel
+from facade.runtime.device_state import StateMessage, state_record
+from tests.conftest import Deploy
+from tests.support.deployment import CLOCK, Deployment
+from tests.support.telescope import add_dish, start_dish
+from tests.support.waiting import HANG, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+DISH, MIRROR, SUBARRAY = "mid-dish/dish-manager/ska001", "mid-sdp/mirror/01", "mid-sdp/subarray/01"
+
+
+class Model:
+    """Everything that was written about the telescope, in its order."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.bus = KafkaBus(deployment.connection, client="reader")
+        self._reader = self.bus.open_reader({MODEL: None}, {})
+        self.all: dict[str, list[TelescopeAttribute]] = {}
+
+    def take(self) -> None:
+        for record in self._reader.take(1000, 0.05):
+            message = decode_attribute(record.value)
+            assert isinstance(message, TelescopeAttribute), message
+            assert record.key == message.name.encode()
+            self.all.setdefault(message.name, []).append(message)
+
+    def newest(self, attribute: str, device: str = DISH) -> TelescopeAttribute | None:
+        self.take()
+        found = self.all.get(f"{device}/{attribute}".lower())
+        return found[-1] if found else None
+
+    def shows(self, attribute: str, value: Any, connection: str = "CONNECTED") -> TelescopeAttribute:
+        def found() -> TelescopeAttribute | None:
+            newest = self.newest(attribute)
+            fits = newest is not None and (newest.value, newest.connection) == (value, connection)
+            return newest if fits else None
+
+        return until(found, f"{attribute} is {value!r}, {connection}")
+
+    def rule(self, name: str, *patterns: str, period: float = 0.5) -> None:
+        rule = MirrorRule(rule=name, patterns=list(patterns), period=period, time=1, origin="test")
+        self.bus.writer().send_durably(rule_record(rule), 30.0)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+WANTED = {
+    "azimuth": (1.5, "DevDouble"),
+    "source": ("Vela", "DevString"),
+    "band": (1, "DevEnum"),
+    "achievedPointing": ([0.0, 181.25, 45.5], "DevDouble"),
+    "beam": ([[1, 2, 3], [4, 5, 6]], "DevLong64"),
+    "flags": ([True, False], "DevBoolean"),
+    "State": ("ON", "DevState"),
+    "temperature": (20.0, "DevDouble"),
+    "blob": ({"format": "raw", "data": "AAH/"}, "DevEncoded"),
+}
+"""What the device shows at first: each kind of value, of which the last two are not pushed."""
+
+
+def test_attributes_are_mirrored_through_deaths(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each kind of value; the device dies and comes back; the mirror dies while values come: no gap is unsaid."""
+    deployment = deploy(nodes=1)
+    add_dish(deployment, DISH)
+    dish, mirror = start_dish(deployment, DISH), deployment.server("mirror")
+    model = Model(deployment)
+    model.rule("dish", f"{DISH}/*", f"{MIRROR}/gaps")
+    for name, (value, kind) in WANTED.items():
+        found = model.shows(name, value)
+        assert (found.type, found.quality, found.number, found.gap) == (kind, "VALID", 1, False)
+    assert model.newest("band").label == "B1"
+    assert "the sensor is broken" in model.newest("broken").error
+    figures = {"mirrored": 11, "polled": 4, "disconnected": 0, "gaps": 0}
+    until(lambda: deployment.read(MIRROR, *figures) == figures, "the device shows what is mirrored")
+    assert "the facade's own devices" in deployment.read_one(MIRROR, "rulesRefused")[0]
+
+    change(deployment, azimuth=math.nan, State="FAULT", temperature=21.0)
+    assert model.shows("azimuth", "NaN").by == "EVENT"
+    model.shows("State", "FAULT")
+    assert model.shows("temperature", 21.0).by == "POLL"
+
+    dish.kill()
+    model.shows("achievedPointing", [0.0, 181.25, 45.5], "DISCONNECTED")
+    until(lambda: str(deployment.proxy(MIRROR).state()) == "ALARM", "the device says so")
+    start_dish(deployment, DISH)
+    assert model.shows("azimuth", 1.5).gap
+
+    until(lambda: deployment.read_one(MIRROR, "polled") == 4, "all is subscribed to again")
+    for value in range(300):
+        change(deployment, azimuth=float(value))
+        if value == 100:
+            mirror.kill()
+            mirror = deployment.server("mirror", ready=False)
+    deployment.await_server(mirror, "mirror")
+    model.shows("azimuth", 299.0)
+    records = {one.number: one for one in model.all[f"{DISH}/azimuth"]}.values()
+    for before, after in pairwise(records):
+        assert after.number == before.number + 1
+        assert after.gap or before.value in ("NaN", 1.5) or after.value == before.value + 1
+
+    with TelescopeModel(deployment.settings) as telescope:
+        assert telescope.wait(HANG)
+        known = telescope.at(CLOCK.now(), f"{DISH}/azimuth", f"{DISH}/achievedPointing")
+        assert [(list(np.atleast_1d(one.value)), one.quality) for one in known.values()] == [
+            ([299.0], "VALID"),
+            ([0.0, 181.25, 45.5], "VALID"),
+        ]
+
+    for name, value in deployment.variables.items():
+        monkeypatch.setenv(name, value)
+    cli.add("more", [f"{DISH}/source"])
+    cli.replace("dish", [f"{DISH}/azimuth", f"{DISH}/flags"])
+    model.shows("temperature", 20.0, "ENDED")
+    cli.remove("dish", [f"{DISH}/azimuth"])
+    model.shows("azimuth", 299.0, "ENDED")
+    cli.remove("dish")
+    model.shows("flags", [True, False], "ENDED")
+    capsys.readouterr()
+    cli.list_rules()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["rule", "more"]
+    for pointing, connection in (([f"{DISH}/azimuth"], "CONNECTED"), ([], "ENDED")):
+        said = json.dumps(pointing)
+        report = StateMessage(device=SUBARRAY, attribute="pointingAttributes", value=said, time=1, origin="controller")
+        model.bus.writer().send_durably(state_record(report), 30.0)
+        model.shows("azimuth", 299.0, connection)
+    model.close()
+    assert mirror.terminate() == 0
+
+
+def change(deployment: Deployment, **values: object) -> None:
+    deployment.proxy(DISH).command_inout("Set", json.dumps(values))

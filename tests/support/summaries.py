@@ -1,0 +1,21 @@
+"""What workers have written about a windowed topic, whatever form their summaries have."""
+
+from collections.abc import Iterable, Iterator
+
+from facade.codec.decode import BatchDecoder
+from facade.flows.telemetry.partial import Group, Summary
+from facade.flows.telemetry.plan import Plan
+from facade.flows.telemetry.rack import rows
+from facade.messages import Partial, RackSummary
+
+
+def partials(values: Iterable[bytes | None], plan: Plan) -> Iterator[tuple[Group, Partial]]:
+    """Yield the partials in the summaries of groups and of racks, each with its group."""
+    decoder = BatchDecoder[Summary | RackSummary](plan.form, RackSummary)
+    for value in values:
+        found = decoder.decode_one(value)
+        assert isinstance(found, Summary | RackSummary), found
+        if isinstance(found, RackSummary):
+            yield from rows(found)
+        else:
+            yield from ((found.group, one) for one in found.partials)

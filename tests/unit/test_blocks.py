@@ -1,0 +1,234 @@
+"""Processing blocks from the topic to what SdpSubarray and SdpMaster show, on the simulation's brokers."""
+
+import json
+import random
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.flows.blocks import flow as blocks_flow
+from facade.flows.blocks.flow import BlocksFlow
+from facade.flows.blocks.messages import BLOCKS, STATES
+from facade.flows.blocks.source import BlockSource
+from facade.flows.blocks.view import MOST_SHOWN, values
+from facade.icd.load import load
+from facade.outcome import TOMBSTONE, USED, Suppressed
+from facade.runtime.composition import assemble
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
+
+ICD = load()
+FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
+EB = "eb-test-20261123-00001"
+
+
+class Bench:
+    """A controller that tells of its blocks, and the device servers that show them."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.source = BlockSource(self.broker.append, "processing-controller", self.clock)
+        self.start()
+
+    def start(self) -> None:
+        """Start the device servers, as after a kill."""
+        self.sink, self.servers = Sink(), []
+        for instance, devices in (
+            ("subarray", {"SdpSubarray": [FIRST, SECOND]}),
+            ("control", {"SdpMaster": [MASTER], "SdpBus": ["mid-sdp/bus/0"]}),
+        ):
+            server = assemble(
+                ICD,
+                Settings(),
+                devices,
+                self.sink,
+                MemoryBus(self.broker),
+                instance=instance,
+                clock=self.clock,
+                versions={"versionId": "1"},
+            )
+            self.servers.append((server, server.event_loop._open()))
+        self.cycle()
+
+    def cycle(self, times: int = 6) -> None:
+        for _ in range(times):
+            for server, reader in self.servers:
+                server.event_loop.cycle(reader)
+            self.clock.sleep(0.5)
+
+    def tell(self, number: int, state: str, subarray: int = 1, eb_id: str = EB, **more: Any) -> None:
+        self.source.tell(f"pb-test-{number:05d}", eb_id, subarray, "batch", state, **more)
+
+    def shown(self, name: str, device: str = FIRST) -> Any:
+        return self.sink.shown[device, name].value
+
+    def counts(self, device: str = FIRST) -> dict[str, int]:
+        return {state: self.shown(f"blocks{state.title()}", device) for state in STATES}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_blocks_are_shown_by_subarray_and_for_sdp_and_are_back_after_a_kill(bench: Bench) -> None:
+    bench.tell(1, "RUNNING", progress=20.0, dependencies=["pb-test-00000"])
+    at = bench.clock.now()
+    bench.tell(2, "WAITING")
+    bench.tell(3, "FINISHED")
+    bench.tell(4, "FAILED", text="no\x1bsolution")
+    bench.tell(5, "STARTING", subarray=2)
+    bench.cycle()
+    for _ in range(2):
+        assert bench.counts() == {"STARTING": 0, "WAITING": 1, "RUNNING": 1, "FINISHED": 1, "FAILED": 1}
+        assert bench.counts(MASTER) == {"STARTING": 1, "WAITING": 1, "RUNNING": 1, "FINISHED": 1, "FAILED": 1}
+        first, second = map(json.loads, bench.shown("processingBlocks"))
+        assert (first["pb_id"], first["progress"], first["dependencies"]) == ("pb-test-00001", 20.0, ["pb-test-00000"])
+        assert (second["state"], "progress" in second) == ("WAITING", False)
+        assert len(bench.shown("processingBlocks", MASTER)) == 3
+        assert json.loads(bench.shown("newestFailure"))["pb_id"] == "pb-test-00004"
+        assert bench.sink.shown[FIRST, "blocksFailed"].time == at
+        assert bench.shown("newestFailure", SECOND) == ""
+        bench.start()
+
+
+def test_a_failed_block_is_an_alarm_until_the_next_execution_block(bench: Bench) -> None:
+    def alerts() -> list[tuple[str, str]]:
+        found = [json.loads(one.value or b"{}") for one in bench.broker.read("alerts")]
+        return [(one["source"], one["state"]) for one in found if one["condition"] == "processingBlockFailed"]
+
+    bench.tell(1, "FAILED", text="no solution")
+    bench.cycle()
+    assert alerts() == [("sdp-facade/subarray/01", "ACTIVE")]
+    assert any("pb-test-00001 failed: no solution" in line for line in bench.shown("healthInfo", MASTER))
+    bench.start()
+    assert set(alerts()) == {("sdp-facade/subarray/01", "ACTIVE")}
+    bench.tell(2, "WAITING", eb_id="eb-test-20261123-00002")
+    bench.cycle(20)
+    assert alerts()[-1] == ("sdp-facade/subarray/01", "CLEARED")
+    assert bench.shown("blocksFailed") == 1
+    bench.tell(3, "FAILED", eb_id="eb-test-20261123-00002")
+    bench.cycle()
+    bench.source.remove("pb-test-00003")
+    bench.cycle(20)
+    assert [state for state, _ in groupby(state for _, state in alerts())] == ["ACTIVE", "CLEARED"] * 2
+
+
+GOOD = {
+    **{"schema": "processing-block/1", "pb_id": "pb-a-1", "eb_id": EB, "subarray": 1, "kind": "batch"},
+    **{"state": "RUNNING", "sequence": 1, "time": BASE_US},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"state": "CANCELLED"}, "schema"),
+        ({"pb_id": "pb-a-2"}, "inconsistent"),
+        ({"pb_id": "pb-a-1\n"}, "schema"),
+        ({"subarray": 0}, "schema"),
+        ({"sequence": 0}, "schema"),
+        ({"progress": 101}, "schema"),
+        ({"resources": {"nodes": "four"}}, "schema"),
+        ({"dependencies": ["x" * 101]}, "schema"),
+        ({"more": 1}, "schema"),
+    ],
+    ids=str,
+)
+def test_a_bad_record_is_set_aside_once_and_hides_none(bench: Bench, changes: dict[str, Any], reason: str) -> None:
+    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-1", value=json.dumps({**GOOD, **changes}).encode()))
+    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-1", value=json.dumps(GOOD).encode()))
+    bench.cycle()
+    (letter,) = bench.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"] == reason.encode()
+    assert bench.counts()["RUNNING"] == 1
+    for server, _ in bench.servers:
+        assert server.event_loop.accounts[BLOCKS].balance == 0
+
+
+def test_a_source_refuses_what_nobody_could_read(bench: Bench) -> None:
+    with pytest.raises(ValueError, match=r"processing block 'pb-test-00001': \$\.state"):
+        bench.tell(1, "CANCELLED")
+    assert bench.broker.read(BLOCKS) == []
+
+
+def told(number: int, state: str, sequence: int, **more: Any) -> Record:
+    pb_id = f"pb-a-{number}"
+    value = {**GOOD, "pb_id": pb_id, "state": state, "sequence": sequence, **more}
+    return Record(topic=BLOCKS, key=pb_id.encode(), value=json.dumps(value).encode())
+
+
+def fold(*records: Record) -> BlocksFlow:
+    flow = BlocksFlow([1, 2])
+    for record in records:
+        flow.fold(record, count=True)
+    return flow
+
+
+def counts(flow: BlocksFlow) -> dict[int, dict[str, int]]:
+    return {number: dict(+one.counts) for number, one in flow.subarrays.items()}
+
+
+def test_each_record_has_one_outcome() -> None:
+    flow = fold()
+    for record, outcome in (
+        (told(1, "WAITING", 5), USED),
+        (told(1, "WAITING", 5), Suppressed("repeated")),
+        (told(1, "RUNNING", 4), Suppressed("older")),
+        (told(1, "FAILED", 6, subarray=2), USED),
+        (told(1, "FINISHED", 7), USED),
+        (told(2, "FINISHED", 1, subarray=9), Suppressed("other-subarray")),
+        (Record(topic=BLOCKS, key=b"pb-a-9", value=None), TOMBSTONE),
+        (Record(topic=BLOCKS, key=b"\xff", value=None), TOMBSTONE),
+    ):
+        assert flow.fold(record, count=True) == outcome
+    assert counts(flow) == {1: {"FINISHED": 1}, 2: {}}
+    assert not flow.subarrays[2].failed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_history_gives_the_counts_of_the_newest_records(seed: int) -> None:
+    """Live, with repeats, and when what compaction has left is read again from the beginning, or from anywhere."""
+    rng = random.Random(seed)
+    history: list[Record] = []
+    for sequence in range(1, 400):
+        record = told(rng.randrange(40), rng.choice(STATES), sequence, subarray=rng.choice((1, 2)))
+        history += [record] * rng.choice((1, 1, 2))
+        if rng.random() < 0.1:
+            history.append(Record(topic=BLOCKS, key=b"pb-a-%d" % rng.randrange(40), value=None))
+    newest = {one.key: one for one in history}
+    live, again = fold(*history), fold(*newest.values())
+    assert counts(live) == counts(again)
+    dirty = rng.randrange(len(history))
+    compacted = [one for at, one in enumerate(history) if at >= dirty or newest[one.key] is one]
+    assert counts(fold(*compacted)) == counts(live)
+    assert sum(sum(one.values()) for one in counts(live).values()) == sum(
+        one.value is not None for one in newest.values()
+    )
+    shown, reread = (values(flow.subarrays.values()) for flow in (live, again))
+    assert {**shown, "newestFailure": ""} == {**reread, "newestFailure": ""}
+
+
+def test_memory_is_bounded_and_counts_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ended blocks the ids are kept, of old ones not even those; of open ones so many as may be shown."""
+    monkeypatch.setattr(blocks_flow, "MOST_ENDED", 100)
+    monkeypatch.setattr(blocks_flow, "MOST_OPEN", 500)
+    monkeypatch.setattr(blocks_flow, "MOST_KEPT", 80)
+    flow = fold(*(told(number, "FINISHED" if number % 2 else "FAILED", 1) for number in range(1000)))
+    assert counts(flow)[1] == {"FINISHED": 500, "FAILED": 500}
+    assert (len(flow._ended), len(flow.subarrays[1].failed)) == (100, 80)
+    for number in range(2000, 2500):
+        assert flow.fold(told(number, "WAITING", 1), count=True) is USED
+    assert flow.fold(told(2500, "WAITING", 1), count=True) == Suppressed("too-many")
+    assert len(values(flow.subarrays.values())["processingBlocks"]) == MOST_SHOWN
+    for number in range(2000, 2500):
+        flow.fold(told(number, "FINISHED", 2), count=True)
+    assert counts(flow)[1] == {"FINISHED": 1000, "FAILED": 500}
+    assert not flow._open
+    assert not flow.subarrays[1].open

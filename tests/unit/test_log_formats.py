@@ -1,0 +1,285 @@
+"""Logs and metrics as shippers write them, from bytes to records."""
+
+import json
+
+import msgspec
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from facade.flows.logs import otlp
+from facade.flows.logs.formats import decode
+from facade.flows.logs.records import (
+    SEVERITIES,
+    BadRow,
+    LogRecord,
+    MetricRecord,
+    body_of,
+    severity_of,
+    source_of,
+    time_of,
+)
+from facade.outcome import TOMBSTONE, Rejected, Suppressed
+
+TIME = "2026-11-23T10:00:00.250Z"
+US = time_of(TIME)
+ALL = "eb-test-20261123-00000"
+EB = "eb-test-20261123-00001"
+
+
+def logs(value):
+    return decode("logs", value)[1]
+
+
+def metrics(value):
+    return decode("metrics", value)[1]
+
+
+def log(time=US, severity=17, component="flagger", host="", rack="", observation="", body="", sequence=0):
+    return LogRecord(source_of(component, severity, host, rack, observation), time, body, sequence)
+
+
+def record(severity=17, component="flagger", **more):
+    return log(US, severity, component, **more)
+
+
+def read(one):
+    return msgspec.structs.replace(one, body=one.body if isinstance(one.body, str) else body_of(one.body))
+
+
+def resource(**attributes):
+    names = {"service_name": "service.name", "host_name": "host.name"}
+    return {
+        "attributes": [{"key": names.get(key, key), "value": {"stringValue": text}} for key, text in attributes.items()]
+    }
+
+
+def otlp_logs(*records, **attributes):
+    own = {"resource": resource(service_name="flagger", host_name="n7", **attributes)}
+    return {"resourceLogs": [{**own, "scopeLogs": [{"scope": {"name": "lib"}, "logRecords": list(records)}]}]}
+
+
+RECORD = {
+    "timeUnixNano": str(US * 1000),
+    "severityNumber": 17,
+    "body": {"stringValue": "boom"},
+    "attributes": [{"key": "eb_id", "value": {"stringValue": EB}}, {"key": "n", "value": {"intValue": "3"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (
+            f'<131>1 {TIME} n7 flagger 47 ID1 [meta sequenceId="29"][sdp@32473 rack="r01" eb_id="{EB}"] \ufeffboom [x]',
+            record(host="n7", rack="r01", observation=EB, body="boom [x]", sequence=29),
+        ),
+        (f"<134>1 {TIME} n7 flagger - - - hello", record(9, host="n7", body="hello")),
+        ("<0>1 - - - - - -", log(0, 21, "")),
+        (
+            f'<134>1 {TIME} n7 flagger - - [a x="\\"]]"] he"llo',
+            Rejected("syslog", "$", "expected a message of RFC 5424"),
+        ),
+        (f'<134>1 {TIME} n7 flagger - - [a x="\\"\\]"] he"llo', record(9, host="n7", body='he"llo')),
+        # A container's line in SKA's form, in the message of the node's syslog.
+        (
+            f"<134>1 {TIME} n7 podman - - - 1|{TIME}|ERROR|main|f|a.py#1|tango-device:mid-sdp/x/0|boom",
+            record(component="mid-sdp/x/0", host="n7", body="boom"),
+        ),
+        (f"1|{TIME}|ERROR|main|f|flagger.py#1||boom | more\n", record(component="flagger.py", body="boom | more")),
+        (
+            f"1|{TIME}|WARNING|||#|tango-device:mid-sdp/x/0,host:n7,rack:r01,eb_id:{EB}|hm",
+            record(13, "mid-sdp/x/0", host="n7", rack="r01", observation=EB, body="hm"),
+        ),
+        (
+            json.dumps({"@timestamp": TIME, "@version": "1", "message": "boom", "level": "ERROR", "host": "n7"})[:-1]
+            + ', "logger_name": "flagger", "tags": []}',
+            record(host="n7", body="boom"),
+        ),
+        (
+            json.dumps({"@timestamp": TIME, "message": "", "log": {"level": "err"}, "host": {"hostname": "n7"}})[:-1]
+            + ', "service": {"name": "flagger"}}',
+            record(host="n7"),
+        ),
+        (json.dumps({"message": "m", "severity": 3, "program": "flagger"}), log(0, 17, "flagger", body="m")),
+        (json.dumps(otlp_logs(RECORD)), record(host="n7", observation=EB, body="boom")),
+        (
+            json.dumps(otlp_logs({"observedTimeUnixNano": US * 1000, "severityText": "Error"}, rack="r01", eb_id="x")),
+            record(host="n7", rack="r01"),
+        ),
+        ("", Rejected("format", "$", "expected one of")),
+        ("hello", Rejected("format", "$", "expected one of")),
+        ("<192>1 - - - - - -", Rejected("syslog", "$", "expected a message of RFC 5424")),
+        ("<13>Nov 23 10:00:00 n7 flagger: of RFC 3164", Rejected("syslog", "$", "expected a message of RFC 5424")),
+        ("<13>1 yesterday n7 a - - - x", Rejected("syslog", "$", "Invalid isoformat string")),
+        ("<13>1 1969-12-31T00:00:00Z n7 a - - - x", Rejected("syslog", "$", "expected a time since 1970")),
+        ("1|too|few", Rejected("ska", "$", "expected eight fields")),
+        ('{"message": 1}', Rejected("logstash", "$", "Expected `str`, got `int`")),
+        ('{"message"', Rejected("logstash", "$", "Input data was truncated")),
+        ('{"resourceLogs": 1}', Rejected("otlp-json", "$", "Expected `array`")),
+        ('{"resourceLogs": []}', Suppressed("no-rows")),
+        ("\nnonsense", Rejected("otlp-protobuf", "$", "expected an export request in protobuf")),
+    ],
+)
+def test_each_form_of_a_log_becomes_the_same_record(value, expected):
+    found = logs(value.encode())
+    if isinstance(expected, LogRecord):
+        assert [read(one) for one in found] == [expected]
+        assert [read(one) for one in logs(value.encode())] == [expected], "whose header is known by now"
+    elif isinstance(expected, Rejected):
+        assert (found.reason, found.path) == (expected.reason, expected.path)
+        assert expected.detail in found.detail
+    else:
+        assert found == expected
+
+
+def test_nothing_is_a_tombstone():
+    assert logs(None) is TOMBSTONE
+    assert metrics(None) is TOMBSTONE
+
+
+def test_severities_are_opentelemetry_s():
+    assert [SEVERITIES[source_of("a", number).severity] for number in (0, 1, 4, 5, 9, 13, 17, 20, 21, 24, 25, -1)] == [
+        *("UNSPECIFIED", "TRACE", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "ERROR", "FATAL", "FATAL"),
+        *("UNSPECIFIED", "UNSPECIFIED"),
+    ]
+    assert [severity_of(name) for name in ("crit", "Warn", "notice", "loud")] == [18, 13, 10, 0]
+
+
+def test_a_batch_of_otlp_has_many_records_in_both_its_forms():
+    batch = otlp_logs(RECORD, {"severityNumber": 9}, eb_id=ALL)
+    # Time 0: it says none, and is dated when it comes.
+    expected = [record(host="n7", observation=EB, body="boom"), log(0, 9, "flagger", "n7", "", ALL)]
+    request = ExportLogsServiceRequest()
+    group = request.resource_logs.add()
+    for one in batch["resourceLogs"][0]["resource"]["attributes"]:
+        group.resource.attributes.add(key=one["key"]).value.string_value = one["value"]["stringValue"]
+    scope = group.scope_logs.add()
+    first = scope.log_records.add(time_unix_nano=US * 1000, severity_number=17)
+    first.body.string_value = "boom"
+    first.attributes.add(key="eb_id").value.string_value = EB
+    scope.log_records.add(severity_number=9)
+    assert logs(json.dumps(batch).encode()) == expected
+    assert logs(request.SerializeToString()) == expected
+    del group.resource.attributes[:]
+    scope.scope.name = "lib"
+    assert [one.source.component for one in logs(request.SerializeToString())] == ["lib", "lib"], "without a service"
+
+
+def test_protobuf_without_its_package_is_refused_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(otlp, "_request", lambda kind: None)
+    assert "opentelemetry-proto is not installed" in logs(b"\n\x00").detail
+    assert "opentelemetry-proto is not installed" in metrics(b"\n\x00").detail
+
+
+def collectd(plugin, kind, value, *, instance="", of="", **more):
+    made = {"values": [value], "dstypes": ["gauge"], "dsnames": ["value"], "time": US / 1e6, "interval": 10.0}
+    made |= {"host": "n7", "plugin": plugin, "plugin_instance": of, "type": kind, "type_instance": instance, **more}
+    return {key: value for key, value in made.items() if value is not ...}
+
+
+@pytest.mark.parametrize(
+    ("value", "metric", "instance"),
+    [
+        (collectd("memory", "percent", 41.5, instance="used"), "nodeMemoryUsed", ""),
+        (collectd("memory", "percent", 41.5, instance="free"), "", ""),
+        (collectd("df", "percent_bytes", 41.5, instance="used", of="data"), "nodeDiskUsed", "data"),
+        (collectd("sensors", "temperature", 41.5, instance="temp1", of="core"), "nodeTemperature", "core/temp1"),
+        (collectd("thermal", "temperature", 41.5, of="zone0"), "nodeTemperature", "zone0"),
+        (collectd("load", "load", 41.5, values=[41.5, 1, 2]), "nodeLoad", ""),
+    ],
+)
+def test_metrics_of_collectd_are_those_of_the_attributes(value, metric, instance):
+    (found,) = metrics(json.dumps([value]).encode())
+    assert found.metric == metric
+    if metric:
+        assert found == MetricRecord(US, "n7", metric, instance, 41.5)
+
+
+def test_a_bad_value_list_is_set_aside_alone():
+    good, bad = collectd("load", "load", 1), collectd("load", "load", "x")
+    nothing = collectd("memory", "percent", None, instance="used")
+    found = metrics(json.dumps([good, bad, nothing, collectd("load", "load", 2, time=...)]).encode())
+    assert found[0].value == 1
+    assert isinstance(found[1], BadRow)
+    assert (found[1].why.reason, found[1].why.path) == ("collectd", "$[1]")
+    assert json.loads(found[1].value) == [bad]
+    assert found[2].metric == "", "NaN is null in JSON, and no value"
+    assert found[3].why.path == "$[3]"
+
+
+def test_metrics_of_otlp_in_both_forms():
+    request = ExportMetricsServiceRequest()
+    group = request.resource_metrics.add()
+    group.resource.attributes.add(key="host.name").value.string_value = "n7"
+    group.resource.attributes.add(key="rack").value.string_value = "r01"
+    used = group.scope_metrics.add().metrics.add(name="system.filesystem.utilization").gauge.data_points
+    for state, value in (("used", 0.5), ("free", 0.25), ("used", float("nan"))):
+        point = used.add(time_unix_nano=US * 1000, as_double=value)
+        point.attributes.add(key="state").value.string_value = state
+        point.attributes.add(key="mountpoint").value.string_value = "/data"
+    heat = group.scope_metrics[0].metrics.add(name="hw.temperature").gauge.data_points
+    heat.add(time_unix_nano=US * 1000, as_int=61)
+    heat.add(time_unix_nano=US * 1000)
+    in_json = {
+        "resourceMetrics": [
+            {
+                "resource": resource(host_name="n7", rack="r01"),
+                "scopeMetrics": [
+                    {
+                        "metrics": [
+                            {
+                                "name": "system.filesystem.utilization",
+                                "gauge": {
+                                    "dataPoints": [
+                                        {
+                                            "timeUnixNano": str(US * 1000),
+                                            "asDouble": value,
+                                            "attributes": resource(state=state, mountpoint="/data")["attributes"],
+                                        }
+                                        for state, value in (("used", 0.5), ("free", 0.25), ("used", None))
+                                    ]
+                                },
+                            },
+                            {
+                                "name": "hw.temperature",
+                                "gauge": {"dataPoints": [{"timeUnixNano": US * 1000, "asInt": "61"}, {}]},
+                            },
+                        ]
+                    }
+                ],
+            }
+        ]
+    }
+    expected = [
+        MetricRecord(US, "n7", "nodeDiskUsed", "/data", 50.0, "r01"),
+        MetricRecord(US, "n7", "nodeTemperature", "", 61.0, "r01"),
+    ]
+    for value in (request.SerializeToString(), json.dumps(in_json).encode()):
+        found = metrics(value)
+        assert len(found) == 5
+        assert [one for one in found if one.metric] == expected
+    assert metrics(b'{"resourceMetrics": [1]}').reason == "otlp-json"
+
+
+def test_a_record_with_too_many_is_refused(monkeypatch):
+    monkeypatch.setattr("facade.flows.logs.formats.MOST_ROWS", 2)
+    assert logs(json.dumps(otlp_logs(RECORD, RECORD, RECORD)).encode()).reason == "too-many"
+    assert len(logs(json.dumps(otlp_logs(RECORD, RECORD)).encode())) == 2
+
+
+def test_names_are_short_and_move_no_cursor():
+    (found,) = logs(b"<134>1 - n7 a\x1b[2Jb" + b"c" * 40 + b" - - - text")
+    assert "\x1b" not in found.source.component
+    (found,) = logs(json.dumps({"message": "x", "program": "p" * 1000, "eb_id": "eb-1; drop"}).encode())
+    assert (len(found.source.component), found.source.observation) == (100, "")
+
+
+def test_a_message_whose_header_is_known_differs_in_time_number_and_text_only():
+    before = f'<131>1 {TIME} n9 a 1 m [meta sequenceId="7" rack="r01"] one "] two'.encode()
+    after = before.replace(b".250Z", b".750Z").replace(b'"7"', b'"8"').replace(b"one", b"three")
+    (first,), (second,) = logs(before), logs(after)
+    assert first.source is second.source
+    assert (second.time - first.time, second.sequence, read(second).body) == (500_000, 8, 'three "] two')
+    assert logs(after.replace(b'sequenceId="8"', b'sequenceId="x"'))[0].sequence == 0
+    assert logs(after.replace(b"2026", b"year")).reason == "syslog"

@@ -1,0 +1,345 @@
+"""Logs and metrics from the topics to what SdpLogs shows, on the simulation's brokers."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from facade.bus.dead_letters import original
+from facade.bus.port import Aborted, Record, Span
+from facade.clock import ManualClock
+from facade.flows.logs import sums
+from facade.flows.logs.flow import LogFlow
+from facade.flows.logs.ledger import MOST_COMPONENTS, MOST_OBSERVATIONS, LogLedger
+from facade.flows.logs.messages import LogCount, LogError, LogSummary, ShipperSequence, decode_summary
+from facade.flows.logs.records import LogRecord, MetricRecord, source_of
+from facade.flows.logs.sequences import ShipperNumbers
+from facade.flows.logs.sums import LATE, LogSums, MetricSums
+from facade.flows.logs.view import LogsView
+from facade.flows.logs.worker import LogBatching, LogWorker
+from facade.icd.load import load
+from facade.outcome import USED
+from facade.reading import Quality
+from facade.runtime.accounts import OVERLAP, AccountEntry
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
+
+ICD = load()
+NOW = 1_795_276_800.0
+EB = "eb-test-20261123-00001"
+PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
+
+
+class Bench:
+    """A worker, a flow and a view."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker(ManualClock(NOW), PARTITIONS)
+        self.clock = self.broker.clock
+        self.fault: list[Exception] = []
+        log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate", fault=self._fail)
+        self.worker = LogWorker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
+        self.flow = LogFlow()
+        self._folded = 0
+        health = type("Health", (), {"connected": True, "last_error": ""})()
+        self.view = LogsView(
+            "mid-sdp/logs/0", ICD.classes["SdpLogs"], self.flow.ledger, health, known=lambda: True, version="1"
+        )
+
+    def _fail(self) -> None:
+        if self.fault:
+            raise self.fault.pop()
+
+    def send(
+        self, *values: str | bytes, topic: str = "logs", key: bytes | None = b"r01/n7", partition: int = 0
+    ) -> None:
+        for value in values:
+            raw = value.encode() if isinstance(value, str) else value
+            self.broker.append(Record(topic=topic, key=key, value=raw, partition=partition))
+
+    def work(self, steps: int = 6) -> None:
+        for _ in range(steps):
+            self.worker.step()
+            self.clock.sleep(0.1)
+        for record in self.broker.read("logs.summary")[self._folded :]:
+            assert self.flow.fold(record, count=True) is USED
+            self._folded += 1
+
+    def totals(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for record in self.broker.read("accounts"):
+            entry = msgspec.json.decode(record.value, type=AccountEntry)
+            for name in ("consumed", "used", "late", "suppressed", "dead_lettered"):
+                found[name] += getattr(entry, name)
+            found.update(entry.reasons)
+        return +found
+
+    def shown(self) -> dict[str, Any]:
+        self.clock.sleep(1.0)
+        return {name: reading.value for _, name, reading in self.view.readings(self.clock.now())}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def syslog(priority: int = 131, component: str = "flagger", data: str = "-") -> str:
+    return f"<{priority}>1 - n7 {component} - - {data} boom"
+
+
+def test_records_of_all_kinds_are_summed_up_once(bench):
+    bench.send(*[syslog(data=f'[s eb_id="{EB}"]')] * 3, syslog(134), "1|2026-11-21T15:00:00Z|WARN|m|f|x.py#1||late")
+    bench.send(syslog(134, "other"), key=b"r02/n8", partition=1)
+    bench.send("nonsense", syslog(134), key=None, partition=2)
+    batch = {"resourceLogs": [{"scopeLogs": [{"scope": {"name": "lib"}, "logRecords": [{"severityNumber": 9}] * 50}]}]}
+    bench.send(json.dumps(batch), key=b"\xff\x00", partition=3)
+    bench.work()
+    assert bench.totals() == {"consumed": 58, "used": 56, "late": 1, "dead_lettered": 1, "format": 1}
+    (letter,) = bench.broker.read("dead-letters")
+    assert original(letter).value == b"nonsense"
+    state = bench.flow.ledger.state
+    assert {name: (one.records, one.errors) for name, one in state.components.items()} == {
+        **{"flagger": (5, 3), "x.py": (1, 0), "other": (1, 0), "lib": (50, 0)},
+    }
+    # Where a record does not name its rack, its key does, or one before; keys that are no names say nothing.
+    assert {name: one.records for name, one in state.locations.items()} == {"r01/n7": 7, "": 50}
+    assert state.observations[EB].errors == 3
+    shown = bench.shown()
+    assert (shown["records"], shown["errors"], shown["late"]) == (57, 3, 1)
+    assert dict(zip(shown["severities"], shown["severityRecords"], strict=True)) == {
+        **dict.fromkeys(("UNSPECIFIED", "TRACE", "DEBUG", "FATAL"), 0),
+        **{"INFO": 53, "WARN": 1, "ERROR": 3},
+    }
+    assert shown["recordsRate"] == 5.6, "of 10 s, without the late one"
+    assert shown["worstComponents"] == ("flagger: 3 errors of 5 min, 3 of 20 s",)
+    assert shown["worstLocations"] == ("r01/n7: 3 errors of 7 records",)
+    assert shown["observations"] == (f"{EB}: 3 records, 3 errors",)
+    assert shown["newestErrors"][0].endswith("ERROR flagger on n7: boom")
+    assert shown["State"] == "ON"
+
+
+def test_a_rate_is_not_shown_when_nobody_is_heard(bench):
+    bench.send(syslog())
+    bench.work()
+    bench.clock.sleep(20.0)
+    rates = ("recordsRate", "errorsRate", "severityRates")
+
+    def qualities() -> set[Quality]:
+        return {reading.quality for _, name, reading in bench.view.readings(bench.clock.now()) if name in rates}
+
+    assert qualities() == {Quality.VALID}
+    bench.clock.sleep(20.0)
+    assert qualities() == {Quality.INVALID}, "0 may be true, or the worker is dead"
+    assert bench.shown()["records"] == 1
+
+
+def test_a_transaction_that_is_given_up_counts_nothing_twice(bench):
+    bench.send(*[syslog()] * 10)
+    bench.fault.append(Aborted("test"))
+    bench.work(20)
+    assert bench.totals() == {"consumed": 10, "used": 10}
+    assert bench.flow.ledger.state.components["flagger"].records == 10
+
+
+def test_a_bad_part_of_a_batch_is_set_aside_alone(bench):
+    good = {"values": [1.5], "time": NOW, "host": "n7", "plugin": "load", "type": "load"}
+    lists = [good, {"values": "x"}, {**good, "plugin": "cpu"}, {**good, "host": ""}]
+    bench.send(json.dumps(lists), topic="metrics", key=b"-")
+    bench.send(b"{}", topic="metrics")
+    bench.work()
+    reasons = {"collectd": 1, "not-shown": 1, "no-host": 1, "otlp-json": 1}
+    assert bench.totals() == {"consumed": 5, "used": 1, "dead_lettered": 2, "suppressed": 2, **reasons}
+    assert original(bench.broker.read("dead-letters")[0]).value == b'[{"values": "x"}]'
+
+
+def test_metrics_of_nodes_have_limits_and_grow_old(bench):
+    def measured(host: str, plugin: str, kind: str, value: float, which: str = "", of: str = "") -> dict[str, Any]:
+        more = {"plugin_instance": of, "type_instance": which}
+        return {"values": [value], "time": NOW, "host": host, "plugin": plugin, "type": kind, **more}
+
+    values = [measured("n7", "thermal", "temperature", 60.0, of="zone0"), measured("n8", "load", "load", 3.0)]
+    values += [measured("n7", "thermal", "temperature", 90.0, of="zone1")]
+    values += [measured("n7", "df", "percent_bytes", 86.0, "used", "root")]
+    bench.send(json.dumps(values), topic="metrics")
+    bench.work()
+    bench.clock.sleep(1.0)
+    readings = {name: reading for _, name, reading in bench.view.readings(bench.clock.now())}
+    assert readings["nodes"].value == ("n7", "n8")
+    assert readings["nodeTemperature"].value[0] == 90.0
+    assert readings["nodeTemperature"].value[1] != readings["nodeTemperature"].value[1]
+    assert readings["nodeLoad"].value[1] == 3.0
+    assert (readings["temperature"].value, readings["temperature"].quality) == (90.0, Quality.ALARM)
+    assert readings["temperature"].time == NOW
+    assert (readings["diskUsed"].value, readings["diskUsed"].quality) == (86.0, Quality.WARNING)
+    assert readings["memoryUsed"].quality is Quality.INVALID
+    assert readings["State"].value == "ALARM"
+    assert "temperature of n7: 90.0" in readings["Status"].value
+    bench.clock.sleep(61.0)
+    readings = {name: reading for _, name, reading in bench.view.readings(bench.clock.now())}
+    assert readings["nodes"].value == ()
+    assert readings["temperature"].quality is Quality.INVALID
+    assert readings["State"].value == "ON"
+
+
+def counted(component: str = "a", count: int = 1, severity: int = 3, **more: Any) -> LogSummary:
+    one = LogCount(component=component, severity=severity, count=count, time_min=0, time_max=0, **more)
+    return summary(counts=[one])
+
+
+def summary(begin: int = 0, end: int = 1, part: int = 0, log: str = "x", **more: Any) -> LogSummary:
+    where = {"worker": "w", "stream": "logs", "partition": 0, "log": log}
+    return LogSummary(**where, offset_from=begin, offset_to=end, part=part, **more)
+
+
+def written(one: LogSummary, key: bytes = b"logs/0") -> Record:
+    return Record(topic="logs.summary", key=key, value=msgspec.json.encode(one), timestamp_us=round(NOW * 1e6))
+
+
+@pytest.mark.parametrize(
+    ("again", "is_refused"),
+    [
+        (summary(10, 20), True),
+        (summary(5, 12), True),
+        (summary(10, 20, 1), False),
+        (summary(20, 25), False),
+        (summary(0, 5, log="y"), False),
+    ],
+)
+def test_offsets_that_are_counted_are_refused(again, is_refused):
+    flow = LogFlow()
+    assert flow.fold(written(summary(10, 20)), count=True) is USED
+    assert (getattr(flow.fold(written(again), count=True), "reason", "") == OVERLAP) is is_refused
+
+
+def test_a_summary_that_contradicts_itself_is_refused():
+    for one in (written(summary(), b"logs/1"), written(summary(5, 4))):
+        assert LogFlow().fold(one, count=True).reason == "inconsistent"
+
+
+def test_a_restart_goes_on_with_what_was_counted():
+    flow, after, record = LogFlow(), LogFlow(), written(counted(count=7))
+    flow.fold(record, count=True)
+    after.restore(json.loads(json.dumps(flow.as_dict())))
+    assert after.fold(record, count=False) is USED, "given again, to rebuild what needs to be"
+    assert after.fold(record, count=True).reason == OVERLAP
+    assert after.as_dict() == flow.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("runs", "holes"),
+    [
+        ([(1, 5), (6, 9)], 0),
+        ([(5, 9)], 0),  # what came before is not known
+        ([(1, 5), (8, 9)], 2),
+        ([(1, 5), (4, 6), (7, 7)], 0),  # sent again
+        ([(1, 5), (1, 3), (4, 5)], 0),  # started again
+        ([(2, 5), (1, 1), (3, 3)], 1),
+        ([(1, 2), (9, 9), (5, 6), (3, 3)], 3),  # by another way; 4, 7 and 8 are missing still
+        ([(1, 2), (9, 9), (3, 10), (11, 11)], 0),
+    ],
+)
+def test_numbers_of_shippers_tell_what_is_missing(runs, holes):
+    numbers = ShipperNumbers()
+    for run in runs:
+        numbers.add("n7", [run])
+    assert numbers.holes == holes
+    ledger = LogLedger()
+    ledger.add(summary(sequences=[ShipperSequence(shipper="n7", runs=runs)]), NOW)
+    assert ledger.state.numbers == numbers
+
+
+def speak(ledger: LogLedger, at: float, seconds: float, *names: str, **more: Any) -> float:
+    """Let components write each 10 s."""
+    until = at + seconds
+    while at < until:
+        for name in names:
+            ledger.add(counted(name, **more), at)
+        at += 10.0
+    return at
+
+
+def test_who_wrote_regularly_is_missed_while_others_write():
+    ledger = LogLedger()
+    ledger.add(counted("once"), NOW)
+    at = speak(ledger, NOW, 60, "a", "b")
+    assert ledger.silent() == []
+    at = speak(ledger, at, 50, "b")
+    assert ledger.silent() == ["a"]
+    speak(ledger, at, 1, "a", late=1)
+    assert ledger.silent() == ["a"], "what comes late is no sign of life"
+    at = speak(ledger, at, 1, "a")
+    assert ledger.silent() == []
+    speak(ledger, at, 3700, "b")
+    assert ledger.silent() == [], "forgotten after an hour"
+
+
+def test_errors_that_come_much_more_often_rise():
+    flow = LogFlow()
+    ledger = flow.ledger
+    at = speak(ledger, NOW, 300, "steady", severity=5, count=5)
+    assert set(ledger.rising(at)) == set(), "as many as before"
+    ledger.add(counted("quiet", 9, 5), at)
+    assert set(ledger.rising(at)) == set(), "too few to bother anybody"
+    ledger.add(counted("quiet", 1, 6), at)
+    ledger.add(counted("steady", 100, 5), at)
+    ledger.add(counted("chatty", 100, 4), at)
+    assert set(flow.find(at)) == {("errorsRising", "quiet"), ("errorsRising", "steady")}
+    assert flow.find(at + 40) == {}
+
+
+def test_the_first_error_of_a_series_stays():
+    ledger = LogLedger()
+    for at, text in ((0, "first"), (50, "second"), (100, "third"), (161, "new")):
+        ledger.add(summary(errors=[LogError(time=0, severity=5, component="a", text=text)]), NOW + at)
+        assert ledger.state.first_error.endswith("new" if text == "new" else "first")
+
+
+def test_what_is_beyond_a_bound_is_counted_as_other():
+    ledger = LogLedger()
+    for number in range(MOST_COMPONENTS + 10):
+        ledger.add(counted(f"c{number}", observation=f"eb-{number}"), NOW)
+    assert len(ledger.state.components) == MOST_COMPONENTS + 1
+    assert (ledger.state.components["(other)"].records, ledger.state.merged) == (10, 10)
+    assert len(ledger.state.observations) == MOST_OBSERVATIONS
+    assert f"eb-{MOST_COMPONENTS + 9}" in ledger.state.observations, "the newest stay"
+
+
+def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatch):
+    monkeypatch.setattr(sums, "MOST_GROUPS", 3)
+    found = LogSums()
+    us = round(NOW * 1e6)
+    for number in range(5):
+        assert not found.add(LogRecord(source_of(f"c{number}", 17), us, f"e\n{number}"), us)
+    assert found.add(LogRecord(source_of("c0", 17), us - LATE - 1), us), "late"
+    metrics = MetricSums()
+    for number in range(5):
+        metrics.add(MetricRecord(us, f"n{number}", "nodeLoad", "", 1.0), us)
+    metrics.add(MetricRecord(us + 10**9, "n0", "nodeLoad", "", 2.0), us)
+    metrics.add(MetricRecord(us - 1, "n0", "nodeLoad", "", 3.0), us)
+    span = Span("x", 0, 6)
+    parts = [msgspec.json.encode(one) for one in found.summaries("w", "logs", 0, span, 300)]
+    assert len(parts) > 1, "larger ones are cut"
+    ledger = LogLedger()
+    for raw in parts:
+        one = decode_summary(raw)
+        assert not ledger.refuse(one)
+        ledger.add(one, NOW)
+    records = {name: one.records for name, one in ledger.state.components.items()}
+    assert records == {"c0": 2, "c1": 1, "c2": 1, "(other)": 2}
+    assert ledger.state.merged == 2
+    assert ledger.state.errors[-2].endswith(r"c4: e\u000a4")
+    (made,) = metrics.summaries("w", "metrics", 0, span, 100_000)
+    assert made.merged == 2
+    first = made.metrics[0]
+    assert (first.host, first.time, first.value) == ("n0", us, 2.0), "no time is yet to come"
+
+
+def test_of_a_flood_of_errors_the_first_and_the_newest_are_kept():
+    found = LogSums()
+    for number in range(1000):
+        found.add(LogRecord(source_of("a", 17), number + 1, str(number)), number + 1)
+    (made,) = found.summaries("w", "logs", 0, Span("x", 0, 1), 100_000)
+    half = sums.MOST_ERRORS // 2
+    assert [int(one.text) for one in made.errors] == [*range(half), *range(1000 - half, 1000)]

@@ -1,0 +1,493 @@
+"""The mirror without Tango and Kafka: whatever devices and the bus do, the newest holds and no gap is unsaid."""
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.flows.mirror.choice import Choice
+from facade.flows.mirror.composition import own_devices
+from facade.flows.mirror.messages import (
+    MODEL,
+    RULES,
+    MirrorRule,
+    TelescopeAttribute,
+    attribute_record,
+    decode_attribute,
+    device_of,
+    rule_record,
+)
+from facade.flows.mirror.mirror import AGAIN, ALIVE, CHECK, CONFIRM, REPEAT, SEARCH_AGAIN, Mirror
+from facade.flows.mirror.outbox import MOST_UNDER_WAY
+from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
+from facade.icd.load import load
+from facade.outcome import TOMBSTONE, USED, Rejected
+from facade.runtime.device_state import StateMessage
+
+DISH, OTHER = "mid-dish/dish-manager/ska001", "mid-dish/dish-manager/ska002"
+AZ, EL, T = f"{DISH}/azimuth", f"{DISH}/elevation", f"{DISH}/temperature"
+
+
+class Telescope:
+    """Devices whose values are data; see `facade.flows.mirror.source.Source`."""
+
+    def __init__(self, clock: ManualClock, values: dict[str, Any], polled: Iterable[str] = ()) -> None:
+        self.clock, self.values, self.polled = clock, dict(values), set(polled)
+        self.times = dict.fromkeys(values, self.now())
+        self.away: set[str] = set()
+        self.hanging: set[str] = set()
+        """Devices that give no answer for now."""
+        self.subscribed: set[str] = set()
+        self.is_deaf = False
+        """Whether events are lost although there is a subscription."""
+        self.asked: list[Task] = []
+        self.waiting: list[Task] = []
+        self.news: list[News] = []
+
+    def now(self) -> int:
+        return round(self.clock.now() * 1e6)
+
+    def set(self, name: str, value: Any) -> None:
+        self.values[name], self.times[name] = value, self.now()
+        if name in self.subscribed and device_of(name) not in self.away and not self.is_deaf:
+            self.news.append(self.seen(name))
+
+    def seen(self, name: str) -> Seen:
+        if name not in self.values:
+            return Seen(name, error="API_AttrNotFound: there is none")
+        time = self.now() if name in self.polled else self.times[name]
+        return Seen(name, self.values[name], "DevDouble", "VALID", time)
+
+    def die(self, device: str) -> None:
+        self.away.add(device)
+        self.subscribed = {name for name in self.subscribed if device_of(name) != device}
+
+    def begin(self, task: Task) -> None:
+        if isinstance(task, Job):
+            assert not any(isinstance(one, Job) and one.device == task.device for one in self.waiting), "one at a time"
+        self.asked.append(task)
+        self.waiting.append(task)
+
+    def answer(self) -> None:
+        """Do what was asked for."""
+        tasks, self.waiting = self.waiting, []
+        for task in tasks:
+            if isinstance(task, Search):
+                head, _, _ = task.pattern.partition("*")
+                self.news.append(Found(task.pattern, frozenset(name for name in self.values if name.startswith(head))))
+            elif task.device in self.hanging:
+                self.waiting.append(task)
+            elif task.device in self.away:
+                self.news.append(Done(task, trouble="API_CantConnect: nobody answers"))
+            else:
+                if task.anew:
+                    self.subscribed = {name for name in self.subscribed if device_of(name) != task.device}
+                self.subscribed -= set(task.leave)
+                seen = tuple(self.seen(name) for name in task.read)
+                pushed = frozenset(name for name in task.subscribe if name in self.values and name not in self.polled)
+                self.subscribed |= pushed
+                self.news.append(Done(task, seen, pushed))
+
+    def take(self) -> Sequence[News]:
+        found, self.news = self.news, []
+        return found
+
+    def wait(self, timeout: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Log:
+    """A bus that takes records, or holds them up."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.is_stuck = False
+        self._mark = 0
+
+    def send(self, record: Record) -> None:
+        self.records.append(record)
+
+    def mark(self) -> int:
+        self._mark += 1
+        return self._mark
+
+    def settled(self, mark: int) -> bool:
+        return not self.is_stuck
+
+    def failures(self, topic: str) -> int:
+        return 0
+
+
+class Bench:
+    """A mirror that mirrors some attributes."""
+
+    def __init__(self, *patterns: str, polled: Iterable[str] = (), before: Sequence[TelescopeAttribute] = ()) -> None:
+        self.clock = ManualClock()
+        self.telescope = Telescope(self.clock, {AZ: 1.0, EL: 2.0, T: 20.0, f"{OTHER}/azimuth": 7.0}, polled)
+        self.log = Log()
+        self.choice = Choice(own_devices(load()))
+        self.mirror = Mirror(self.telescope, self.log, self.choice, known=lambda: True, clock=self.clock)
+        self.mirror.recall(map(attribute_record, before))
+        if patterns:
+            self.rule("one", *patterns)
+
+    def rule(self, name: str, *patterns: str, period: float = 1.0) -> None:
+        rule = MirrorRule(rule=name, patterns=list(patterns), period=period, time=1, origin="test")
+        assert self.choice.fold(rule_record(rule), count=True) == USED
+
+    def report(self, attribute: str, value: object, device: str = "mid-sdp/subarray/01") -> None:
+        text = json.dumps(value)
+        self.choice.take(StateMessage(device=device, attribute=attribute, value=text, time=1, origin="c"))
+
+    def turn(self, seconds: float = 0.01) -> None:
+        self.clock.sleep(seconds)
+        self.telescope.answer()
+        self.mirror.step()
+
+    def settle(self, seconds: float = 1.0) -> None:
+        """Let time pass in short steps."""
+        end = self.clock.now() + seconds
+        while self.clock.now() < end:
+            self.turn(0.05)
+
+    def said(self, name: str) -> list[TelescopeAttribute]:
+        """Return all records about an attribute."""
+        found = [decode_attribute(one.value) for one in self.log.records if one.key == name.encode()]
+        assert all(isinstance(one, TelescopeAttribute) for one in found)
+        assert {one.topic for one in self.log.records} <= {MODEL}
+        return found
+
+    def new(self, name: str) -> list[tuple[Any, str, bool]]:
+        """Return value, connection and gap of each record with a number of its own; numbers have no holes."""
+        found = {one.number: one for one in self.said(name)}
+        assert all(b == a + 1 for a, b in pairwise(found))
+        return [(one.value, one.connection, one.gap) for one in found.values()]
+
+
+def test_values_are_known_at_once_and_each_event_is_a_record():
+    bench = Bench(AZ, EL)
+    bench.settle()
+    bench.telescope.set(AZ, 1.25)
+    bench.telescope.set(AZ, 1.5)
+    bench.turn()
+    assert bench.new(AZ) == [(1.0, "CONNECTED", False), (1.25, "CONNECTED", False), (1.5, "CONNECTED", False)]
+    assert [one.by for one in bench.said(AZ)] == ["POLL", "EVENT", "EVENT"]
+    assert bench.new(EL) == [(2.0, "CONNECTED", False)]
+    assert bench.mirror.gaps == 0
+
+
+def test_the_first_values_are_read_before_anything_is_subscribed_to():
+    bench = Bench(AZ, EL)
+    bench.mirror.step()
+    (first,) = bench.telescope.asked
+    assert isinstance(first, Job)
+    assert (set(first.read), first.subscribe, first.anew) == ({AZ, EL}, (), True)
+
+
+def test_what_is_not_pushed_is_read_each_period_and_only_changes_have_a_number():
+    bench = Bench(polled=[T])
+    bench.rule("slow", T, period=2.0)
+    bench.rule("quick", T, period=0.5)
+    bench.settle(5.0)
+    reads = sum(T in one.read for one in bench.telescope.asked if isinstance(one, Job))
+    assert 8 <= reads <= 12
+    bench.telescope.set(T, 21.0)
+    bench.settle()
+    assert bench.new(T) == [(20.0, "CONNECTED", False), (21.0, "CONNECTED", False)]
+    assert {one.by for one in bench.said(T)} == {"POLL"}
+
+
+def test_all_attributes_of_a_device_that_answers_slowly_have_their_turn():
+    """A job asks for 50 of them; the first 50 are due again before a slow device has answered."""
+    names = [f"{DISH}/a{number:03}" for number in range(120)]
+    bench = Bench(polled=names)
+    bench.telescope.values |= dict.fromkeys(names, 1.0)
+    bench.rule("all", f"{DISH}/a*", period=0.5)
+    bench.settle()
+    bench.telescope.values |= dict.fromkeys(names, 2.0)
+    for _ in range(6):
+        bench.turn(1.0)
+    assert {bench.new(name)[-1][0] for name in names} == {2.0}
+
+
+def test_the_newest_is_repeated_with_its_number_as_a_sign_of_life():
+    bench = Bench(AZ)
+    bench.settle(2 * REPEAT + 2)
+    assert [one.number for one in bench.said(AZ)] == [1, 1, 1]
+
+
+def test_a_device_that_goes_and_comes_back_is_a_record_each_time():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.die(DISH)
+    bench.settle(ALIVE + AGAIN)
+    assert bench.new(AZ)[-1] == (1.0, "DISCONNECTED", False)
+    away = bench.said(AZ)[-1]
+    assert (away.quality, away.error) == ("INVALID", "API_CantConnect: nobody answers")
+    assert bench.mirror.disconnected()
+    bench.telescope.set(AZ, 3.0)
+    bench.telescope.away.clear()
+    bench.settle(2 * AGAIN)
+    assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (3.0, "CONNECTED", True)]
+    bench.telescope.set(AZ, 4.0)
+    bench.turn()
+    assert bench.new(AZ)[-1] == (4.0, "CONNECTED", False), "it is subscribed to again"
+    assert not bench.mirror.disconnected()
+
+
+def test_a_device_that_was_never_there_is_a_record_without_a_value():
+    bench = Bench(AZ)
+    bench.telescope.die(DISH)
+    bench.settle()
+    (said,) = bench.said(AZ)
+    assert (said.value, said.type, said.connection, said.number) == (None, "", "DISCONNECTED", 1)
+
+
+def test_a_device_that_hangs_holds_up_no_other():
+    bench = Bench(AZ, f"{OTHER}/azimuth")
+    bench.telescope.hanging = {DISH}
+    bench.settle(5.0)
+    assert bench.new(f"{OTHER}/azimuth") == [(7.0, "CONNECTED", False)]
+    assert bench.said(AZ) == []
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_events_that_have_stopped_are_subscribed_to_anew(is_busy: bool):
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    if is_busy:
+        bench.telescope.hanging = {DISH}
+        bench.settle(ALIVE + 0.1)
+    bench.telescope.news.append(Lost(DISH, "API_EventTimeout"))
+    bench.turn()
+    bench.telescope.is_deaf, bench.telescope.hanging = False, set()
+    bench.settle(2 * AGAIN)
+    assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (5.0, "CONNECTED", True)]
+    assert sum(one.anew for one in bench.telescope.asked if isinstance(one, Job)) == 2
+
+
+def test_missed_events_are_a_gap_and_the_newest_is_read():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.news.append(Missed(AZ))
+    bench.settle(0.2)
+    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["all lost", "the second came"])
+def test_what_was_pushed_while_the_subscription_was_made_is_a_gap(lost: bool):
+    bench = Bench(AZ)
+    while AZ not in bench.telescope.subscribed:
+        bench.turn()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.is_deaf = lost
+    bench.telescope.set(AZ, 6.0)
+    bench.telescope.is_deaf = False
+    bench.settle(2 * CONFIRM)
+    bench.telescope.set(AZ, 7.0)
+    bench.turn()
+    assert bench.new(AZ)[1:] == [(6.0, "CONNECTED", True), (7.0, "CONNECTED", False)]
+
+
+def test_a_lost_event_is_found_by_a_read_and_is_a_gap():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.is_deaf = False
+    bench.settle(CHECK + 2 * CONFIRM)
+    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]
+
+
+def test_an_event_that_comes_after_the_read_of_its_value_is_no_gap():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    event = bench.telescope.seen(AZ)
+    bench.telescope.is_deaf = False
+    while not bench.mirror.entries[AZ].is_doubtful:
+        bench.turn(0.05)
+    bench.telescope.news.append(event)
+    bench.settle(2 * CHECK)
+    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", False)]
+
+
+def test_a_read_that_an_event_has_overtaken_changes_nothing():
+    bench = Bench(AZ)
+    bench.settle()
+    old = bench.telescope.seen(AZ)
+    bench.turn(0.1)
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.news.append(Done(Job(DISH, read=(AZ,)), (old,)))
+    bench.turn()
+    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", False)]
+
+
+def test_an_attribute_that_cannot_be_read_says_why_and_its_device_is_there():
+    bench = Bench(f"{DISH}/nothing")
+    bench.settle()
+    (said,) = bench.said(f"{DISH}/nothing")
+    assert (said.connection, said.quality, said.value) == ("CONNECTED", "INVALID", None)
+    assert said.error == "API_AttrNotFound: there is none"
+
+
+BEFORE = TelescopeAttribute(
+    name=AZ, number=41, time=1, value=0.5, type="DevDouble", quality="VALID", connection="CONNECTED", by="EVENT"
+)
+
+
+def test_numbers_go_on_after_a_kill_and_what_was_missed_is_a_gap():
+    bench = Bench(AZ, before=[BEFORE])
+    bench.settle()
+    assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(42, 1.0, True)]
+
+
+def test_what_has_not_changed_since_a_kill_is_only_repeated():
+    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, value=1.0, time=1_800_000_000_000_000)])
+    bench.settle()
+    assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(41, 1.0, False)]
+
+
+def test_what_no_rule_chooses_any_more_is_ended_also_after_a_kill():
+    bench = Bench(EL, before=[BEFORE])
+    bench.settle(REPEAT + 1)
+    assert bench.new(AZ) == [(0.5, "ENDED", True)]
+    assert len(bench.said(AZ)) == 1, "there is no sign of life of it"
+
+
+def test_rules_are_added_replaced_and_removed():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.rule("two", AZ, EL)
+    bench.rule("one", T)
+    bench.settle()
+    assert set(bench.mirror.entries) == {AZ, EL, T}
+    assert len(bench.said(AZ)) == 1
+    assert bench.choice.fold(Record(topic=RULES, key=b"two", value=None), count=True) == TOMBSTONE
+    bench.settle()
+    assert bench.new(AZ) == [(1.0, "CONNECTED", False), (1.0, "ENDED", False)]
+    assert bench.telescope.subscribed == {T}
+    bench.rule("two", AZ)
+    bench.settle()
+    assert bench.new(AZ)[2:] == [(1.0, "CONNECTED", True)]
+
+
+def test_the_last_attribute_of_a_device_takes_the_device_with_it():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.choice.fold(Record(topic=RULES, key=b"one", value=None), count=True)
+    bench.settle(3 * ALIVE)
+    asked = len(bench.telescope.asked)
+    bench.settle(3 * ALIVE)
+    assert (bench.telescope.subscribed, len(bench.telescope.asked)) == (set(), asked)
+
+
+def test_a_pattern_is_searched_for_and_searched_for_again():
+    bench = Bench(f"{DISH}/*")
+    bench.settle()
+    assert set(bench.mirror.entries) == {AZ, EL, T}
+    bench.telescope.values[f"{DISH}/new"] = 1.0
+    bench.telescope.times[f"{DISH}/new"] = 1
+    bench.settle(SEARCH_AGAIN)
+    assert f"{DISH}/new" in bench.mirror.entries
+
+
+def test_what_a_pattern_chose_before_a_kill_is_wanted_while_its_device_is_away():
+    bench = Bench("mid-dish/*/ska00*/azi*", before=[BEFORE])
+    bench.telescope.die(DISH)
+    bench.telescope.values.clear()
+    bench.settle()
+    assert bench.new(AZ) == [(0.5, "DISCONNECTED", True)]
+
+
+def test_a_search_that_fails_says_so_and_is_made_again():
+    bench = Bench(f"{DISH}/*")
+    bench.mirror.step()
+    bench.telescope.waiting.clear()
+    bench.telescope.news.append(Found(f"{DISH}/*", trouble="no database"))
+    bench.turn()
+    assert bench.mirror.troubles == {f"{DISH}/*": "no database"}
+    bench.settle(2 * AGAIN)
+    assert (bench.mirror.troubles, set(bench.mirror.entries)) == ({}, {AZ, EL, T})
+
+
+def test_receptors_and_pointing_are_mirrored_while_resources_are_held():
+    bench = Bench("mid-dish/dish-manager/{receptor}/azimuth")
+    bench.settle()
+    assert bench.mirror.entries == {}
+    bench.report("resources", {"receptors": ["SKA001"]})
+    bench.report("resources", {"receptors": ["SKA001", "SKA002"]}, "mid-sdp/subarray/02")
+    bench.report("pointingAttributes", [EL.upper()])
+    bench.report("obsState", "IDLE")
+    bench.settle()
+    assert set(bench.mirror.entries) == {AZ, f"{OTHER}/azimuth", EL}
+    bench.report("resources", {})
+    bench.report("pointingAttributes", [])
+    bench.settle()
+    assert set(bench.mirror.entries) == {AZ, f"{OTHER}/azimuth"}
+    bench.report("resources", None, "mid-sdp/subarray/02")
+    bench.settle()
+    assert bench.mirror.entries == {}
+    assert bench.new(AZ)[-1] == (1.0, "ENDED", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("mid-sdp/Ingest/0001/heapsTotal", "the facade's own"),
+        ("tango://other:10000/mid-sdp/mirror/01/gaps", "the facade's own"),
+        ("dserver/SdpFacade/mirror/State", "the facade's own"),
+        ("mid/b/c", "expected domain/family/member/attribute"),
+        ("a/b/c/d/e", "expected domain/family/member/attribute"),
+    ],
+)
+def test_what_is_never_mirrored_is_named(name: str, why: str):
+    bench = Bench(AZ, name)
+    bench.settle()
+    ((refused, said),) = bench.mirror.troubles.items()
+    assert (refused, set(bench.mirror.entries)) == (name.lower(), {AZ})
+    assert said.startswith(why) or why in said
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (b"one", b"{", "not-json"),
+        (b"one", b'{"schema":"mirror-rule/2"}', "version"),
+        (b"two", rule_record(MirrorRule(rule="one", patterns=[AZ], time=1, origin="t")).value, "key"),
+        (b"one", b'{"schema":"mirror-rule/1","rule":"one","patterns":[],"time":1,"origin":"t"}', "schema"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(key: bytes, value: bytes, reason: str):
+    bench = Bench(AZ)
+    found = bench.choice.fold(Record(topic=RULES, key=key, value=value), count=True)
+    assert isinstance(found, Rejected)
+    assert found.reason == reason
+    assert list(bench.choice.rules) == ["one"]
+
+
+def test_a_bus_that_takes_nothing_gets_the_newest_later_and_the_gap_is_said():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.log.is_stuck = True
+    for number in range(MOST_UNDER_WAY + 500):
+        bench.telescope.set(AZ, float(number))
+        bench.turn(0.001)
+    assert bench.mirror.outbox.waiting <= MOST_UNDER_WAY + 1
+    bench.log.is_stuck = False
+    bench.turn()
+    last = bench.said(AZ)[-1]
+    assert (last.value, last.gap, last.number) == (MOST_UNDER_WAY + 499.0, True, MOST_UNDER_WAY + 501)
+    assert bench.mirror.gaps > 0

@@ -1,0 +1,358 @@
+"""Summaries of racks: as columns they say what summaries of the nodes say, are counted once, and as a whole or not."""
+
+import json
+import math
+from copy import deepcopy
+from dataclasses import replace
+from random import Random
+
+import jsonschema
+import msgspec
+import pytest
+
+from facade.bus.port import Record, Span
+from facade.flows.telemetry.coverage import Coverage
+from facade.flows.telemetry.flow import Shown, TelemetryFlow
+from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.partial import copy_partial, merge, split
+from facade.flows.telemetry.plan import plan
+from facade.flows.telemetry.rack import rows, tables, together
+from facade.flows.telemetry.view import TelemetryView
+from facade.icd.load import load
+from facade.messages import FieldStatistics, Partial, RackSummary
+from facade.outcome import USED, Rejected
+from facade.racks import Racks
+from tests.support.heaps import BASE_US
+
+ICD = load()
+PLAN = plan(ICD, "ingest.heaps")
+BUFFERS = plan(ICD, "ingest.buffers")
+SPAN = Span("a", 0, 10)
+NODES = range(6)
+RACK = range(3)
+WRITTEN = BASE_US + 5_000_000
+MOST = 500_000
+NOW = BASE_US / 1e6 + 3.0
+
+
+def partial(node: int = 0, window: int = 0, count: int = 4, **changes) -> Partial:
+    """Return what a worker made of some records of a node; all numbers can be added without rounding."""
+    start = BASE_US + window * 1_000_000
+    fields = {
+        "received": FieldStatistics(sum=512 * count),
+        "lost": FieldStatistics(sum=count + node, max=node),
+        "late": FieldStatistics(sum=0),
+        "latency": FieldStatistics(
+            sum=0.25 * count, min=0.125, max=0.5 * (node + 1), m2=0.5, sketch={700 + node: count}
+        ),
+        "flagged_fraction": FieldStatistics(sum=0.5 * count, max=0.5),
+        "scan_id": FieldStatistics(last=7),
+    }
+    first = 100 * window
+    made = Partial(7, start, False, count, start + node, start + 900_000 + node, [(first, first + count - 1)], fields)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def rack_records(found, nodes=RACK, span=SPAN, number=0, of=PLAN) -> list[Record]:
+    """Return the records that a worker writes about the nodes of a rack."""
+    summaries = [
+        of.rack_summary("0", 0, nodes, columns, span, part) for part, columns in enumerate(tables(found, MOST), number)
+    ]
+    return [record(one, of, of.rack_key(nodes[0], nodes[-1])) for one in summaries]
+
+
+def node_records(found, span=SPAN) -> list[Record]:
+    """Return the records that an older worker writes about nodes."""
+    parts: dict[int, int] = {}
+    made = []
+    for node, one in found:
+        parts[node] = parts.get(node, -1) + 1
+        made.append(record(PLAN.summary("0", 0, node, one, span, parts[node])))
+    return made
+
+
+def record(summary, of=PLAN, key="0") -> Record:
+    value = msgspec.json.encode(summary)
+    return Record(topic=of.window.summary, key=key.encode(), value=value, partition=0, offset=0, timestamp_us=WRITTEN)
+
+
+def flow(nodes=NODES, *, over_all: bool = True) -> TelemetryFlow:
+    """Return a flow of a device server that shows nodes, and perhaps all of them together."""
+    ledger = Ledger(PLAN, nodes, per_group=True, over_all=over_all)
+    shown = [Shown(str(node), PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, node)) for node in nodes]
+    if over_all:
+        shown.append(Shown("all", PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, None)))
+    return TelemetryFlow(PLAN.window.summary, {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None)
+
+
+def state(one: TelemetryFlow, *, coverage: bool = True) -> dict:
+    found = deepcopy(one.as_dict())
+    if not coverage:
+        del found["streams"][PLAN.topic]["coverage"]
+    return found
+
+
+def fold(one: TelemetryFlow, records, *, count: bool = True) -> list:
+    return [one.fold(each, count=count) for each in records]
+
+
+def random_rows(seed: int, nodes=RACK) -> list[tuple[int, Partial]]:
+    """Return rows of some nodes, windows and epochs, late ones among them, and entries with nothing but runs."""
+    dice = Random(seed)
+    found = []
+    for node in nodes:
+        for window in range(dice.randrange(4)):
+            one = partial(node, window, dice.randrange(1, 5), late=dice.random() < 0.2, epoch=7 + window // 2)
+            found.append((node, one))
+            if dice.random() < 0.3:
+                found.append((node, msgspec.structs.replace(one, count=0, fields={}, runs=[(200, 201)])))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_say_what_rows_say(seed):
+    """On the wire and back, in their order."""
+    found = random_rows(seed)
+    back = []
+    for one in rack_records(found):
+        jsonschema.validate(json.loads(one.value), ICD.messages["rack-summary"])
+        back += rows(msgspec.json.decode(one.value, type=RackSummary))
+    assert back == found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rack_at_once_amounts_to_what_its_nodes_amount_to(seed):
+    """Windows of nodes and over all, totals, sequences, epochs; also where records only rebuild windows."""
+    for count in (True, False):
+        at_once, one_by_one = flow(), flow()
+        found = random_rows(seed)
+        assert set(fold(at_once, rack_records(found), count=count)) <= {USED}
+        assert set(fold(one_by_one, node_records(found), count=count)) <= {USED}
+        assert state(at_once, coverage=False) == state(one_by_one, coverage=False)
+        shown = [sorted(each.readings(NOW, {}), key=repr) for each in (at_once, one_by_one)]
+        assert shown[0] == shown[1]
+
+
+def test_nodes_together_are_nodes_merged():
+    """As `merge` in any order, but for rounding."""
+    found = [partial(node, count=node + 1) for node in range(5)]
+    found[2].time_max += 50_000
+    found[2].fields["scan_id"].last = found[2].epoch = 8
+    merged = copy_partial(found[0])
+    for one in found[1:]:
+        merge(merged, one)
+    whole = together(found)
+    assert whole.fields["latency"].m2 == pytest.approx(merged.fields["latency"].m2)
+    whole.fields["latency"].m2 = merged.fields["latency"].m2
+    assert whole == merged
+
+
+def test_over_all_groups_totals_are_beyond_what_an_array_of_64_bits_holds():
+    """Python's integers: a sum of sums must not wrap around."""
+    large = 2**53 - 1
+    found = [partial(node, fields={"received": FieldStatistics(sum=large)}, runs=[]) for node in range(3)]
+    assert together(found * 2000).fields["received"].sum == 6000 * large > 2**63
+
+
+ODD = {
+    "a field less": {"latency": FieldStatistics(sum=1.0)},
+    "no m2, no max": {**partial().fields, "latency": FieldStatistics(sum=1.0, min=0.5, sketch={1: 4})},
+    "too large": {**partial().fields, "latency": FieldStatistics(sum=1e200, min=0.0, max=1.0, m2=0.0, sketch={1: 4})},
+    "infinite": {**partial().fields, "latency": FieldStatistics(sum=1.0, min=0.0, max=1.0, m2=math.inf, sketch={1: 4})},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_node_with_a_hole_or_an_impossible_number_harms_no_other(odd):
+    """Rows that do not fit one table are written alone; so only what is wrong becomes a dead letter."""
+    one = flow()
+    outcomes = fold(one, rack_records([(0, partial(0)), (1, partial(1, fields=ODD[odd])), (2, partial(2))]))
+    assert len(outcomes) == 3, "a record for each row"
+    assert isinstance(outcomes[1], Rejected) == (odd in ("too large", "infinite"))
+    assert outcomes[0] is outcomes[2] is USED
+
+
+def test_records_are_divided_before_they_are_too_large():
+    """By what is in their rows; the parts are counted one behind the other, however many there are."""
+    found = [
+        (node, part) for node in range(50) for part in split(partial(node, runs=[(2 * i, 2 * i) for i in range(9000)]))
+    ]
+    records = rack_records(found, range(50))
+    assert len(records) > 10
+    assert max(len(one.value) for one in records) < MOST + 1000
+    one = flow(range(50))
+    assert set(fold(one, records)) == {USED}
+    assert all(len(one.ledgers[PLAN.topic].totals[node].seen.runs) > 1 for node in range(50))
+    assert {type(outcome) for outcome in fold(one, records)} == {Rejected}
+
+
+WRONG = {
+    "offset_to": {"offset_to": 0},
+    "first": {"first": 1},
+    "first ": {"last": 3},
+    "node": {"node": [0, 1, 3]},
+    "epoch": {"epoch": [7, 7]},
+    "runs": {"runs": []},
+    "fields.lost.max": {"fields": {"lost": {"sum": [1, 1, 1], "max": [1, 1]}}},
+    "fields.lost.sum": {"fields": {"lost": {"sum": []}}},
+    "fields": {"count": [4, 4, 0]},
+    "window[2]": {"window": [BASE_US, BASE_US, BASE_US + 1]},
+    "window[1]": {"time_min": [BASE_US, BASE_US - 1, BASE_US]},
+    "time_max[2]": {"count": [0, 0, 0], "fields": {}, "time_max": [BASE_US, BASE_US, BASE_US + 10**9]},
+    "runs[2]": {"runs": [[], [], [[5, 4]]]},
+    "fields.lost": {"fields": {"lost": {"sum": [1, 1.5, 1]}}},
+    "fields.latency": {"fields": {"latency": {"sum": [0.1, 1e151, 0.1]}}},
+    "fields.latency ": {"fields": {"latency": {"sketch": [{}, {}, {"99999999": 1}]}}},
+    "fields.unknown": {"fields": {"unknown": {"last": [0, 0, 2**53]}}},
+    "fields.latency  ": {"fields": {"latency": {"m2": [0.0, 0.0, 1e301]}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", WRONG)
+def test_of_a_rack_that_contradicts_itself_nothing_is_folded(path):
+    """One bad row must not leave a half-folded rack: the whole record is one dead letter, and counted by nobody."""
+    one = flow()
+    before = state(one)
+    (good,) = rack_records([(node, partial(node)) for node in RACK])
+    bad = replace(good, value=json.dumps(json.loads(good.value) | WRONG[path]).encode())
+    (outcome,) = fold(one, [bad])
+    assert isinstance(outcome, Rejected)
+    assert (outcome.reason, outcome.path) == ("inconsistent", f"$.{path.strip()}")
+    assert state(one) == before
+    assert fold(one, [good]) == [USED], "its offsets were not counted"
+
+
+def test_what_no_schema_allows_is_refused_by_its_schema():
+    (good,) = rack_records([(node, partial(node)) for node in RACK])
+    document = json.loads(good.value)
+    lost = {"lost": {"sum": [1, None, 1]}}
+    wrong = ({"fields": lost}, {"node": []}, {"schema": "rack-summary/2"}, {"log": ""}, {"x": 1}, {"late": [0, 0, 0]})
+    outcomes = fold(flow(), [replace(good, value=json.dumps(document | change).encode()) for change in wrong])
+    assert [one.reason for one in outcomes] == ["schema", "schema", "version", "schema", "schema", "schema"]
+
+
+@pytest.mark.parametrize("of", ["flagging", "storage", "ingest.buffers"])
+def test_only_topics_of_which_nodes_are_the_groups_have_racks(of):
+    """A stream that the server does not show is checked nevertheless: one of them sets aside for all."""
+    found = plan(ICD, of)
+    one = TelemetryFlow("telemetry.summary", {of: found}, {}, [], None)
+    (made,) = rack_records([(0, partial(0, fields={}))], of=found)
+    (outcome,) = fold(one, [made])
+    if of == "ingest.buffers":
+        assert outcome.reason == "other-device"
+    else:
+        assert (outcome.reason, outcome.path) == ("inconsistent", "$.stream")
+
+
+def test_racks_of_other_devices_and_streams_are_left_out():
+    """A server of some nodes of a rack takes these alone; the summary is counted once for all of them."""
+    one = flow([1], over_all=False)
+    records = rack_records([(node, partial(node)) for node in RACK])
+    assert fold(one, records) == [USED]
+    assert list(one.ledgers[PLAN.topic].totals) == [1]
+    (other,) = rack_records([(4, partial(4))], range(3, 6))
+    assert fold(one, [other])[0].reason == "other-device"
+    before = state(one)
+    (mine,) = rack_records([(1, partial(1))], RACK, Span("a", 10, 20))
+    for key in (b"3-5", b"9-0"):
+        assert fold(one, [replace(mine, key=key)])[0].reason == "other-device", "who keeps all nodes sets it aside"
+    for key in (b"0-3", b"0-2 ", b"ingest.heaps/0-2", b"1", b"", None):
+        outcomes = fold(one, [replace(mine, key=key)]) + fold(flow(), [replace(mine, key=key)])
+        assert [(each.reason, each.path) for each in outcomes] == [("inconsistent", "$.first")] * 2
+    assert state(one) == before
+    (buffers,) = rack_records([(1, partial(1, fields={}))], of=BUFFERS)
+    assert fold(one, [buffers])[0].reason == "other-stream"
+
+
+R, N = "rack", "node"
+COVERED = {
+    "the next transaction": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 10, 20, 0, 1)],
+    "the same once more": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 0, 10, 0, 0)],
+    "a part of it": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 5, 15, 0, 0)],
+    "parts": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 0, 10, 1, 1), (R, 0, 2, 0, 10, 0, 0), (R, 0, 2, 0, 10, 2, 1)],
+    "another rack": [(R, 0, 2, 0, 10, 0, 1), (R, 3, 5, 0, 10, 0, 1)],
+    "nodes of an older worker, then racks": [
+        (N, 0, 0, 0, 10, 0, 1), (N, 1, 1, 0, 10, 0, 1), (R, 0, 2, 5, 20, 0, 0), (R, 0, 2, 10, 20, 0, 1),
+        (N, 1, 1, 0, 10, 0, 0), (N, 1, 1, 20, 30, 0, 1), (N, 2, 2, 15, 30, 0, 0), (N, 2, 2, 20, 30, 0, 1),
+        (R, 0, 2, 25, 40, 0, 0), (R, 0, 2, 30, 40, 0, 1),
+    ],
+    "a node that was silent": [(N, 0, 0, 0, 10, 0, 1), (R, 0, 2, 10, 20, 0, 1), (N, 2, 2, 0, 20, 0, 0)],
+    "nodes of other racks": [(N, 7, 7, 0, 100, 0, 1), (R, 0, 2, 0, 10, 0, 1), (N, 7, 7, 50, 110, 0, 0)],
+    "racks become larger": [
+        (R, 0, 2, 0, 10, 0, 1), (R, 3, 5, 0, 10, 0, 1), (R, 0, 5, 5, 20, 0, 0), (R, 0, 5, 10, 20, 0, 1),
+        (R, 3, 5, 10, 20, 0, 0),
+    ],
+    "racks become smaller": [
+        (R, 0, 5, 0, 10, 0, 1), (R, 0, 2, 0, 10, 0, 0), (R, 0, 2, 10, 20, 0, 1), (R, 3, 5, 5, 20, 0, 0),
+        (R, 3, 5, 10, 20, 0, 1), (R, 0, 5, 15, 30, 0, 0), (R, 0, 5, 20, 30, 0, 1),
+    ],
+    "racks begin elsewhere": [
+        (R, 0, 3, 0, 10, 0, 1), (R, 2, 5, 5, 15, 0, 0), (R, 2, 5, 10, 20, 0, 1), (R, 0, 3, 15, 25, 0, 0),
+        (N, 0, 0, 10, 20, 0, 1), (N, 3, 3, 15, 25, 0, 0),
+    ],
+}  # fmt: skip
+"""Kind, first and last node, offsets from and to, part, and whether it may be counted."""
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("name", COVERED)
+def test_no_offset_is_counted_twice_for_any_node(name, restarts):
+    """Also where the reader restarts from its snapshot before each summary."""
+    covered = Coverage()
+    for kind, first, last, begin, end, part, fits in COVERED[name]:
+        if restarts:
+            covered = msgspec.convert(msgspec.to_builtins(covered), Coverage, strict=False)
+        span = Span("a", begin, end)
+        if kind == R:
+            (columns,) = tables([(first, partial(first))], MOST)
+            refused = covered.refuse_rack(PLAN.rack_summary("0", 0, range(first, last + 1), columns, span, part))
+        else:
+            refused = covered.refuse(first, PLAN.summary("0", 0, first, partial(first), span, part))
+        assert (not refused) == bool(fits), (kind, first, last, begin, end, part, refused)
+
+
+def test_another_log_begins_anew_and_the_older_one_is_refused():
+    covered = Coverage()
+    (columns,) = tables([(0, partial())], MOST)
+    for log, fits in (("a", True), ("b", True), ("a", False)):
+        refused = covered.refuse_rack(PLAN.rack_summary("0", 0, RACK, columns, Span(log, 0, 10), 0))
+        assert (not refused) == fits
+
+
+@pytest.mark.parametrize("kill", range(5))
+def test_totals_are_exact_through_a_kill_between_any_two_records(kill):
+    """Old and new form in turn. What was folded after the snapshot is read again; what before it, is refused."""
+    found = [(node, partial(node, window)) for window in range(2) for node in RACK]
+    records = [
+        *node_records(found[:3], Span("a", 0, 10)),
+        *rack_records(found[3:], RACK, Span("a", 10, 20)),
+        *rack_records([(4, partial(4))], range(3, 6), Span("a", 10, 20)),
+    ]
+    first, second = flow(), flow()
+    fold(first, records[:kill])
+    second.restore(json.loads(json.dumps(first.as_dict())))
+    assert all(isinstance(one, Rejected) for one in fold(second, records[:kill]))
+    assert set(fold(second, records[kill:])) <= {USED}
+    totals = {node: one.count for node, one in second.ledgers[PLAN.topic].totals.items()}
+    assert totals == {0: 8, 1: 8, 2: 8, 3: 0, 4: 4, 5: 0}
+
+
+def test_a_snapshot_of_before_racks_is_read():
+    old = flow()
+    fold(old, node_records([(0, partial())]))
+    stored = json.loads(json.dumps(old.as_dict()))
+    for one in stored["streams"][PLAN.topic]["coverage"]["partitions"].values():
+        one.pop("racks", None)
+    new = flow()
+    new.restore(stored)
+    assert isinstance(fold(new, rack_records([(1, partial(1))]))[0], Rejected), "node 0 is in those offsets as well"
+    assert fold(new, rack_records([(1, partial(1))], span=Span("a", 10, 20))) == [USED]
+
+
+def test_the_nodes_of_a_rack_are_those_that_a_partition_has():
+    assert Racks(3000, 4).nodes(3) == range(9000, 10_000), "as far as messages can name them"
+    racks = Racks(50, 4)
+    assert [racks.nodes(rack) for rack in (0, 5)] == [range(50), range(250, 300)]
+    assert {racks.partition(node) for node in racks.nodes(5)} == {1}

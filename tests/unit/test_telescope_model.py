@@ -1,0 +1,129 @@
+"""What programs of SDP know of the telescope at a time."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from facade.bus.port import Record
+from facade.config import Settings
+from facade.flows.mirror.messages import MODEL, TelescopeAttribute, attribute_record
+from facade.flows.mirror.telescope_model import SILENT, TelescopeModel
+
+AZ = "mid-dish/dish-manager/ska001/azimuth"
+
+
+class Site:
+    """A model, and the mirror that writes what it takes."""
+
+    def __init__(self, **options: Any) -> None:
+        self.model = TelescopeModel(Settings(bootstrap="127.0.0.1:1"), **options)
+        self.number = 0
+
+    def say(self, time: float, value: Any, *, number: int = 0, heard: float = 0.0, **changes: Any) -> None:
+        self.number = number or self.number + 1
+        said = {"type": "DevDouble", "quality": "VALID", "connection": "CONNECTED", "by": "EVENT", **changes}
+        message = TelescopeAttribute(name=AZ, number=self.number, time=round(time * 1e6), value=value, **said)
+        record = attribute_record(message)
+        heard_us = round((heard or time) * 1e6)
+        self.model.take([Record(topic=MODEL, key=record.key, value=record.value, timestamp_us=heard_us)])
+
+    def at(self, time: float) -> tuple[Any, str]:
+        found = self.model.at(time, AZ.upper())[AZ]
+        return found.value, found.quality
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_numbers_are_interpolated_between_two_values(site: Site):
+    site.say(10.0, 1.0)
+    site.say(12.0, 2.0)
+    assert [site.at(time) for time in (9.0, 10.0, 10.5, 12.0, 13.0)] == [
+        (None, "INVALID"),
+        (1.0, "VALID"),
+        (1.25, "VALID"),
+        (2.0, "VALID"),
+        (2.0, "VALID"),
+    ]
+    found = site.model.at(10.5)[AZ]
+    assert (found.time, found.is_interpolated) == (10.5, True)
+    assert site.model.names() == [AZ]
+
+
+def test_each_element_of_a_spectrum_is_interpolated_and_another_shape_is_not(site: Site):
+    site.say(10.0, [100.0, 1.0, 2.0])
+    site.say(11.0, [101.0, 3.0, "NaN"])
+    site.say(12.0, [5.0])
+    value, _ = site.at(10.5)
+    assert value[:2].tolist() == [100.5, 2.0]
+    assert math.isnan(value[2])
+    assert np.array_equal(site.at(11.5)[0], [101.0, 3.0, math.nan], equal_nan=True)
+
+
+def test_an_angle_goes_the_shorter_way():
+    site = Site(wraps={AZ.upper(): 360.0})
+    site.say(10.0, 359.0)
+    site.say(12.0, 3.0)
+    assert [site.at(time)[0] for time in (10.5, 11.0)] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["DevString", "DevLong", "DevState", "DevEnum", "DevBoolean"])
+def test_what_is_no_measured_number_holds_until_the_next(site: Site, kind: str):
+    first, second = ("a", "b") if kind in ("DevString", "DevState") else (1, 3)
+    site.say(10.0, first, type=kind)
+    site.say(12.0, second, type=kind)
+    assert site.at(11.0) == (first, "VALID")
+
+
+@pytest.mark.parametrize("changes", [{"gap": True}, {"number": 3}, {"quality": "INVALID"}], ids=str)
+def test_across_a_gap_nothing_is_interpolated(site: Site, changes: dict[str, Any]):
+    site.say(10.0, 1.0)
+    site.say(12.0, 2.0, **changes)
+    assert site.at(11.0) == (1.0, "VALID")
+
+
+def test_while_the_device_is_away_the_value_is_invalid(site: Site):
+    site.say(10.0, 1.0)
+    site.say(10.0, 1.0, heard=12.0, connection="DISCONNECTED", quality="INVALID", error="nobody answers")
+    site.say(20.0, 5.0, gap=True)
+    assert [site.at(time) for time in (11.0, 13.0, 20.0)] == [(1.0, "VALID"), (1.0, "INVALID"), (5.0, "VALID")]
+    assert site.model.at(13.0)[AZ].why == "nobody answers"
+
+
+def test_without_a_sign_of_life_the_value_is_invalid(site: Site):
+    site.say(10.0, 1.0)
+    site.say(10.0, 1.0, number=1, heard=20.0)
+    assert site.at(20.0 + SILENT) == (1.0, "VALID")
+    assert site.at(21.0 + SILENT) == (1.0, "INVALID")
+
+
+def test_a_value_that_was_read_again_and_is_the_same_holds_until_then(site: Site):
+    site.say(10.0, 1.0, by="POLL")
+    site.say(19.0, 1.0, number=1, by="POLL")
+    site.say(20.0, 2.0, number=2, by="POLL")
+    assert [site.at(time)[0] for time in (15.0, 19.5)] == [1.0, 1.5]
+
+
+def test_a_clock_that_is_set_back_leaves_no_value_of_the_future(site: Site):
+    site.say(10.0, 1.0)
+    site.say(50.0, 2.0)
+    site.say(11.0, 3.0)
+    assert site.at(50.0)[0] == 3.0
+
+
+def test_so_much_of_the_past_is_kept():
+    site = Site(keep=5.0)
+    for time in range(100):
+        site.say(float(time), float(time))
+    assert site.at(94.5) == (94.5, "VALID")
+    assert site.at(90.0) == (None, "INVALID")
+
+
+def test_what_cannot_be_read_is_no_value(site: Site):
+    site.say(10.0, 1.0)
+    site.model.take([Record(topic=MODEL, key=b"k", value=value) for value in (b"{", None, b"{}")])
+    assert site.model.names() == [AZ]
