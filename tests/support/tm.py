@@ -9,6 +9,7 @@ what, well or not, and what was found. Completion is judged by the change events
 import json
 import sys
 import threading
+import time
 
 import tango
 
@@ -127,6 +128,20 @@ class Device:
     def wait(self, condition, within=120.0):
         with self.changed:
             return self.changed.wait_for(condition, within)
+
+    def shows_under_way(self, name, within=30.0):
+        """Return whether the command is the only one that is queued or executing, and what is.
+
+        Attributes are read one after the other, and obsState may be shown first: the queue is read before what has left
+        it, and both are read again until there is something.
+        """
+        end = time.monotonic() + within
+        names = []
+        while not names and time.monotonic() < end:
+            texts = self.proxy.lrcQueue or self.proxy.lrcExecuting or ()
+            names = [json.loads(text)["name"] for text in texts]
+            time.sleep(0.05)
+        return names == [name], names
 
     def call(self, name, argument=None):
         """Return [code, id] or the error."""
@@ -345,8 +360,7 @@ def switching_off(subarray):
 def interrupting(subarray):
     """Abort in the middle of commands that end in no other way, and both ways out; it begins in IDLE."""
     configure = subarray.takes("Configure", "CONFIGURING", code=None)
-    executing = [json.loads(text)["name"] for text in subarray.proxy.lrcExecuting or subarray.proxy.lrcQueue or ()]
-    say("Configure is shown under way", executing == ["Configure"], executing)
+    say("Configure is shown under way", *subarray.shows_under_way("Configure"))
     subarray.takes("Abort", "ABORTING", "ABORTED")
     subarray.ends("Abort ends Configure", configure, ABORTED)
     subarray.refuses_all_but_the_allowed("ABORTED")
