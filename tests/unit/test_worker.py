@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import jsonschema
 import msgspec
@@ -156,7 +157,7 @@ def test_it_pauses_after_a_failure_and_not_when_partitions_move(broker, why, pau
         raise why("played")
 
     send(broker, *encoded(heap()))
-    one = worker(broker, fault, retry=5.0, interval=0.0)
+    one = worker(broker, fault, retry=5.0, interval=0.0, longest_interval=0.0)
     before = broker.clock.monotonic()
     one.step()
     assert pause <= broker.clock.monotonic() - before < pause + 1.0
@@ -189,6 +190,22 @@ def test_while_behind_transactions_are_longer(broker):
     assert not commits
     work(broker, one, 1.0)
     assert totals(broker)["used"] == 300
+
+
+@pytest.mark.parametrize(("nodes", "apart"), [(1, 0.1), (2, 0.15), (4, 0.25)])
+def test_commits_of_many_groups_are_further_apart(broker, nodes, apart):
+    """Each group of each transaction is work for all readers; but no client waits longer than 0.25 s for that."""
+    commits = []
+    one = worker(broker, lambda: commits.append(broker.clock.monotonic()), cells_per_second=40 / 3)
+    for seq in range(400):
+        for node in range(nodes):
+            send(broker, *encoded(heap(node=node, seq=seq)), node=node)
+        one.step()
+        broker.clock.sleep(0.01)
+    gaps = [after - before for before, after in pairwise(sorted(set(commits)))]
+    assert len(gaps) > 10
+    assert all(apart - 0.001 <= gap <= apart + 0.05 for gap in gaps[1:]), gaps
+    assert used_by_node(broker)[0] >= 370
 
 
 def test_partials_of_one_rack_are_on_one_partition(broker):

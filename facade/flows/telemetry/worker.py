@@ -39,7 +39,12 @@ class BatchLimits:
     """How a worker divides the streams into transactions."""
 
     interval: float = 0.1
-    """Time between commits while records come [s]."""
+    """Shortest time between commits while records come [s]."""
+    cells_per_second: int = 4_000
+    """Of a transaction each group and partition is a cell, and each cell is work for all who read the summaries: where
+    there are many, commits are further apart."""
+    longest_interval: float = 0.25
+    """Longest time between commits for the sake of that [s]: what a client sees is that much older."""
     behind_interval: float = 1.0
     """The same while the worker is behind: then throughput counts, not latency [s]."""
     behind: int = 50_000
@@ -144,7 +149,7 @@ class Worker(TransactionalWorker):
                 return
             first = 1
         if self._most > first:
-            left = self._limits.interval - self._idle()
+            left = self._interval() - self._idle()
             self._fold_all(self._next(self._most - first, max(left, _LOOK)))
 
     def _fold_all(self, runs: Sequence[Run]) -> None:
@@ -165,8 +170,13 @@ class Worker(TransactionalWorker):
         if not self._taken:
             wanted = limits.idle_interval
         else:
-            wanted = limits.behind_interval if self._lag > limits.behind else limits.interval
+            wanted = limits.behind_interval if self._lag > limits.behind else self._interval()
         return self._idle() >= wanted
+
+    def _interval(self) -> float:
+        """Return the time between commits for as many cells as there are [s]."""
+        limits, cells = self._limits, sum(map(len, self._partials.values()))
+        return max(limits.interval, min(cells / limits.cells_per_second, limits.longest_interval))
 
     def _fold(self, run: Run) -> Sequence[ReadBatch | Refused]:
         """Take the records of a run; return the columnar batches among them."""
