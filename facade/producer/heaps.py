@@ -15,22 +15,15 @@ import numpy.typing as npt
 from facade.bus.kafka.batch_log import KafkaBatchLog
 from facade.bus.kafka.connection import Connection
 from facade.clock import Clock, SystemClock, wait_until
-from facade.codec.batches import HEADER, header_of
+from facade.codec.batches import HEADER
+from facade.codec.heap_batches import TYPES, heap_batch
 from facade.config import Settings, load_settings
-from facade.producer.columns import stream
 from facade.producer.forwarding import BatchLog, Forwarder, pack
 from facade.producer.spool import MOST_BYTES, Spool, write_all
 
 _log = logging.getLogger(__name__)
 
 _TOPIC: Final = "ingest.heaps"
-_MESSAGE: Final = "heap/1"
-_TYPES: Final = {
-    "seq": "uint32", "time": "uint32", "channel_start": "uint16", "received": "uint16", "lost": "uint16",
-    "late": "uint16", "flagged_fraction": "float32", "latency": "float32",
-}  # fmt: skip
-"""The types of the columns; one whose values do not fit is made 64 bits wide."""
-_BASES: Final = ("seq", "time")
 _STEP: Final = 0.02
 """Time between two steps of the thread [s]."""
 
@@ -101,7 +94,7 @@ class HeapProducer:
             log = KafkaBatchLog(Connection(settings or load_settings()), client=f"node-{node}")
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
-        self._columns = {name: array("d" if "f" in kind else "q") for name, kind in _TYPES.items()}
+        self._columns = {name: array("d" if "f" in kind else "q") for name, kind in TYPES.items()}
         self._constants: dict[str, int] = {}
         self._since = 0.0
         self._dropped = self._told = 0
@@ -209,13 +202,10 @@ class HeapProducer:
             return
         columns = {name: np.array(column) for name, column in self._columns.items()}
         self._columns = {name: array(column.typecode) for name, column in self._columns.items()}
-        bases = {name: int(columns[name].min()) for name in _BASES}
-        for name, base in bases.items():
-            columns[name] -= base
         dropped = self.standing.dropped
         more = {"producer": self._producer, "sequence": self._spool.next, "dropped": dropped - self._told}
-        headers = header_of(_MESSAGE, rows, constants=self._constants, bases=bases, **more)
-        content = pack(dict(headers)[HEADER], stream(columns, _TYPES))
+        headers, value = heap_batch(columns, self._constants, **more)
+        content = pack(dict(headers)[HEADER], value)
         if self._spool.add(content, rows, round(self._clock.now() * 1e6)):
             self._told = dropped
         else:
@@ -232,10 +222,10 @@ class HeapProducer:
 
 def _checked(columns: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
     """Return columns of 64 bits."""
-    if columns.keys() != _TYPES.keys():
-        raise ValueError(f"expected the columns {', '.join(sorted(_TYPES))}, got {', '.join(sorted(columns))}")
+    if columns.keys() != TYPES.keys():
+        raise ValueError(f"expected the columns {', '.join(sorted(TYPES))}, got {', '.join(sorted(columns))}")
     found = {}
-    for name, kind in _TYPES.items():
+    for name, kind in TYPES.items():
         given = np.asarray(columns[name])
         if given.ndim != 1 or given.dtype.kind not in ("iu" if "i" in kind else "iuf"):
             raise ValueError(f"{name}: expected numbers of shape (n,), got {given.dtype} of shape {given.shape}")

@@ -4,11 +4,8 @@ from typing import Protocol
 
 from facade.clock import Clock
 
-_TICK = 0.01
-"""Time between batches when nothing is behind [s]."""
 _LONGEST_SLEEP = 0.2
 """So that a stop is noticed soon [s]."""
-_LARGEST_BATCH = 10_000
 
 
 class Schedule(Protocol):
@@ -31,15 +28,29 @@ class Pacer:
     ----------
     burst
         Most data in one batch [s].
+    tick
+        Time between batches when nothing is behind [s].
+    largest
+        Most heaps of one batch.
     patience
         Longest delay that is caught up [s].
     """
 
-    def __init__(self, rate: float, clock: Clock, *, burst: float = 0.02, patience: float = 1.0) -> None:
+    def __init__(
+        self,
+        rate: float,
+        clock: Clock,
+        *,
+        burst: float = 0.02,
+        tick: float = 0.01,
+        largest: int = 10_000,
+        patience: float = 1.0,
+    ) -> None:
         self._rate = rate
         self._clock = clock
+        self._tick = tick
         self._patience = max(patience, 2 / rate)  # a slow stream is not late while it waits for its next heap
-        self._largest = min(max(1, int(rate * burst)), _LARGEST_BATCH)
+        self._largest = min(max(1, int(rate * burst)), largest)
         self._began = clock.monotonic()
         self._next = self._began
         self._given = 0
@@ -65,7 +76,7 @@ class Pacer:
         due = int((now - self._began) * self._rate + 1e-6) - self._given
         count = max(0, min(due, self._largest))
         self._given += count
-        self._next = max(now + _TICK, self._began + (self._given + 1) / self._rate)
+        self._next = max(now + self._tick, self._began + (self._given + 1) / self._rate)
         return count
 
 

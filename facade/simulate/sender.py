@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from facade.bus.port import Headers
 from facade.clock import Clock
 from facade.simulate.pacing import Schedule
 
@@ -46,6 +47,8 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
 
 
+Records = tuple[list[bytes], list[bytes | None]] | tuple[list[bytes], list[bytes | None], list[Headers]]
+"""Keys and values of records, and their headers where they have some."""
 ReportT = TypeVar("ReportT", bound=StreamReport)
 
 
@@ -63,8 +66,10 @@ class Outlet(Protocol):
     def delivered(self) -> int:
         """Records confirmed."""
 
-    def send_many(self, topic: str, keys: list[bytes], values: list[bytes | None]) -> None:
-        """Queue records in order."""
+    def send_many(
+        self, topic: str, keys: list[bytes], values: list[bytes | None], headers: list[Headers] | None = None
+    ) -> None:
+        """Queue records in order; without `headers` they have none."""
 
     def poll(self, timeout: float = 0.0) -> None:
         """Serve failures, waiting at most `timeout` [s]."""
@@ -94,8 +99,8 @@ class Stream(Protocol):
     def given(self) -> int:
         """How many were given out of what the stream consists of."""
 
-    def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
-        """Return keys and values of the next ones, of the time given [Unix us], and count them."""
+    def take(self, count: int, now_us: int) -> Records:
+        """Return the next ones, of the time given [Unix us], and count them."""
 
 
 class StreamSender(ABC, Generic[ReportT]):

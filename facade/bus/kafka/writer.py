@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.refusals import WRITE, explain, require_present
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth, Headers, Record
 from facade.clock import Clock
 from facade.errors import BusError
 
@@ -242,14 +242,23 @@ class KafkaStreamWriter:
         require_present(found, name, WRITE)
         return True
 
-    def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Queue records in order; waits while the local queue is full."""
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Queue records in order; waits while the local queue is full. Without `headers` they have none."""
         name = self._connection.topic(topic)
         produce: Callable[..., None] = self._producer.produce
-        for key, value in zip(keys, values, strict=True):
+        more: list[dict[str, Any]] = (
+            [{}] * len(values) if headers is None else [{"headers": list(one)} for one in headers]
+        )
+        for key, value, options in zip(keys, values, more, strict=True):
             while True:
                 try:
-                    produce(name, value, key)
+                    produce(name, value, key, **options)
                 except BufferError:
                     self.poll(0.05)
                     produce = self._producer.produce

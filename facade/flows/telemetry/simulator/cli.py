@@ -10,6 +10,7 @@ from facade.flows.telemetry.simulator.faults import FAR, Faults, Scenario, Silen
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import IngestSimulator
 from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.stream import HeapNumbers
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -35,6 +36,9 @@ until Ctrl-C, 1,000 heaps/s of four nodes together
 [bold]sdp-facade simulate ingest --nodes 4 --rate 127200 --seconds 60 --report sent.json[/bold]
 the full load of four nodes for a minute; sent.json says what must be found at the other end
 
+[bold]sdp-facade simulate ingest --nodes 100 --rate 3180000 --columnar --seconds 60[/bold]
+the full load of a hundred nodes, as columnar batches
+
 [bold]sdp-facade simulate ingest --count 100000 --garbage 0.001 --duplicates 0.001 --gaps 0.001 --disorder 0.001[/bold]
 a bad day, the same one for the same --seed
 
@@ -47,6 +51,10 @@ def ingest(
     nodes: Annotated[int | None, sending(min=1, help="Ingest nodes. Default: the deployment's.")] = None,
     first_node: Annotated[int, sending(min=0, help="Number of the first one, to share the nodes.")] = 0,
     rate: Annotated[float, sending(help="Heaps/s of all nodes together.")] = 1000.0,
+    columnar: Annotated[
+        bool,
+        sending("--columnar", help="Ten columnar batches/s of each node, not a record for each heap."),
+    ] = False,
     seed: Seed = 1,
     seconds: Seconds = None,
     count: Count = None,
@@ -100,8 +108,18 @@ def ingest(
     )
     if first_node + scenario.nodes > settings.nodes:
         ERR.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
-    make, stop = partial(IngestSimulator, HeapStream(scenario)), Stop(count=count, seconds=seconds)
+    make, stop = partial(IngestSimulator, _stream(scenario, columnar=columnar)), Stop(count=count, seconds=seconds)
     send(make, settings, HeapStream.topic, stop, client="simulate-ingest", file=report, summary=_summary)
+
+
+def _stream(scenario: Scenario, *, columnar: bool) -> HeapNumbers:
+    if not columnar:
+        return HeapStream(scenario)
+    try:
+        from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
+    except ModuleNotFoundError as error:
+        raise ConfigError("--columnar needs pyarrow: pip install 'sdp-tango-facade[batches]'") from error
+    return ColumnarHeapStream(scenario)
 
 
 def _summary(report: Report) -> str:

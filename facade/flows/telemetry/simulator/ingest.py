@@ -4,8 +4,8 @@ from collections import deque
 from functools import partial
 from typing import Any
 
-from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.stream import HeapNumbers
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Outlet, Stop, StreamSender
 
@@ -18,12 +18,14 @@ _APPEND_SLACK = 0.5
 class IngestSimulator(StreamSender[Report]):
     """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`."""
 
-    def __init__(self, stream: HeapStream, outlet: Outlet, **frame: Any) -> None:
+    def __init__(self, stream: HeapNumbers, outlet: Outlet, **frame: Any) -> None:
         self._stream = stream
         self._waiting: deque[tuple[float, int]] = deque()  # when queued, and how many were queued by then
         self._longest_wait = 0.0
-        pace = partial(Pacer, stream.scenario.rate)
-        super().__init__(stream, outlet, pace=pace, most_waiting=_MOST_WAITING, **frame)
+        pace = partial(
+            Pacer, stream.scenario.rate, burst=2 * stream.tick, tick=stream.tick, largest=stream.most_at_once
+        )
+        super().__init__(stream, outlet, pace=pace, most_waiting=_MOST_WAITING, chunk=stream.most_at_once, **frame)
 
     def report(self, *, stopped_by: str = "", finished: bool = False) -> Report:
         """Say how things are."""
