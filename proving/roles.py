@@ -49,6 +49,7 @@ ROLES = {
     "probe-mirror": "proving.bench.mirror_roles:probe",
     "subscribe-alerts": "proving.bench.visit_subscribers:subscribe",
     "send-tables": "proving.bench.load:send_tables",
+    "telescope": "proving.telescope:telescope",
     "tm": "proving.demo.tm:observe",
     "call-random-commands": "proving.fault_runs.caller:call_random_commands",
     "follow-alerts": "proving.fault_runs.follower:follow_alerts",

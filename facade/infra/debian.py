@@ -14,8 +14,40 @@ from facade.errors import InfraError
 from facade.infra import tools
 from facade.resources import resource
 
-_LIST: Final = "tango-db/debian-packages.txt"
-_PROGRAMS: Final = ("usr/sbin/mariadbd", "usr/bin/mariadb", "usr/lib/tango/DataBaseds")
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """Packages that are unpacked together."""
+
+    name: str
+    """Of their folder."""
+    what: str
+    """What they are for, as reports begin with it."""
+    list: str
+    """The file that lists them."""
+    programs: tuple[str, ...]
+    """What must be in them, with all of its libraries."""
+    megabytes: int
+    hint: str
+    """What to do where there is no apt."""
+
+
+TANGO_DB: Final = Packages(
+    name="tango-mariadb",
+    what="Tango database",
+    list="tango-db/debian-packages.txt",
+    programs=("usr/sbin/mariadbd", "usr/bin/mariadb", "usr/lib/tango/DataBaseds"),
+    megabytes=14,
+    hint="the MariaDB variant needs Debian or Ubuntu; use `--tango-db embedded` elsewhere",
+)
+SHIPPERS: Final = Packages(
+    name="shippers",
+    what="shippers",
+    list="packaging/shippers/debian-packages.txt",
+    programs=("usr/sbin/rsyslogd", "usr/sbin/collectd", "usr/lib/collectd/write_kafka.so"),
+    megabytes=3,
+    hint="rsyslog and collectd are unpacked from Debian's packages; elsewhere, do without `--logs`",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +58,7 @@ class UnpackedRoot:
 
     def environment(self) -> dict[str, str]:
         """Return the environment in which its programs find their libraries and each other."""
-        libraries = [str(path) for path in _library_folders(self.path)]
+        libraries = [str(path) for path in self.libraries]
         programs = [
             str(self.path / "usr/bin"),
             str(self.path / "usr/sbin"),
@@ -34,34 +66,41 @@ class UnpackedRoot:
         ]
         return {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries), "PATH": ":".join(programs)}
 
+    @property
+    def libraries(self) -> list[Path]:
+        """Return the folders of shared libraries: Debian puts them below the name of the architecture."""
+        triplet = str(sysconfig.get_config_var("MULTIARCH") or f"{os.uname().machine}-linux-gnu")
+        return [path for path in (self.path / "usr/lib" / triplet, self.path / "lib" / triplet) if path.is_dir()]
 
-def unpacked_packages(report: tools.Report) -> UnpackedRoot:
-    """Return the root with the packages of the list, downloaded and unpacked the first time.
+
+def unpacked_packages(packages: Packages, report: tools.Report) -> UnpackedRoot:
+    """Return the root with the packages of a list, downloaded and unpacked the first time.
 
     Raises
     ------
     InfraError
         There is no apt, a package is unknown, or a library is missing after all; it is named.
     """
-    listed = resource(*_LIST.split("/")).read_text()
+    listed = resource(*packages.list.split("/")).read_text()
     wanted = _parse(listed)
 
     def install(folder: Path) -> None:
-        hint = "the MariaDB variant needs Debian or Ubuntu; use `--tango-db embedded` elsewhere"
         for program in ("apt-get", "apt-cache", "dpkg"):
-            tools.find_program(program, hint)
-        packages = _choose(wanted, report)
-        report(f"Tango database: apt-get downloads {len(packages)} packages (once, 14 MB; 5 to 60 s)")
+            tools.find_program(program, packages.hint)
+        names = _choose(packages, wanted, report)
+        report(f"{packages.what}: apt-get downloads {len(names)} packages (once, {packages.megabytes} MB; 5 to 60 s)")
         debs, root = folder / "debs", folder / "root"
         debs.mkdir()
-        tools.run(["apt-get", "-q", "download", *packages], what=f"downloading the packages of {_LIST}", folder=debs)
+        tools.run(
+            ["apt-get", "-q", "download", *names], what=f"downloading the packages of {packages.list}", folder=debs
+        )
         for deb in sorted(debs.glob("*.deb")):
             tools.run(["dpkg", "-x", str(deb), str(root)], what=f"unpacking {deb.name}")
         shutil.rmtree(debs)
-        _check_libraries(UnpackedRoot(root))
+        _check_libraries(packages, UnpackedRoot(root))
 
     digest = sha256(listed.encode()).hexdigest()[:12]
-    return UnpackedRoot(tools.installed_once(f"tango-mariadb-{digest}", install, report) / "root")
+    return UnpackedRoot(tools.installed_once(f"{packages.name}-{digest}", install, report) / "root")
 
 
 def _parse(listed: str) -> list[tuple[str, ...]]:
@@ -70,18 +109,18 @@ def _parse(listed: str) -> list[tuple[str, ...]]:
     return [tuple(name.strip() for name in line.split("|")) for line in lines if line]
 
 
-def _choose(wanted: list[tuple[str, ...]], report: tools.Report) -> list[str]:
+def _choose(packages: Packages, wanted: list[tuple[str, ...]], report: tools.Report) -> list[str]:
     """Return for each line the first package that apt can download."""
     names = [name for line in wanted for name in line]
     known = _known(names)
     if not all(known.intersection(line) for line in wanted) and os.geteuid() == 0:
-        report("Tango database: apt-get update, as its lists lack some packages")
+        report(f"{packages.what}: apt-get update, as its lists lack some packages")
         tools.run(["apt-get", "-q", "update"], what="updating apt's lists")
         known = _known(names)
     lacking = [" | ".join(line) for line in wanted if not known.intersection(line)]
     if lacking:
         raise InfraError(
-            f"apt has no package {', '.join(lacking)} (of {_LIST}); run `sudo apt-get update`. If they stay "
+            f"apt has no package {', '.join(lacking)} (of {packages.list}); run `sudo apt-get update`. If they stay "
             "unknown, this distribution names them otherwise: find them with `apt-cache search` and add them "
             "as alternatives in that file"
         )
@@ -95,12 +134,12 @@ def _known(names: Iterable[str]) -> set[str]:
     return set(re.findall(r"^(\S+):\n(?:  .*\n)*?  Candidate: (?!\(none\))", output, re.MULTILINE))
 
 
-def _check_libraries(root: UnpackedRoot) -> None:
+def _check_libraries(packages: Packages, root: UnpackedRoot) -> None:
     missing: set[str] = set()
-    for program in _PROGRAMS:
+    for program in packages.programs:
         path = root.path / program
         if not path.exists():
-            raise InfraError(f"{path} is in none of the packages of {_LIST}: expected it in mariadb-*-core or tango-db")
+            raise InfraError(f"{path} is in none of the packages of {packages.list}")
         output = tools.run(["ldd", str(path)], what=f"looking for the libraries of {path.name}", env=root.environment())
         missing.update(
             f"{name} (for {path.name})" for name in re.findall(r"^\s*(\S+) => not found", output, re.MULTILINE)
@@ -108,11 +147,5 @@ def _check_libraries(root: UnpackedRoot) -> None:
     if missing:
         raise InfraError(
             f"libraries are missing: {', '.join(sorted(missing))}; find the packages that hold them "
-            f"(`apt-file search NAME`) and add them to {_LIST}"
+            f"(`apt-file search NAME`) and add them to {packages.list}"
         )
-
-
-def _library_folders(root: Path) -> list[Path]:
-    """Return the folders of shared libraries: Debian puts them below the name of the architecture."""
-    triplet = str(sysconfig.get_config_var("MULTIARCH") or f"{os.uname().machine}-linux-gnu")
-    return [path for path in (root / "usr/lib" / triplet, root / "lib" / triplet) if path.is_dir()]

@@ -16,7 +16,7 @@ from typing import Final
 from facade.clock import Clock, SystemClock, wait_until
 from facade.errors import InfraError
 from facade.infra import tools
-from facade.infra.debian import unpacked_packages
+from facade.infra.debian import TANGO_DB, unpacked_packages
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
 from facade.infra.service import check_alive
@@ -43,7 +43,7 @@ class MariaDbTangoDatabase:
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Unpack the packages, make the data folder and load the schema (all once); start both servers."""
-        root = unpacked_packages(self.report)
+        root = unpacked_packages(TANGO_DB, self.report)
         env = root.environment()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._make_data(root.path, env)

@@ -20,6 +20,13 @@ def demo(
     controller: Annotated[
         bool, typer.Option(help="Start a controller, and observe as TM does. Without: run your own beside it (--stay).")
     ] = True,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="rsyslog and collectd (Debian's packages) ship logs and metrics as well.")
+    ] = False,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="There is a telescope as well, and its pointing is mirrored.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All flows: --logs and --mirror.")] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
@@ -47,6 +54,8 @@ def demo(
         garbage=garbage,
         kills=kills,
         controller=controller,
+        logs=logs or everything,
+        mirror=mirror or everything,
         stay=stay,
         live=live,
         state_dir=state_dir,

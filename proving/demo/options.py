@@ -50,6 +50,10 @@ class DemoOptions:
     kills: bool = True
     controller: bool = True
     """Without one nothing executes commands: TM does not observe, and what is killed while it does is left alone."""
+    logs: bool = False
+    """Whether rsyslog and collectd ship logs and metrics."""
+    mirror: bool = False
+    """Whether there is a telescope, whose pointing is mirrored."""
     stay: bool = False
     """Go on after that, until Ctrl-C."""
     live: bool = True

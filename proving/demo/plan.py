@@ -30,10 +30,15 @@ class Step:
     """Whether TM lets some time pass in the state reached."""
 
 
+def receptors_of(subarray: int) -> list[str]:
+    """Return the receptors of a subarray; none has two."""
+    return [f"SKA{receptor:03d}" for receptor in range(subarray, 64, MOST_SUBARRAYS)]
+
+
 def assign(subarray: int, number: int, day: str) -> Argument:
     """Return the argument of AssignResources: an execution block with two scan types of one beam."""
-    receptors = [f"SKA{receptor:03d}" for receptor in range(subarray, 64, MOST_SUBARRAYS)]
-    return _argument("assignres", sample("assignres", f"demo{subarray:02d}-{day}-{number:05d}", receptors=receptors))
+    name = f"demo{subarray:02d}-{day}-{number:05d}"
+    return _argument("assignres", sample("assignres", name, receptors=receptors_of(subarray)))
 
 
 def configure(subarray: int, number: int, day: str) -> Argument:

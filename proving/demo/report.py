@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from facade.console import Console
@@ -15,8 +15,7 @@ from proving.demo.command_account import CommandLine
 from proving.demo.options import BASELINE
 from proving.demo.timing import EventRates, Interval, Spread
 
-_MOST_NODES = 20
-_NODE = "node "
+_MOST_NODES, _NODE = 20, "node "
 _TITLES = {
     "heapsTotal": "heaps",
     "heapsLate": "late",
@@ -106,6 +105,12 @@ class DemoReport(msgspec.Struct, kw_only=True):
     tables_recovery: float | None = None
     """From the new start of the killed worker that assembles tables until the next solution was shown [s]."""
     table_account: list[Line] = []
+    logs_recovery: float | None = None
+    """From the new start of the killed worker of logs until it counted further ones [s]."""
+    log_account: list[Line] = []
+    mirror_recovery: float | None = None
+    """From the new start of the killed mirror until receptors were mirrored again [s]."""
+    mirror_account: list[Line] = []
     sent: Report | None = None
     """The simulator's own report."""
 
@@ -165,13 +170,15 @@ def print_alerts(console: Console, report: DemoReport) -> None:
 
 
 def print_accounts(console: Console, lines: Sequence[Line], of: str) -> None:
-    """Print what was expected beside what was found; a column for each device."""
+    """Print what was expected beside what was found, if anything; a column for each device."""
+    if not lines:
+        return
     devices = list(dict.fromkeys(line.where for line in lines))
     table = Table(of, title="THEIR ACCOUNT (what was expected, where it differs)", title_style="bold")
     table.title_justify = "left"
     for device in devices:
         table.add_column(device, justify="right", no_wrap=True)
-    table.add_column("")
+    table.add_column("", min_width=len("DIFFERS"))
     for what in dict.fromkeys(line.what for line in lines):
         figures = [line for line in lines if line.what == what]
         cells = [_found(line) if line.agrees else f"{_found(line)} ({line.expected})" for line in figures]
@@ -207,9 +214,7 @@ def _equation(sent: Report) -> str:
 
 def print_figures(console: Console, report: DemoReport) -> None:
     """Print the times."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
     for text, value in _figures(report):
         table.add_row(Text(text), Text(value, style="bold"))
     console.print(table)
@@ -251,6 +256,8 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("controller killed and started again: outcome after", _seconds(report.controller_recovery)),
         ("alerts' server killed and started again: alarms back after", _seconds(report.alerts_recovery)),
         ("tables' worker killed and started again: next solution after", _seconds(report.tables_recovery)),
+        ("logs' worker killed and started again: further records after", _seconds(report.logs_recovery)),
+        ("mirror killed and started again: receptors mirrored after", _seconds(report.mirror_recovery)),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
         ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),

@@ -4,6 +4,7 @@ import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 
 import tango
 from rich.markup import escape
@@ -20,6 +21,7 @@ from proving.demo import baseline, faults, verdict
 from proving.demo.account import compare, disagreements, waited
 from proving.demo.alerting import AlertScenario
 from proving.demo.calibrating import CalibrationScenario
+from proving.demo.mirroring import MirrorScenario
 from proving.demo.observing import account_for_commands
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from proving.demo.report import (
@@ -32,6 +34,7 @@ from proving.demo.report import (
     print_verdict,
 )
 from proving.demo.services import alive, are_ours
+from proving.demo.shipping import LogScenario
 from proving.demo.system import SIMULATOR, Demo, set_up, what_to_try
 from proving.progress import Progress
 from proving.supervisor import Supervisor
@@ -50,7 +53,7 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     """Play the whole demo and give the exit code."""
     progress = Progress(console, clock, live=options.live)
     progress.patience = options.patience
-    killed = f", and {'six' if options.controller else 'four'} of its processes are killed" if options.kills else ""
+    killed = f", and {_kills(options)} of its processes are killed" if options.kills else ""
     commands = " command," if options.controller else ""
     console.print(_INTRODUCTION.format(killed=killed, commands=commands), highlight=False)
     report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
@@ -82,6 +85,11 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
         console.print(f"logs: {options.folder}", highlight=False, soft_wrap=True)
     print_verdict(console, report, options.report_file)
     return 1 if report.failures else 0
+
+
+def _kills(options: DemoOptions) -> int:
+    """Return how many processes are killed."""
+    return 4 + 2 * options.controller + options.logs + (options.mirror and options.controller)
 
 
 def _play(demo: Demo, stack: ExitStack) -> None:
@@ -126,6 +134,13 @@ def _run(demo: Demo, stack: ExitStack) -> None:
 
     alerts, calibration = AlertScenario(demo), CalibrationScenario(demo)
     stack.callback(alerts.close)
+    logs = LogScenario(demo) if options.logs else None
+    mirror = MirrorScenario(demo) if options.mirror else None
+    if logs is not None:
+        stack.callback(logs.close)
+        logs.begin()
+    if mirror is not None:
+        mirror.begin()
     baseline.measure(demo)
     if options.controller:
         demo.start_observation()
@@ -136,12 +151,16 @@ def _run(demo: Demo, stack: ExitStack) -> None:
 
     if options.kills and options.controller:  # both while a command is executed
         faults.kill_subarray_server(demo)
+        if mirror is not None:
+            mirror.kill()
         faults.kill_controller(demo)
         baseline.measure(demo)
     alerts.play()
     calibration.begin()
     if options.kills:
         calibration.kill()
+        if logs is not None:
+            logs.kill()
         wait_for(1 / 3)
         faults.kill_worker(demo)
         wait_for(2 / 3)
@@ -153,6 +172,10 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     progress.wait_until(alerts.settled, FLOWS_WITHIN)
     alerts.account()
     calibration.account()
+    if mirror is not None:
+        mirror.account()
+    if logs is not None:
+        logs.account()
 
 
 def _stay(demo: Demo) -> None:
@@ -202,7 +225,8 @@ def _judge(demo: Demo) -> None:
     found = demo.tango_side.found()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
-    accounts = (*report.command_account, *report.alert_account, *report.table_account)
+    flows = (report.alert_account, report.table_account, report.mirror_account, report.log_account)
+    accounts = (*report.command_account, *chain(*flows))
     report.balanced = not wrong and all(line.agrees for line in accounts)
     verdict.measure(demo, demo.recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
@@ -212,6 +236,8 @@ def _judge(demo: Demo) -> None:
         print_commands(console, report)
     print_alerts(console, report)
     print_accounts(console, report.table_account, "every table")
+    print_accounts(console, report.mirror_account, "every value of the telescope")
+    print_accounts(console, report.log_account, "every log and metric")
     print_figures(console, report)
 
 

@@ -58,6 +58,10 @@ def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[st
             ("the killed device server's values are back", report.server_recovery, SERVER_RECOVERY),
             ("the killed alert server's alarms are back", report.alerts_recovery, SERVER_RECOVERY),
         ]
+    if options.kills and options.logs:
+        limits.append(("the killed log worker's output is back", report.logs_recovery, WORKER_RECOVERY))
+    if options.kills and options.mirror and options.controller:
+        limits.append(("the killed mirror's receptors are back", report.mirror_recovery, SERVER_RECOVERY))
     if options.kills and options.controller:
         limits += [
             ("the killed subarray server's state is back", report.subarray_recovery, SERVER_RECOVERY),

@@ -11,7 +11,9 @@ import msgspec
 import psutil
 import pytest
 
+from facade.errors import InfraError
 from facade.infra import local
+from facade.infra.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import started_in
 from proving.demo.calibrating import TABLES
 from proving.demo.options import DemoOptions
@@ -131,8 +133,9 @@ def balanced(state_dir: Path, code: int, output: str, *, nodes: int, kills: bool
 
 
 def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
-    """Each part of the deployment is killed once, and comes back in time."""
-    code, output = finish(start("--seconds", "9"))
+    """Each part of the deployment is killed once, and comes back in time; with logs, where Debian's packages are."""
+    flows = ["--mirror", *(["--logs"] if has_shippers() else [])]
+    code, output = finish(start("--seconds", "9", *flows))
     report = balanced(tmp_path, code, output, nodes=2, kills=True)
     assert "nothing of this demo is left running" in output
     assert running(tmp_path) == []
@@ -142,8 +145,42 @@ def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> Non
     assert report.controller_recovery is not None
     assert report.alerts_recovery is not None
     killed = [kill.what for kill in report.kills]
-    assert killed == ["subarray", "controller", "alerts", "tables", "aggregate-1", "ingest-00"]
+    logs = ["logs-aggregate-0"] if "--logs" in flows else []
+    assert killed == ["subarray", "mirror", "controller", "alerts", "tables", *logs, "aggregate-1", "ingest-00"]
     assert report.tables_recovery is not None
+    assert_mirrored(report)
+    assert_shipped(report, expected=bool(logs))
+
+
+def has_shippers() -> bool:
+    """Return whether rsyslog and collectd can be had."""
+    try:
+        unpacked_packages(SHIPPERS, print)
+    except InfraError as error:
+        print(error)  # noqa: T201 - says why less was tested
+        return False
+    return True
+
+
+def assert_mirrored(report: DemoReport) -> None:
+    """Each value of nine receptors is on the bus, or said to be missing; eight were mirrored while they were held."""
+    found = {line.what: line.found for line in report.mirror_account}
+    assert all(line.agrees for line in report.mirror_account)
+    assert (found["receptors that were mirrored"], found["of these, ended with their resources"]) == (9, 8)
+    assert found["values pushed = mirrored + said to be missing"] > 9
+    assert report.mirror_recovery is not None
+
+
+def assert_shipped(report: DemoReport, *, expected: bool) -> None:
+    """What rsyslog and collectd shipped is counted once, and one record of nonsense is a dead letter."""
+    found = {line.what: line.found for line in report.log_account}
+    assert all(line.agrees for line in report.log_account)
+    assert bool(found) == expected
+    if expected:
+        assert found["logsDeadLettered"] == 1
+        assert found["logsConsumed"] > found["records of ERROR on the topic"] > 0
+        assert found["metricsConsumed"] > 0
+        assert report.logs_recovery is not None
 
 
 def assert_alerts(report: DemoReport) -> None:

@@ -1,0 +1,85 @@
+"""The account of the mirror: each value that a device pushed is on the bus, or its absence is told there. No I/O."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
+
+
+class MirrorFound(msgspec.Struct, kw_only=True):
+    """What was found of one attribute, or of several together."""
+
+    pushed: int = 0
+    """Values that its device pushed from the first one that was mirrored to the last."""
+    mirrored: int = 0
+    """Values of these that are on the bus."""
+    said: int = 0
+    """Values that are not, where a record says that some may be missing."""
+    unsaid: int = 0
+    """Values that are missing without a word."""
+    foreign: int = 0
+    """Records of values that no device pushed."""
+    misnumbered: int = 0
+    """Records whose number is neither that of the record before nor the next."""
+    gaps: int = 0
+    """Records that say that values may be missing."""
+
+    def __add__(self, other: "MirrorFound") -> "MirrorFound":
+        """Return both together."""
+        both = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
+        return MirrorFound(**both)
+
+
+def account_of(pushed: Sequence[float], records: Iterable[TelescopeAttribute]) -> MirrorFound:
+    """Hold what a device pushed of an attribute against the records of it, in their order.
+
+    Parameters
+    ----------
+    pushed
+        The time that each value begins with, rising.
+    """
+    found, seen, said = MirrorFound(), set[int](), set[int]()
+    before: TelescopeAttribute | None = None
+    last: int | None = None
+    for record in records:
+        found.misnumbered += before is not None and record.number - before.number not in (0, 1)
+        is_repeated = before is not None and record.number == before.number
+        before = record
+        if record.connection != CONNECTED or is_repeated:
+            continue
+        index = _index(pushed, record.value)
+        if index is None:
+            found.foreign += 1
+            continue
+        seen.add(index)
+        if record.gap:
+            found.gaps += 1
+            said.update(range(index if last is None else last + 1, index))
+        last = index
+    if seen:
+        every = set(range(min(seen), max(seen) + 1))
+        found.pushed, found.mirrored = len(every), len(seen)
+        found.said, found.unsaid = len((every - seen) & said), len(every - seen - said)
+    return found
+
+
+def newest_wrong(
+    pushed: Mapping[str, Sequence[float]], records: Mapping[str, Sequence[TelescopeAttribute]]
+) -> list[str]:
+    """Return the attributes whose newest record is not the value that was pushed last."""
+    return [
+        name
+        for name, times in pushed.items()
+        if not records.get(name)
+        or records[name][-1].connection != CONNECTED
+        or _index(times, records[name][-1].value) != len(times) - 1
+    ]
+
+
+def _index(pushed: Sequence[float], value: object) -> int | None:
+    if not isinstance(value, list) or not value or not isinstance(value[0], float):
+        return None
+    index = bisect_left(pushed, value[0])
+    return index if index < len(pushed) and pushed[index] == value[0] else None
