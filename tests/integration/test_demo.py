@@ -157,7 +157,7 @@ def has_shippers() -> bool:
     try:
         unpacked_packages(SHIPPERS, print)
     except InfraError as error:
-        print(error)  # noqa: T201 - says why less was tested
+        print(error)
         return False
     return True
 

@@ -141,6 +141,15 @@ def test_a_service_that_nobody_could_write_down_is_stopped_with_the_others(tmp_p
     assert not left.is_alive
 
 
+def test_without_apt_a_message_says_how_to_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere than on Debian, and nothing half done is left."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(InfraError, match=r"`apt-get` is not on the PATH .*do without `--logs`"):
+        debian.unpacked_packages(debian.SHIPPERS, print)
+    assert list((tmp_path / "sdp-facade").glob("shippers-*/")) == []
+
+
 def test_packages_are_chosen_by_what_apt_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = (
         "new:\n  Installed: (none)\n  Candidate: 2.0\n  Version table:\n     2.0 500\n"
@@ -152,9 +161,9 @@ def test_packages_are_chosen_by_what_apt_knows(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     listed = "# why\nold | new  # which\n\nplain\n"
-    assert debian._choose(debian._parse(listed), print) == ["new", "plain"]
+    assert debian._choose(debian.SHIPPERS, debian._parse(listed), print) == ["new", "plain"]
     with pytest.raises(InfraError, match=r"apt has no package old \| older .*apt-get update"):
-        debian._choose(debian._parse("old | older\nplain"), print)
+        debian._choose(debian.SHIPPERS, debian._parse("old | older\nplain"), print)
 
 
 @pytest.mark.parametrize(
