@@ -65,7 +65,7 @@ class Shippers:
         return self._start(deployment, COLLECTD, [f"{self._root}/usr/sbin/collectd", "-f", "-C"], changes)
 
     def _start(self, deployment: Deployment, name: str, argv: list[str], changes: Mapping[str, str]) -> Process:
-        text = resource("packaging", "shippers", f"{name}.conf").read_text()
+        text = (resource("packaging", "shippers") / f"{name}.conf").read_text()
         for old, new in changes.items():
             if old not in text:
                 raise InfraError(f"{name}.conf: expected {old!r} in it, which is changed here")

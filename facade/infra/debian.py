@@ -23,7 +23,7 @@ class Packages:
     """Of their folder."""
     what: str
     """What they are for, as reports begin with it."""
-    list: str
+    list: Path
     """The file that lists them."""
     programs: tuple[str, ...]
     """What must be in them, with all of its libraries."""
@@ -35,7 +35,7 @@ class Packages:
 TANGO_DB: Final = Packages(
     name="tango-mariadb",
     what="Tango database",
-    list="tango-db/debian-packages.txt",
+    list=resource("tango-db", "debian-packages.txt"),
     programs=("usr/sbin/mariadbd", "usr/bin/mariadb", "usr/lib/tango/DataBaseds"),
     megabytes=14,
     hint="the MariaDB variant needs Debian or Ubuntu; use `--tango-db embedded` elsewhere",
@@ -43,7 +43,7 @@ TANGO_DB: Final = Packages(
 SHIPPERS: Final = Packages(
     name="shippers",
     what="shippers",
-    list="packaging/shippers/debian-packages.txt",
+    list=resource("packaging", "shippers", "debian-packages.txt"),
     programs=("usr/sbin/rsyslogd", "usr/sbin/collectd", "usr/lib/collectd/write_kafka.so"),
     megabytes=3,
     hint="rsyslog and collectd are unpacked from Debian's packages; elsewhere, do without `--logs`",
@@ -81,7 +81,7 @@ def unpacked_packages(packages: Packages, report: tools.Report) -> UnpackedRoot:
     InfraError
         There is no apt, a package is unknown, or a library is missing after all; it is named.
     """
-    listed = resource(*packages.list.split("/")).read_text()
+    listed = packages.list.read_text()
     wanted = _parse(listed)
 
     def install(folder: Path) -> None:
