@@ -15,6 +15,9 @@ def demo(
     nodes: Annotated[int, typer.Option(min=1, max=9999, help="Ingest nodes.")] = 4,
     rate: Annotated[float, typer.Option(min=1, help="Heaps/s of each node.")] = 31_800.0,
     seconds: Annotated[float, typer.Option(min=5, help="How long the simulator sends.")] = 30.0,
+    columnar: Annotated[
+        bool, typer.Option("--columnar", help="Nodes send columnar batches, as they must where there are many.")
+    ] = False,
     garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records.")] = 0.0002,
     kills: Annotated[bool, typer.Option(help="kill -9 a worker, device servers and the controller on the way.")] = True,
     controller: Annotated[
@@ -51,6 +54,7 @@ def demo(
         nodes=nodes,
         rate=rate,
         seconds=seconds,
+        columnar=columnar,
         garbage=garbage,
         kills=kills,
         controller=controller,

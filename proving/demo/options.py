@@ -45,6 +45,8 @@ class DemoOptions:
     """Heaps of each node [1/s]."""
     seconds: float = 30.0
     """How long the simulator sends [s]."""
+    columnar: bool = False
+    """Whether nodes send columnar batches."""
     garbage: float = 0.0002
     """Fraction of malformed records."""
     kills: bool = True

@@ -207,7 +207,7 @@ def _equation(sent: Report) -> str:
     expected = sent.expected
     suppressed, dead_lettered = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
     return (
-        f"\n{sent.sent:,} sent = {expected.used:,} used + {expected.late:,} late"
+        f"\n{expected.consumed:,} sent = {expected.used:,} used + {expected.late:,} late"
         f" + {suppressed:,} suppressed + {dead_lettered:,} dead-lettered\n"
     )
 

@@ -193,13 +193,13 @@ def _stop(demo: Demo) -> None:
     sent = report.sent = read_report(demo.sent_file)
     ended = sent.began + sent.elapsed
     progress.step(
-        f"simulator stopped: {sent.sent:,} records sent in {sent.elapsed:.1f} s,"
+        f"simulator stopped: {sent.expected.consumed:,} notifications sent in {sent.elapsed:.1f} s,"
         f" {sent.heaps / sent.elapsed:,.0f} heaps/s of {sent.rate:,.0f}/s asked for{_short_of(sent)}{waited(sent)}"
     )
     stale_after = max(demo.icd.classes[name].stale_after for name in (NODE, MASTER))
 
     def look() -> bool:
-        if report.drained_after is None and demo.tango_side.is_drained(sent.sent):
+        if report.drained_after is None and demo.tango_side.is_drained(sent.expected.consumed):
             report.drained_after = clock.now() - ended
             progress.step(f"everything sent is accounted for, {report.drained_after:.1f} s after the last record")
         # While records are still read, values are fresh and must not be invalid.

@@ -109,9 +109,10 @@ class Demo:
         options, faults = self.options, msgspec.to_builtins(self.options.faults())
         names = ("gaps", "duplicates", "disorder", "late", "ahead", "garbage")
         chances = [f"--{name}={faults[name]}" for name in names]
+        form = ["--columnar"] if options.columnar else []
         rates = [f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}"]
         self.sent_file.unlink(missing_ok=True)
-        self.deployment.launch(SIMULATOR, "simulate", "ingest", *rates, *chances, f"--report={self.sent_file}")
+        self.deployment.launch(SIMULATOR, "simulate", "ingest", *rates, *form, *chances, f"--report={self.sent_file}")
 
     def start_calibration(self, count: int) -> None:
         """Let a calibration pipeline send so many tables."""

@@ -4,6 +4,7 @@ Malformed records stand between the batches as JSON, as both forms may come on o
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +16,8 @@ from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Bloc
 from facade.flows.telemetry.simulator.faults import MICRO
 from facade.flows.telemetry.simulator.stream import Drawn, HeapNumbers
 
+_DRAWN = [name for name in TYPES if name != "channel_start"]
+"""Columns that differ between the heaps of a node."""
 _MOST_ROWS = 65_536
 """Of one batch."""
 
@@ -37,32 +40,38 @@ class ColumnarHeapStream(HeapNumbers):
         found = ColumnarBatch([], [], [])
         if drawn := list(self._draw(count, now_us)):
             columns = _columns(drawn)
-            order = np.argsort(columns["node"].astype(np.int16), kind="stable")
-            for rows in np.split(order, np.flatnonzero(np.diff(columns["node"][order])) + 1):
-                self._give(found, columns, rows)
+            self._add_batches(found, columns)
+            self._add_garbage(found, columns)
         return found
 
-    def _give(self, found: ColumnarBatch, columns: dict[str, Column], rows: Column) -> None:
-        """Give out the heaps of one node."""
-        index = int(columns["node"][rows[0]])
-        number, start = self.numbers[index], self.channel_start(index)
-        key = b"%d" % number
-        constants = {"node": number, "scan_id": self.scenario.scan_id, "channel_count": self.channel_count}
-        sent = np.repeat(rows, columns["sent"][rows])
-        for begin in range(0, len(sent), _MOST_ROWS):
-            part = sent[begin : begin + _MOST_ROWS]
-            starts = np.full(len(part), start)
-            mine = {name: starts if name == "channel_start" else columns[name][part] for name in TYPES}
-            headers, value = heap_batch(mine, constants)
-            found.keys.append(key)
-            found.values.append(value)
-            found.headers.append(headers)
-        for row in rows[columns["garbage"][rows]].tolist():
-            heap = {name: columns[name][row].item() for name in TYPES if name != "channel_start"}
-            valid = {"schema": "heap/1", **constants, "channel_start": start, **heap}
-            found.keys.append(key)
+    def _add_batches(self, found: ColumnarBatch, columns: dict[str, Column]) -> None:
+        order = np.argsort(columns["node"].astype(np.int16), kind="stable")
+        rows = np.repeat(order, columns["sent"][order])
+        mine = {name: columns[name][rows] for name in ("node", *_DRAWN)}
+        edges = np.searchsorted(mine["node"], np.arange(self.scenario.nodes + 1))
+        for index, (first, end) in enumerate(pairwise(edges.tolist())):
+            for begin in range(first, end, _MOST_ROWS):
+                part = slice(begin, min(begin + _MOST_ROWS, end))
+                starts = np.full(part.stop - begin, self.channel_start(index))
+                batch = {name: starts if name == "channel_start" else mine[name][part] for name in TYPES}
+                headers, value = heap_batch(batch, self._constants(index))
+                found.keys.append(b"%d" % self.numbers[index])
+                found.values.append(value)
+                found.headers.append(headers)
+
+    def _add_garbage(self, found: ColumnarBatch, columns: dict[str, Column]) -> None:
+        for row in np.flatnonzero(columns["garbage"]).tolist():
+            index = int(columns["node"][row])
+            heap = {name: columns[name][row].item() for name in _DRAWN}
+            valid = {"schema": "heap/1", **self._constants(index), "channel_start": self.channel_start(index), **heap}
+            found.keys.append(b"%d" % self.numbers[index])
             found.values.append(self._spoil(msgspec.json.encode(valid)))
             found.headers.append(())
+
+    def _constants(self, index: int) -> dict[str, int]:
+        """Return the fields that are the same in all heaps of a node, by its place among the nodes."""
+        number = self.numbers[index]
+        return {"node": number, "scan_id": self.scenario.scan_id, "channel_count": self.channel_count}
 
 
 def _columns(drawn: Sequence[Drawn]) -> dict[str, Column]:
