@@ -41,6 +41,7 @@ MEASUREMENTS = {
     "tables": "proving.bench.tables:tables",
     "sweep": "proving.bench.sweep:sweep",
     "scale": "proving.bench.scale:scale",
+    "live": "proving.bench.live:live",
 }
 """Where each measurement is; loaded only when it is made."""
 

@@ -33,7 +33,15 @@ class Listening:
     """When the measurement, after the warm-up, began and ended [Unix s]."""
 
 
-def listen(system: Deployment, attributes: Sequence[str], rate: float, seconds: float, *, warm_up: float) -> Listening:
+def listen(
+    system: Deployment,
+    attributes: Sequence[str],
+    rate: float,
+    seconds: float,
+    *,
+    warm_up: float,
+    columnar: bool = False,
+) -> Listening:
     """Subscribe, let the notifications come, and listen."""
     progress, clock = system.progress, system.clock
     devices = system.devices("SdpIngestNode")
@@ -41,7 +49,7 @@ def listen(system: Deployment, attributes: Sequence[str], rate: float, seconds: 
     keep = round(seconds + warm_up) * _EVENTS_EACH
     client = system.play("listen", devices=devices, attributes=attributes, keep=keep)
     system.await_ready(client, 120.0)
-    heaps = stream(system, rate)
+    heaps = stream(system, rate, columnar=columnar)
     progress.wait(warm_up, "warm-up")
     begin, cpu, slipped = clock.now(), cpu_of_all(system), heaps.report().slipped
     progress.wait(seconds, "listening")

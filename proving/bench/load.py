@@ -89,11 +89,13 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1) -> Fil
 class Stream:
     """`sdp-facade simulate ingest` at a steady rate, as a process of a deployment."""
 
-    def __init__(self, deployment: Deployment, rate: float) -> None:
+    def __init__(self, deployment: Deployment, rate: float, *, columnar: bool = False) -> None:
         self._deployment = deployment
         self._file = deployment.folder / f"{SIMULATOR}.sent.json"
         self._file.unlink(missing_ok=True)
-        self.process = deployment.launch(SIMULATOR, "simulate", "ingest", "--rate", rate, "--report", self._file)
+        form = ["--columnar"] if columnar else []
+        options = ["--rate", rate, "--report", self._file, *form]
+        self.process = deployment.launch(SIMULATOR, "simulate", "ingest", *options)
 
     def report(self) -> Report:
         """Return the account so far, at most a second old."""
@@ -110,9 +112,9 @@ class Stream:
         return self._file.exists()
 
 
-def stream(deployment: Deployment, rate: float) -> Stream:
+def stream(deployment: Deployment, rate: float, *, columnar: bool = False) -> Stream:
     """Start the notifications, and wait for the first of them."""
-    made = Stream(deployment, rate)
+    made = Stream(deployment, rate, columnar=columnar)
     deployment.progress.demand(made.is_sending, 30.0, "the first records")
     return made
 

@@ -43,6 +43,17 @@ def test_accounts_count_notifications(broker):
     assert accounts.streams["ingest.heaps"].account.balance == 0
 
 
+@pytest.mark.parametrize(("rows_behind", "commits"), [(1000, True), (100, False)])
+def test_of_batches_more_may_wait_until_a_worker_is_behind(broker, rows_behind, commits):
+    """Its windows would come a second later, though it takes what waits within a moment."""
+    for begin in range(0, 300, 10):
+        broker.append(columnar([heap(node=1, seq=i, at=i / 100) for i in range(begin, begin + 10)]))
+    done = []
+    limits = {"behind": 5, "behind_rows": rows_behind, "interval": 0.05, "behind_interval": 0.5, "rows": 1}
+    work(broker, worker(broker, lambda: done.append(1), **limits), 0.3)
+    assert bool(done) == commits
+
+
 def test_a_bad_row_is_a_dead_letter_of_its_own(broker):
     """It is JSON with its number; its neighbours count; mended or not, it goes back as a record of JSON."""
     rows = [
