@@ -9,7 +9,7 @@ from facade.flows.telemetry.simulator.report import Report
 from proving.bench.client_roles import Listened
 from proving.bench.load import stream
 from proving.deployment import Deployment
-from proving.gauges import cores_used, cpu_of_all, memory_of_all
+from proving.gauges import cores_used, cpu_of_all, shares_of_memory
 
 _EVENTS_EACH = 3
 """Events of an attribute that are kept for each second: a window, and what corrects it."""
@@ -27,7 +27,7 @@ class Listening:
     cores: dict[str, float]
     """By process."""
     memory: dict[str, float]
-    """Resident, by process [MB]."""
+    """By process; of what processes share, the part of each [MB]."""
     begin: float
     end: float
     """When the measurement, after the warm-up, began and ended [Unix s]."""
@@ -53,7 +53,7 @@ def listen(
     progress.wait(warm_up, "warm-up")
     begin, cpu, slipped = clock.now(), cpu_of_all(system), heaps.report().slipped
     progress.wait(seconds, "listening")
-    end, cores, memory = clock.now(), cores_used(cpu, cpu_of_all(system), seconds), memory_of_all(system)
+    end, cores, memory = clock.now(), cores_used(cpu, cpu_of_all(system), seconds), shares_of_memory(system)
     slipped = heaps.report().slipped - slipped
     progress.wait(_LAST_EVENTS)
     system.processes.check()

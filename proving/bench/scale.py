@@ -49,7 +49,7 @@ def scale(testbed: Testbed, *, quick: bool) -> Outcome:
             " a site has 30 of 50, spread over its hosts",
             f"{RATE_PER_NODE:g} notifications/s per node, as records of JSON and again as columnar batches; a client"
             f" subscribed to {' and '.join(ATTRIBUTES)} of all nodes through the database; {seconds:g} s after a"
-            f" warm-up of {_WARM_UP:g} s; memory counts for each process what it shares with others",
+            f" warm-up of {_WARM_UP:g} s; what processes share of memory is divided among them",
         ),
         verdicts=tuple(verdict for run in runs.values() for verdict in run.verdicts),
         notes=tuple(note for run in runs.values() for note in run.notes),
@@ -92,13 +92,13 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
         f" and not counted; the sender slipped by {sent['slipped_s']:.2f} s",
         f"time between events: {spread.text(1, 's') if spread else '-'}",
         in_words(heard.cores),
-        f"resident: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",
+        f"memory: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",
     )
     figures = {
         "gaps_s": spread,
         "events_per_s": rate,
         "cores": heard.cores,
-        "resident_mb": heard.memory,
+        "memory_mb": heard.memory,
         "start_s": start,
         "sent": sent,
     }
