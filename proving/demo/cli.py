@@ -29,7 +29,9 @@ def demo(
     mirror: Annotated[
         bool, typer.Option("--mirror", help="There is a telescope as well, and its pointing is mirrored.")
     ] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All flows: --logs and --mirror.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All at once: --logs, --mirror, and processing blocks that fail.")
+    ] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
@@ -60,6 +62,7 @@ def demo(
         controller=controller,
         logs=logs or everything,
         mirror=mirror or everything,
+        blocks=everything and controller,
         stay=stay,
         live=live,
         state_dir=state_dir,

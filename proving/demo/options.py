@@ -56,6 +56,8 @@ class DemoOptions:
     """Whether rsyslog and collectd ship logs and metrics."""
     mirror: bool = False
     """Whether there is a telescope, whose pointing is mirrored."""
+    blocks: bool = False
+    """Whether a processing block of each observation fails."""
     stay: bool = False
     """Go on after that, until Ctrl-C."""
     live: bool = True

@@ -36,9 +36,12 @@ def receptors_of(subarray: int) -> list[str]:
 
 
 def assign(subarray: int, number: int, day: str) -> Argument:
-    """Return the argument of AssignResources: an execution block with two scan types of one beam."""
+    """Return the argument of AssignResources: an execution block with two scan types, and two processing blocks."""
     name = f"demo{subarray:02d}-{day}-{number:05d}"
-    return _argument("assignres", sample("assignres", name, receptors=receptors_of(subarray)))
+    content = sample("assignres", name, receptors=receptors_of(subarray))
+    script = {"kind": "batch", "name": "vis-average", "version": "1.0.0"}
+    content["processing_blocks"].append({"pb_id": f"pb-batch{name}", "script": script, "parameters": {}})
+    return _argument("assignres", content)
 
 
 def configure(subarray: int, number: int, day: str) -> Argument:

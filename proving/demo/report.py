@@ -107,10 +107,11 @@ class DemoReport(msgspec.Struct, kw_only=True):
     table_account: list[Line] = []
     logs_recovery: float | None = None
     """From the new start of the killed worker of logs until it counted further ones [s]."""
-    log_account: list[Line] = []
     mirror_recovery: float | None = None
     """From the new start of the killed mirror until receptors were mirrored again [s]."""
+    log_account: list[Line] = []
     mirror_account: list[Line] = []
+    block_account: list[Line] = []
     sent: Report | None = None
     """The simulator's own report."""
 
@@ -236,8 +237,7 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
 
 
 def _in_one_line(report: DemoReport) -> str:
-    count = len(report.failures)
-    if not count:
+    if not (count := len(report.failures)):
         commands = ", every command has one outcome," if report.commands else ""
         return f"Everything balances to the last record{commands} and every limit is kept."
     found = f"{count} failure{'s' if count > 1 else ''}, named above"

@@ -24,6 +24,7 @@ from proving.demo.calibrating import CalibrationScenario
 from proving.demo.mirroring import MirrorScenario
 from proving.demo.observing import account_for_commands
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
+from proving.demo.processing import account_for_blocks
 from proving.demo.report import (
     DemoReport,
     print_account,
@@ -172,6 +173,8 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     progress.wait_until(alerts.settled, FLOWS_WITHIN)
     alerts.account()
     calibration.account()
+    if options.blocks:
+        account_for_blocks(demo, alerts.entries)
     if mirror is not None:
         mirror.account()
     if logs is not None:
@@ -225,7 +228,13 @@ def _judge(demo: Demo) -> None:
     found = demo.tango_side.found()
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
-    flows = (report.alert_account, report.table_account, report.mirror_account, report.log_account)
+    flows = (
+        report.alert_account,
+        report.table_account,
+        report.block_account,
+        report.mirror_account,
+        report.log_account,
+    )
     accounts = (*report.command_account, *chain(*flows))
     report.balanced = not wrong and all(line.agrees for line in accounts)
     verdict.measure(demo, demo.recorder.records())
@@ -236,6 +245,7 @@ def _judge(demo: Demo) -> None:
         print_commands(console, report)
     print_alerts(console, report)
     print_accounts(console, report.table_account, "every table")
+    print_accounts(console, report.block_account, "every processing block")
     print_accounts(console, report.mirror_account, "every value of the telescope")
     print_accounts(console, report.log_account, "every log and metric")
     print_figures(console, report)

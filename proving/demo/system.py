@@ -102,6 +102,7 @@ class Demo:
         if not self.options.controller:
             return
         options = [f"--subarrays={self.options.subarrays}", f"--report={self.executions_file}"]
+        options += ["--fault=fail-block:EndScan"] if self.options.blocks else []
         self.deployment.launch(CONTROLLER, "simulate", "controller", *options)
 
     def start_simulator(self) -> None:

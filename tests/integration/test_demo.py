@@ -134,7 +134,7 @@ def balanced(state_dir: Path, code: int, output: str, *, nodes: int, kills: bool
 
 def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
     """Each part of the deployment is killed once, and comes back in time; with logs, where Debian's packages are."""
-    flows = ["--mirror", *(["--logs"] if has_shippers() else [])]
+    flows = ["--all"] if has_shippers() else ["--mirror"]
     code, output = finish(start("--seconds", "9", *flows))
     report = balanced(tmp_path, code, output, nodes=2, kills=True)
     assert "nothing of this demo is left running" in output
@@ -145,11 +145,13 @@ def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> Non
     assert report.controller_recovery is not None
     assert report.alerts_recovery is not None
     killed = [kill.what for kill in report.kills]
-    logs = ["logs-aggregate-0"] if "--logs" in flows else []
+    logs = ["logs-aggregate-0"] if "--all" in flows else []
     assert killed == ["subarray", "mirror", "controller", "alerts", "tables", *logs, "aggregate-1", "ingest-00"]
     assert report.tables_recovery is not None
     assert_mirrored(report)
     assert_shipped(report, expected=bool(logs))
+    assert all(line.agrees for line in report.block_account)
+    assert len([line for line in report.block_account if line.what == "alarm processingBlockFailed"]) == 2 * bool(logs)
 
 
 def has_shippers() -> bool:
