@@ -12,7 +12,9 @@ from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
+from proving.containers import prometheus
 from proving.containers.images import Images
+from proving.containers.operator import Operator
 from proving.containers.project import Project
 from proving.demo.journal import JournalWriter
 from proving.demo.plan import OBSERVATION
@@ -28,7 +30,23 @@ _WORKERS: Final = (
     "logs-aggregate-0",
     "simulate-controller",
 )
-_KILLED: Final = ("aggregate-0", "tables-assemble-0", "subarray", "calibration", "simulate-controller", "kafka")
+_OTHERS: Final = ("kafka", "tango-db", "tango-databaseds")
+_KILLED: Final = (
+    "aggregate-0",
+    "alerts-intake-0",
+    "tables-assemble-0",
+    "subarray",
+    "control",
+    "alerts",
+    "calibration",
+    "ingest-00",
+    "simulate-controller",
+    "tango-databaseds",
+    "tango-db",
+    "prometheus",
+    "kafka",
+)
+"""One of each kind."""
 _SHOWN_WITHIN_S: Final = 60.0
 
 
@@ -44,7 +62,7 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     project.start("kafka", "tango-db")
     project.await_healthy(["kafka", "tango-db"])
     project.start("tango-databaseds")
-    project.await_healthy(["tango-databaseds"])
+    project.await_healthy(_OTHERS)
     project.complete("topics", "register")
     project.start(*_SERVERS, *_WORKERS)
     project.await_healthy([*_SERVERS, *_WORKERS])
@@ -55,13 +73,20 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     tm.observe(OBSERVATION, 2.0, {})
     progress.step("one observation is through, by commands and events from outside")
     table = _send_table(project, progress)
+    operator = Operator(project.outside, progress)
+    operator.acknowledge_an_alert()
+    prometheus.check(project, progress, "aggregate-1")
     for service in _KILLED:
         project.kill(service)
         progress.step(f"{service}: killed, and started again by podman")
-    project.await_healthy([*_SERVERS, *_WORKERS, "kafka"])
+    project.await_healthy([*_SERVERS, *_WORKERS, *_OTHERS, "prometheus"])
     _await_location(project, progress, table)
-    progress.step("after the kills: the table is still shown, and one more observation follows")
+    operator.await_state("ACKED")
+    progress.step("after the kills: table and acknowledgement are still shown, and one more observation follows")
     tm.observe(OBSERVATION, 2.0, {})
+    balances = operator.account()
+    operator.close()
+    progress.step(f"{len(balances)} figures of SdpBus: every account balances, and there is no dead letter")
     for service, used in sorted(project.memory().items()):
         OUT.print(f"  memory of {service}: {used}")
 
