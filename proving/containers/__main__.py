@@ -85,7 +85,6 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     progress.step("after the kills: table and acknowledgement are still shown, and one more observation follows")
     tm.observe(OBSERVATION, 2.0, {})
     balances = operator.account()
-    operator.close()
     progress.step(f"{len(balances)} figures of SdpBus: every account balances, and there is no dead letter")
     for service, used in sorted(project.memory().items()):
         OUT.print(f"  memory of {service}: {used}")

@@ -9,7 +9,7 @@ import tango
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
-from facade.clock import Clock, SystemClock
+from facade.clock import SystemClock
 from facade.config import Settings
 from facade.flows.alerts.source import AlertSource
 from proving.progress import Progress
@@ -31,10 +31,7 @@ class Operator:
 
     def __init__(self, outside: Mapping[str, str], progress: Progress) -> None:
         self._tango_host, self._progress = outside["TANGO_HOST"], progress
-        clock: Clock = SystemClock()
-        settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
-        self._writer = KafkaWriter(Connection(settings, clock=clock), health=BusHealth(), client="containers")
-        self._source = AlertSource(self._writer, _SOURCE, clock)
+        self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
 
     def acknowledge_an_alert(self) -> None:
         """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm.
@@ -44,7 +41,10 @@ class Operator:
         InfraError
             A state did not come.
         """
-        self._source.raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
+        clock = SystemClock()
+        writer = KafkaWriter(Connection(self._settings, clock=clock), health=BusHealth(), client="containers")
+        AlertSource(writer, _SOURCE, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
+        writer.close(_WITHIN_S)
         self.await_state("UNACK")
         about = {"condition": _CONDITION, "source": _SOURCE, "occurrence": self._alarm()["occurrence"]}
         argument = json.dumps({**about, "operator": "make containers", "comment": "seen"})
@@ -86,10 +86,6 @@ class Operator:
 
         self._progress.demand(is_balanced, _WITHIN_S, "accounts without a difference and without dead letters")
         return found
-
-    def close(self) -> None:
-        """Leave the bus."""
-        self._writer.close(5.0)
 
     def _state(self) -> str:
         try:

@@ -88,9 +88,9 @@ class Project:
         podman("stop", self.container(service))
 
     def memory(self) -> dict[str, str]:
-        """Return what each container uses of its memory, in words."""
+        """Return what each running container uses of its memory, in words."""
         lines = podman("stats", "--no-stream", "--format", "{{.Name}}\t{{.MemUsage}}").splitlines()
-        mine = (line.split("\t") for line in lines if line.startswith(NAME))
+        mine = (line.split("\t") for line in lines if line.startswith(NAME) and "\t0B" not in line)
         return {name.removeprefix(f"{NAME}_").removesuffix("_1"): used.split(" / ")[0] for name, used in mine}
 
     def log(self, service: str) -> str:

@@ -23,7 +23,12 @@ from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "tango-db" / "README.md", *DOCS.rglob("*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / one for one in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "tango-db/README.md")),
+        *DOCS.rglob("*.md"),
+    ]
+)
 SCHEMAS = ROOT / "schemas"
 
 
