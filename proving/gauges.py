@@ -55,12 +55,12 @@ def cpu_of_all(deployment: Deployment) -> dict[str, float]:
     return {**{one.name: cpu(one.pid) for one in deployment.processes}, "kafka": cpu(deployment.broker.pid)}
 
 
-def shares_of_memory(deployment: Deployment) -> dict[str, float]:
+def proportional_memory(deployment: Deployment) -> dict[str, float]:
     """Return the memory of each process [MB]; of what it shares with others, such as libraries, only its part."""
-    return {process.name: round(_share(process.pid), 1) for process in deployment.processes}
+    return {process.name: round(_proportional(process.pid), 1) for process in deployment.processes}
 
 
-def _share(pid: int) -> float:
+def _proportional(pid: int) -> float:
     try:
         return float(psutil.Process(pid).memory_full_info().pss / 1e6)
     except psutil.NoSuchProcess:

@@ -9,7 +9,7 @@ from facade.flows.telemetry.simulator.report import Report
 from proving.bench.client_roles import Listened
 from proving.bench.load import stream
 from proving.deployment import Deployment
-from proving.gauges import cores_used, cpu_of_all, shares_of_memory
+from proving.gauges import cores_used, cpu_of_all, proportional_memory
 
 _EVENTS_EACH = 3
 """Events of an attribute that are kept for each second: a window, and what corrects it."""
@@ -53,7 +53,7 @@ def listen(
     progress.wait(warm_up, "warm-up")
     begin, cpu, slipped = clock.now(), cpu_of_all(system), heaps.report().slipped
     progress.wait(seconds, "listening")
-    end, cores, memory = clock.now(), cores_used(cpu, cpu_of_all(system), seconds), shares_of_memory(system)
+    end, cores, memory = clock.now(), cores_used(cpu, cpu_of_all(system), seconds), proportional_memory(system)
     slipped = heaps.report().slipped - slipped
     progress.wait(_LAST_EVENTS)
     system.processes.check()
