@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients conformance bench faults alert-faults log-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
-	check-types check-style check-interface docs clean
+	check-types check-style check-interface check-prose docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -69,8 +69,8 @@ containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, obse
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'
 	$(BIN)/python -m proving.containers $(ARGS)
 
-lint: ## Check style, types, layers, and that the ICD and all that is derived from it agree
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface
+lint: ## Check style, types, layers, prose, and that the ICD and all that is derived from it agree
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface check-prose
 
 check-types: $(STAMP)
 	$(BIN)/mypy
@@ -84,6 +84,9 @@ check-interface: $(STAMP) $(ASYNCAPI)/.stamp
 	$(BIN)/sdp-facade icd check
 	$(BIN)/sdp-facade icd export --check
 	NODE_PATH=$(ASYNCAPI)/node_modules $(BIN)/node tests/asyncapi/check.cjs schemas/asyncapi.yaml
+
+check-prose: $(STAMP)
+	$(BIN)/python -m tests.prose $(ARGS)
 
 docs: $(DOCS) ## Build the documentation site into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
