@@ -149,6 +149,13 @@ def test_what_the_page_adds_to_the_interface_is_taken(tmp_path: Path) -> None:
     assert new == {"latencyP90", "pipelineVersion", "Flush", "bufferFull"}
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "how-to").glob("*.md")), ids=name)
+def test_a_how_to_begins_with_what_is_needed_and_ends_with_how_to_check_it(page: Path) -> None:
+    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert (headings[0], headings[-1]) == ("What you need", "How to see that it worked")
+
+
 def test_settings_of_one_process_are_in_the_deploy_page() -> None:
     text = "".join((DOCS / "how-to" / page).read_text() for page in ("deploy.md", "find-lost-data.md"))
     for variable in ("SDP_LOG_LEVEL", "SDP_LOG_FORMAT", "SDP_METRICS_PORT", "SDP_FACADE_CONFIG"):
