@@ -66,11 +66,24 @@ class Project:
                 said = f"service {service}: expected exit code 0, got {code}"
                 raise InfraError(f"{said}; its log ends:\n{self.log(service)}")
 
-    def await_healthy(self, services: Sequence[str]) -> float:
-        """Wait until the health checks of all services pass, and give how long that took [s]."""
-        return self._progress.demand(
-            lambda: all(map(self.is_healthy, services)), _HEALTHY_WITHIN_S, f"health of {', '.join(services)}"
-        )
+    def await_healthy(self, services: Sequence[str]) -> None:
+        """Wait until the health checks of all services pass.
+
+        Raises
+        ------
+        InfraError
+            Some do not in time; the message names them and holds the ends of their logs.
+        """
+        left = list(services)
+
+        def are_healthy() -> bool:
+            left[:] = [one for one in left if not self.is_healthy(one)]
+            return not left
+
+        what = f"health of {services[0]}" if len(services) == 1 else f"health of {len(services)} services"
+        if self._progress.wait_until(are_healthy, _HEALTHY_WITHIN_S, what) is None:
+            said = f"expected {what} within {_HEALTHY_WITHIN_S:g} s, got none of {', '.join(left)}"
+            raise InfraError("\n".join([said, *(f"the log of {one} ends:\n{self.log(one)}" for one in left)]))
 
     def is_healthy(self, service: str) -> bool:
         """Run the health check of a service: where systemd is not, nobody else does."""
@@ -96,7 +109,8 @@ class Project:
     def log(self, service: str) -> str:
         """Return the end of a service's log."""
         argv = ["podman", "logs", "--tail=15", self.container(service)]
-        return subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False).stderr
+        done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
 
     def remove(self) -> None:
         """Remove the containers, volumes and the network, also those that an earlier run has left."""
