@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from facade.bus.kafka.connection import Clients, Connection
+from facade.bus.kafka.stream_writer import KafkaStreamWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.kafka.writer import KafkaStreamWriter, KafkaWriter
+from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Fenced
 from facade.config import Settings
 from facade.flows.telemetry.plan import windowed
