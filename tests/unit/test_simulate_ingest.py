@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from facade.bus.port import Headers
 from facade.clock import ManualClock
 from facade.files import write_json
+from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import IngestSimulator
@@ -84,7 +86,9 @@ class Shelf:
     def delivered(self) -> int:
         return self.confirmed
 
-    def send_many(self, topic: str, keys: list[bytes], values: list[bytes | None]) -> None:
+    def send_many(
+        self, topic: str, keys: list[bytes], values: list[bytes | None], headers: list[Headers] | None = None
+    ) -> None:
         assert topic == "ingest.heaps"
         assert len(keys) == len(values)
         self.sent += values
@@ -159,6 +163,19 @@ def test_a_broker_that_is_away_is_waited_for(clock: ManualClock, shelf: Shelf) -
     assert max(earlier.backlog for earlier in reports) > 3000
     assert report.longest_wait == pytest.approx(15, abs=0.3)
     assert not report.certain
+
+
+def test_few_batches_wait_for_a_broker_that_is_away(clock: ManualClock, shelf: Shelf) -> None:
+    """A batch is as large as thousands of records: the client's queue must not fill, where a signal is not heard."""
+    shelf.away = (clock.monotonic() + 1, clock.monotonic() + 200)
+    scenario = replace(PLAIN, nodes=10)
+    reports: list[Report] = []
+    stream = ColumnarHeapStream(scenario)
+    simulator = IngestSimulator(stream, shelf, clock=clock, topic_name="ingest.heaps", each_second=reports.append)
+    report = simulator.run(Stop(seconds=210))
+    assert report.undelivered == 0
+    most = max(earlier.backlog for earlier in reports)
+    assert ColumnarHeapStream.most_waiting <= most < ColumnarHeapStream.most_waiting + 2 * scenario.nodes
 
 
 def test_what_was_not_delivered_is_said(clock: ManualClock, shelf: Shelf) -> None:

@@ -33,7 +33,7 @@ class ColumnarBatch(NamedTuple):
 class ColumnarHeapStream(HeapNumbers):
     """The same heaps as of `facade.flows.telemetry.simulator.heaps.HeapStream`, in another form."""
 
-    tick, most_at_once = 0.1, 2_000_000
+    tick, most_at_once, most_waiting = 0.1, 2_000_000, 500
 
     def take(self, count: int, now_us: int) -> ColumnarBatch:
         """Return the records of the next heaps and count them; see `HeapNumbers.take`."""

@@ -23,7 +23,7 @@ class Batch(NamedTuple):
 class HeapStream(HeapNumbers):
     """The heap notifications of some nodes, which send in turn; see `HeapNumbers`."""
 
-    tick, most_at_once = 0.01, 10_000
+    tick, most_at_once, most_waiting = 0.01, 10_000, 250_000
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)

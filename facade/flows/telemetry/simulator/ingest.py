@@ -9,8 +9,6 @@ from facade.flows.telemetry.simulator.stream import HeapNumbers
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Outlet, Stop, StreamSender
 
-_MOST_WAITING = 250_000
-"""With so many records unconfirmed the stream waits."""
 _APPEND_SLACK = 0.5
 """Added to the longest wait, as waits are known to a tick only and two clocks are involved [s]."""
 
@@ -25,7 +23,9 @@ class IngestSimulator(StreamSender[Report]):
         pace = partial(
             Pacer, stream.scenario.rate, burst=2 * stream.tick, tick=stream.tick, largest=stream.most_at_once
         )
-        super().__init__(stream, outlet, pace=pace, most_waiting=_MOST_WAITING, chunk=stream.most_at_once, **frame)
+        super().__init__(
+            stream, outlet, pace=pace, most_waiting=stream.most_waiting, chunk=stream.most_at_once, **frame
+        )
 
     def report(self, *, stopped_by: str = "", finished: bool = False) -> Report:
         """Say how things are."""

@@ -45,6 +45,8 @@ class HeapNumbers(ABC):
     """Time between two calls of `take` [s]."""
     most_at_once: ClassVar[int]
     """Most heaps of one call."""
+    most_waiting: ClassVar[int]
+    """With so many records unconfirmed the stream waits: few enough that the client's queue never fills."""
 
     def __init__(self, scenario: Scenario) -> None:
         scenario.check()
