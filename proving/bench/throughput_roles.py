@@ -49,8 +49,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     marks: list[Mark]
     """The first one when the first records came, then one per batch or per transaction."""
     peak_rss_mb: float
-    given_up: int = 0
-    """Transactions whose records were taken, and counted, again."""
+    given_up: list[float] = []
+    """When transactions were given up, whose records were taken, and counted, again (monotonic) [s]."""
     parts: dict[str, float] = {}
     """Processor time of the thread that works, by what it did, from the first mark on [s]."""
 
@@ -93,9 +93,11 @@ class Meter:
             return  # nothing but time has passed
         self.marks.append(Mark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid)))
 
-    def timing(self, given_up: int = 0, parts: Mapping[str, float] | None = None) -> Timing:
+    def timing(self, given_up: Sequence[float] = (), parts: Mapping[str, float] | None = None) -> Timing:
         """Return what was noted."""
-        return Timing(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=given_up, parts=dict(parts or {}))
+        return Timing(
+            marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=list(given_up), parts=dict(parts or {})
+        )
 
 
 class Parts:
@@ -128,7 +130,7 @@ class TimedLog:
         self._gated = gated
         self._taken = 0
         self._took_at = context.clock.monotonic()
-        self.given_up = 0
+        self.given_up: list[float] = []
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Take records; see `facade.bus.port.TransactionalLog`."""
@@ -186,7 +188,7 @@ class TimedLog:
         if self._gated:
             self._context.retract()  # the group is being rebalanced: this share is not the final one
         else:
-            self.given_up += 1
+            self.given_up.append(self._context.clock.monotonic())
 
 
 def worker(

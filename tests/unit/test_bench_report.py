@@ -1,6 +1,7 @@
 """What the bench says about figures: ratios, distributions, verdicts. Nothing is timed here."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -110,8 +111,8 @@ def test_the_file_is_whole_json(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["report.json"]
 
 
-def timing(*marks: tuple[float, int], given_up: int = 0) -> Timing:
-    return Timing(marks=[Mark(t, n, t / 2, t / 4) for t, n in marks], peak_rss_mb=1.0, given_up=given_up)
+def timing(*marks: tuple[float, int], given_up: Sequence[float] = ()) -> Timing:
+    return Timing(marks=[Mark(t, n, t / 2, t / 4) for t, n in marks], peak_rss_mb=1.0, given_up=list(given_up))
 
 
 def test_a_timing_leaves_out_the_first_batch() -> None:
@@ -132,9 +133,15 @@ def test_two_workers_are_counted_while_both_work() -> None:
 
 def test_figures_that_mean_nothing_are_refused() -> None:
     with pytest.raises(InfraError, match="counted twice"):
-        together_rate([timing((0.0, 0), (10.0, 1000), given_up=1)], warm=0)
+        together_rate([timing((0.0, 0), (10.0, 1000), given_up=[5.0])], warm=0)
     with pytest.raises(InfraError, match=r"worked together for 0\.00 s"):
         together_rate([timing((0.0, 0), (5.0, 1000)), timing((6.0, 0), (9.0, 1000))], warm=0)
+
+
+def test_what_is_given_up_once_another_worker_has_ended_is_not_counted_anyway() -> None:
+    first = timing((0.0, 0), (8.0, 800))
+    second = timing((0.0, 0), (10.0, 1000), given_up=[8.2])
+    assert together_rate([first, second], warm=0) == pytest.approx(200.0)
 
 
 def test_latency_is_that_of_each_notification() -> None:

@@ -134,6 +134,36 @@ def test_a_topic_has_an_id_unless_its_broker_gives_none_and_each_partition_its_e
     assert watch.extents(wanted) == {"alerts": Extent(id, ranges), "old": Extent("", ranges)}
 
 
+@pytest.mark.parametrize(
+    ("code", "times", "read"),
+    [
+        (KafkaError.NOT_LEADER_FOR_PARTITION, 3, True),
+        (KafkaError.LEADER_NOT_AVAILABLE, 1, True),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, 1, True),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, 10_000, False),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, 1, False),
+    ],
+)
+def test_offsets_of_a_topic_that_was_just_made_are_asked_for_until_its_leader_knows(
+    cluster: type[Admin], monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool
+) -> None:
+    answer, left = Admin.list_offsets, [KafkaException(KafkaError(code))] * times
+
+    def list_offsets(self: Admin, wanted: Any, request_timeout: float) -> dict[TopicPartition, Future[SimpleNamespace]]:
+        refused = left.pop() if left else None
+        return dict.fromkeys(wanted, done(refused)) if refused else answer(self, wanted, request_timeout)
+
+    monkeypatch.setattr(Admin, "list_offsets", list_offsets)
+    clock = ManualClock()
+    watch, began = KafkaTopicWatch(Connection(Settings(prefix="t."), clock=clock)), clock.monotonic()
+    if read:
+        assert watch.extents(["alerts"])["alerts"].ranges == {0: (3, 7), 1: (3, 7)}
+    else:
+        with pytest.raises(BusError, match="no answer about topics"):
+            watch.extents(["alerts"])
+    assert clock.monotonic() - began < 6.0
+
+
 def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(cluster: type[Admin]) -> None:
     clock = ManualClock()
     watch = KafkaTopicWatch(Connection(Settings(prefix="t."), clock=clock))

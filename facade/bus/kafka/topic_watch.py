@@ -21,6 +21,14 @@ _BROKER_WAIT = 5.0
 """Longest wait for an answer of the broker [s]."""
 _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 """Answers about topics that are not there, or that may not be seen; whoever reads them says so."""
+_MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+"""Answers about offsets of a topic that is being made, deleted, or led by another broker: soon over."""
+_PAUSE = 0.1
+"""Before offsets are asked for again [s]."""
 
 
 class KafkaTopicWatch:
@@ -33,24 +41,17 @@ class KafkaTopicWatch:
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         """Return what is on topics; see `facade.bus.positions.TopicWatch`."""
-        try:
-            found = {topic: self._seen(future) for topic, future in self._describe(topics).items()}
-            there = {topic: description for topic, description in found.items() if description is not None}
-            places = [
-                TopicPartition(self._connection.topic(topic), partition.id)
-                for topic, description in there.items()
-                for partition in description.partitions
-            ]
-            firsts, ends = (self._offsets(places, which) for which in (OffsetSpec.earliest(), OffsetSpec.latest()))
-        except KafkaException as error:
-            raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
-        return {
-            topic: Extent(
-                id_of(description),
-                {one.id: (firsts[topic, one.id], ends[topic, one.id]) for one in description.partitions},
-            )
-            for topic, description in there.items()
-        }
+        clock = self._connection.clock
+        deadline = clock.monotonic() + _BROKER_WAIT
+        while True:
+            try:
+                return self._extents(topics)
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or clock.monotonic() >= deadline:
+                    raise BusError(
+                        f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}"
+                    ) from error
+            clock.sleep(_PAUSE)
 
     def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
         """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
@@ -72,6 +73,23 @@ class KafkaTopicWatch:
                 description = future.result()
                 found[topic] = TopicShape(id_of(description), len(description.partitions))
         return found
+
+    def _extents(self, topics: Iterable[str]) -> dict[str, Extent]:
+        found = {topic: self._seen(future) for topic, future in self._describe(topics).items()}
+        there = {topic: description for topic, description in found.items() if description is not None}
+        places = [
+            TopicPartition(self._connection.topic(topic), partition.id)
+            for topic, description in there.items()
+            for partition in description.partitions
+        ]
+        firsts, ends = (self._offsets(places, which) for which in (OffsetSpec.earliest(), OffsetSpec.latest()))
+        return {
+            topic: Extent(
+                id_of(description),
+                {one.id: (firsts[topic, one.id], ends[topic, one.id]) for one in description.partitions},
+            )
+            for topic, description in there.items()
+        }
 
     @cached_property
     def _client(self) -> AdminClient:
