@@ -179,3 +179,11 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
     for page in (tmp_path / "site" / "index.html", tmp_path / "site" / "how-to" / "deploy.html"):
         (script,) = re.findall(r'<script src="([^"]*iframe-worker[^"]*)">', page.read_text())
         assert "window.Worker = " in (page.parent / script).read_text()
+
+
+def test_the_operators_page_says_what_to_do_about_each_condition() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+) \| (.+) \|$", (DOCS / "how-to" / "when-something-is-wrong.md").read_text(), re.MULTILINE
+    )
+    shown = [row[0] for row in rows if row[0][0].islower()]
+    assert sorted(shown) == sorted(load().conditions)
