@@ -25,6 +25,8 @@ MEASUREMENTS = {
     "worker": "proving.bench.throughput:one_worker",
     "columnar": "proving.bench.columnar:columnar",
     "memory": "proving.bench.memory:memory",
+    "memory-columnar": "proving.bench.memory:memory_columnar",
+    "growth": "proving.bench.growth:growth",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.peers:peers",
     "latency": "proving.bench.latency:latency",

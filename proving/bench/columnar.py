@@ -4,12 +4,11 @@ import os
 import statistics
 from collections.abc import Sequence
 
-from proving.bench.columnar_load import ROWS
-from proving.bench.load import NODES, Filled
+from proving.bench.columnar_load import ROWS, fill_batches
+from proving.bench.load import NODES
 from proving.bench.report import Outcome, Verdict, at_least, ratios
 from proving.bench.throughput import run, together, together_rate
 from proving.bench.throughput_roles import Timing
-from proving.deployment import Deployment
 from proving.testbed import Testbed
 
 RATE_BAR, RATE_DREAM = 20e6, 47.7e6
@@ -25,7 +24,7 @@ def columnar(testbed: Testbed, *, quick: bool) -> Outcome:
     workers: list[Timing] = []
     bares: list[Timing] = []
     with testbed.deployment("columnar", partitions=2) as deployment:
-        filled = _fill(deployment, batches)
+        filled = fill_batches(deployment, batches)
         run(deployment, "bare", batches)  # so that all runs find the page cache warm
         for pair in range(pairs):
             both.append(together(deployment, 2, batches, rows=ROWS))
@@ -61,14 +60,6 @@ def columnar(testbed: Testbed, *, quick: bool) -> Outcome:
         notes=tuple(_table(workers, bares)),
         figures={"rates": rates, "workers": workers, "bares": bares},
     )
-
-
-def _fill(deployment: Deployment, batches: int) -> Filled:
-    deployment.progress.step(f"  filling the topic with {batches:,} batches")
-    role = deployment.play("fill-columnar", ends=True, records=batches, scan_id=1)
-    filled = deployment.result(role, Filled, 1800.0)
-    os.sync()
-    return filled
 
 
 def _millions(rates: Sequence[float]) -> str:

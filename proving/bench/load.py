@@ -41,13 +41,13 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def fill(context: RoleContext, *, records: int, scan_id: int) -> Filled:
-    """Put heap notifications of four nodes on the topic as fast as they can be made."""
+def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES) -> Filled:
+    """Put heap notifications of some nodes on the topic as fast as they can be made."""
     clock = context.clock
     connection, health = Connection(context.settings, clock=clock), BusHealth()
     writer = KafkaStreamWriter(connection, health=health, client="bench-fill")
     writer.require_topic(TOPIC, 10.0)
-    stream = HeapStream(Scenario(nodes=NODES, rate=RATE, seed=1, scan_id=scan_id))
+    stream = HeapStream(Scenario(nodes=nodes, rate=RATE, seed=1, scan_id=scan_id))
     begin, value_bytes = clock.monotonic(), 0
     while stream.given < records:
         while writer.backlog > _MOST_WAITING:
@@ -72,11 +72,11 @@ def send_tables(context: RoleContext) -> None:
         clock.sleep(max(0.0, TABLE_EACH - (clock.monotonic() - begin)))
 
 
-def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1) -> Filled:
+def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes: int = NODES) -> Filled:
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     say = deployment.progress.step
-    say(f"  filling {deployment.settings.prefix}{TOPIC} with {records:,} notifications of {NODES} nodes")
-    role = deployment.play("fill", ends=True, records=records, scan_id=scan_id)
+    say(f"  filling {deployment.settings.prefix}{TOPIC} with {records:,} notifications of {nodes} nodes")
+    role = deployment.play("fill", ends=True, records=records, scan_id=scan_id, nodes=nodes)
     filled = deployment.result(role, Filled, 1800.0)
     os.sync()  # or the broker's pages are written out while the first run is timed, and only then
     say(

@@ -3,18 +3,23 @@
 import urllib.error
 import urllib.request
 
+from facade.bus.kafka.topics import delete_records
 from facade.errors import InfraError
 from facade.infra.ports import choose_port
 from facade.infra.processes import Process
 from proving import gauges
-from proving.bench.load import fill_topic
+from proving.bench.columnar_load import ROWS, fill_batches
+from proving.bench.load import TOPIC, fill_topic
 from proving.bench.report import Outcome, Verdict, at_most, flatness
+from proving.deployment import Deployment
 from proving.testbed import Testbed
 
 PEAK_BAR = 300.0
 RISE_BAR = 0.05
 WARM_UP = 0.1
 
+_PART = 31_447
+"""Batches at once: 100 million notifications."""
 _EVERY = 0.2
 _STALLED = 45.0
 """Without progress for so long [s], a worker is given up."""
@@ -26,21 +31,50 @@ def memory(testbed: Testbed, *, quick: bool) -> Outcome:
     records = 4_000_000 if quick else 20_000_000
     with testbed.deployment("memory") as deployment:
         filled = fill_topic(deployment, records)
-        port = choose_port()
-        worker = deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port))
+        worker, port = _start(deployment)
         samples = _sample(testbed, worker, port, records)
         peak = gauges.peak_resident(worker.pid)
         worker.stop()
+    how = (
+        f"`sdp-facade aggregate` over {records:,} notifications, {filled.value_bytes / 1e6:,.0f} MB,"
+        " one partition, as fast as it can"
+    )
+    return _judged("memory", how, samples, peak, records)
+
+
+def memory_columnar(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Let one worker process columnar batches in parts, each of which is deleted when it is through."""
+    batches, parts = _PART, 4 if quick else 20
+    samples: list[float] = []
+    with testbed.deployment("memory-columnar") as deployment:
+        worker, port = _start(deployment)
+        for part in range(1, parts + 1):
+            fill_batches(deployment, batches, partitions=1, scan_id=part)
+            samples += _sample(testbed, worker, port, part * batches * ROWS)
+            delete_records(deployment.connection, TOPIC, 0, part * batches)
+        peak = gauges.peak_resident(worker.pid)
+        worker.stop()
+    records = parts * batches * ROWS
+    how = (
+        f"`sdp-facade aggregate` over {records:,} notifications in batches of {ROWS:,}, one partition,"
+        f" in {parts} parts, each filled when the one before is through"
+    )
+    return _judged("memory-columnar", how, samples, peak, records)
+
+
+def _start(deployment: Deployment) -> tuple[Process, int]:
+    """Start a worker and return it with the port of its metrics."""
+    port = choose_port()
+    return deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port)), port
+
+
+def _judged(name: str, how: str, samples: list[float], peak: float, records: int) -> Outcome:
     rise = flatness(samples, WARM_UP)
     found = "-" if rise is None else f"{rise:+.1%}"
     return Outcome(
-        name="memory",
+        name=name,
         what="resident memory of one worker over a backlog",
-        how=(
-            f"`sdp-facade aggregate` over {records:,} notifications, {filled.value_bytes / 1e6:,.0f} MB,"
-            " one partition, as fast as it can",
-            f"{len(samples)} samples, one each {_EVERY:g} s; the first {WARM_UP:.0%} of them are warm-up",
-        ),
+        how=(how, f"{len(samples)} samples, one each {_EVERY:g} s; the first {WARM_UP:.0%} of them are warm-up"),
         verdicts=(
             at_most("peak", peak or None, PEAK_BAR, "MB"),
             Verdict(

@@ -13,8 +13,8 @@ from pathlib import Path
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import choose_port
-from proving.bench import peers_java
-from proving.bench.load import fill_topic
+from proving.bench import peers_java, peers_windows
+from proving.bench.load import NODES, RATE, fill_topic
 from proving.bench.peer_roles import DEVICE, PeerTiming
 from proving.bench.report import Outcome, Verdict, ratios
 from proving.bench.throughput import run_worker
@@ -50,6 +50,7 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
             testbed.progress.step(
                 f"  round {number + 1} of {rounds}: " + ", ".join(_line(*one) for one in made.items())
             )
+    behind = peers_windows.measure(testbed, (name for name in peers_java.PEERS if name not in absent), quick=quick)
     return Outcome(
         name="peers",
         what="our worker beside other ways of building the facade, notifications/s on the same topic",
@@ -64,10 +65,15 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
             f"{ASYNCIO}: {asyncio_records:,} records; aiokafka and a typed msgspec decoder inside an asyncio PyTango"
             " device, one push_change_event per message, nobody subscribed (as the queue connector does it)",
             f"{rounds} round(s) of one run each, every run a process of its own",
+            f"windows: {RATE:,.0f} notifications/s of {NODES} nodes, one way after the other; worker: until the Tango"
+            " event in a client; Kafka Streams and Flink: until the committed record, after 20 s for their compiler",
         ),
-        verdicts=verdicts(found),
+        verdicts=(*verdicts(found), *peers_windows.verdicts(behind)),
         notes=(*medians(found), *(f"{peers_java.PEERS[name]} not measured: {why}" for name, why in absent.items())),
-        figures={"rounds": [{what: _figures(timing) for what, timing in one.items()} for one in found]},
+        figures={
+            "rounds": [{what: _figures(timing) for what, timing in one.items()} for one in found],
+            "windows": behind,
+        },
     )
 
 

@@ -25,6 +25,9 @@ from proving.deployment import Deployment
 PEERS: Final = {"streams": "Kafka Streams 4.1.0", "flink": "Flink 1.20.1"}
 """What each folder of `proving/java` is in words."""
 
+UNBOUNDED: Final = 0
+"""Instead of a number of first records: the program reads without end."""
+
 _SOURCES: Final = Path(__file__).parents[1] / "java"
 _COMPILER: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
 _WITHIN: Final = 300.0
@@ -96,6 +99,26 @@ def program(name: str, report: tools.Report) -> Path:
     return tools.installed_once(f"peer-{name}-{sha256(b''.join(texts)).hexdigest()[:12]}", install, report)
 
 
+def start(deployment: Deployment, name: str, first: int, run_name: object) -> tuple[Process, str]:
+    """Start a program and return it with its output topic.
+
+    Parameters
+    ----------
+    first
+        Of the records: for so many it gets warm before the time begins. UNBOUNDED: it reads what comes, without end.
+    run_name
+        Tells its output topic from those of other runs.
+    """
+    folder = program(name, deployment.progress.step)
+    target, settings = f"peers.{name}.{run_name}", deployment.settings
+    output = Topic(description="windows", key="node", partitions=1, cleanup="delete", retention=3600.0, qos="telemetry")
+    deployment.create_topics({target: output})
+    argv = [find_java(), *_OPTIONS, "-cp", f"{folder}/classes:{folder}/libs/*", "Peer"]
+    argv += [settings.bootstrap, settings.prefix + TOPIC, settings.prefix + target]
+    argv += [str(first), str(deployment.folder / f"{target}.state")]
+    return deployment.start(target, argv, ends=True), target
+
+
 def run(deployment: Deployment, name: str, records: int, run_number: int) -> tuple[PeerTiming, tuple[float, ...]]:
     """Time a program over the topic's records, the second half of them; return also the sums that it found.
 
@@ -104,14 +127,7 @@ def run(deployment: Deployment, name: str, records: int, run_number: int) -> tup
     InfraError
         It ends early, takes too long, or its windows hold more than was sent.
     """
-    folder = program(name, deployment.progress.step)
-    target, settings = f"peers.{name}.{run_number}", deployment.settings
-    output = Topic(description="windows", key="node", partitions=1, cleanup="delete", retention=3600.0, qos="telemetry")
-    deployment.create_topics({target: output})
-    argv = [find_java(), *_OPTIONS, "-cp", f"{folder}/classes:{folder}/libs/*", "Peer"]
-    argv += [settings.bootstrap, settings.prefix + TOPIC, settings.prefix + target]
-    argv += [str(records // 2), str(deployment.folder / f"{target}.state")]
-    process = deployment.start(target, argv, ends=True)
+    process, target = start(deployment, name, records // 2, run_number)
     try:
         totals, ended, cpu = _await_all(deployment, process, target, records)
     finally:
@@ -120,6 +136,22 @@ def run(deployment: Deployment, name: str, records: int, run_number: int) -> tup
     began, cpu_before = warm(process.log.read_text())
     timing = PeerTiming(records=records - records // 2, seconds=ended - began, cpu=cpu - cpu_before)
     return timing, totals.sums
+
+
+def newest(deployment: Deployment, target: str, seconds: float) -> dict[tuple[int, int], float]:
+    """Read what is committed for a time; return when the last record of each window came.
+
+    By node and start [s]; times are in Unix s. A record comes when the client gives it, at most 10 ms after the broker
+    has it.
+    """
+    last: dict[tuple[int, int], float] = {}
+    decode, limit = msgspec.json.Decoder(Window).decode, deployment.clock.monotonic() + seconds
+    for values in bare_values(deployment.connection, target, 0, batch=1000):
+        now = deployment.clock.now()
+        last |= {(window.node, window.start // 1000): now for window in map(decode, values)}
+        if deployment.clock.monotonic() > limit:
+            break
+    return last
 
 
 def warm(log: str) -> tuple[float, float]:

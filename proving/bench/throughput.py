@@ -135,9 +135,9 @@ def together_rate(timings: Sequence[Timing], warm: int) -> float:
     return sum(done) / (end - begin)
 
 
-def run_worker(deployment: Deployment, records: int) -> Timing:
+def run_worker(deployment: Deployment, records: int, **task: Any) -> Timing:
     """Time one worker over a topic's first records."""
-    return run(deployment, "worker", records, slot="0")
+    return run(deployment, "worker", records, slot="0", **task)
 
 
 def run(deployment: Deployment, role: str, records: int, **task: Any) -> Timing:

@@ -8,6 +8,8 @@ from facade.errors import InfraError
 from proving.bench.peer_roles import PeerTiming
 from proving.bench.peers import OURS, medians, verdicts
 from proving.bench.peers_java import Totals, warm
+from proving.bench.peers_windows import after_ends
+from proving.bench.peers_windows import verdicts as windows_verdicts
 
 
 def window(node: int, start: int, count: int) -> bytes:
@@ -40,3 +42,11 @@ def test_ways_are_compared_by_wall_clock_and_by_processor_time() -> None:
         ("worker / peer, records/s per core", "4.00 (4.00 to 4.00 of 2 pairs)"),
     ]
     assert medians(found)[1] == "peer: 500/s, 500/s per core (medians)"
+
+
+def test_windows_count_that_lie_within_the_measurement() -> None:
+    """The window of node 0 that began at 100 was there 0.2 s after its end; others began or ended outside."""
+    last = {(0, 100): 101.2, (1, 101): 102.4, (0, 99): 100.1, (1, 102): 103.1}
+    assert after_ends(last, 99.5, 102.5) == pytest.approx([0.2, 0.4])
+    said = windows_verdicts({"one": [0.1, 0.2, 0.4], "none": []})
+    assert [one.found for one in said] == ["p50 200, p99 400, max 400 ms of 3 windows", "-"]

@@ -12,6 +12,7 @@ from facade.errors import InfraError
 from facade.files import write_json
 from proving.bench import report
 from proving.bench.client_roles import Call, Heard
+from proving.bench.growth import cost
 from proving.bench.latency import first_events, latencies
 from proving.bench.reads import divide
 from proving.bench.report import Machine, Outcome, Ratios, Report, Verdict
@@ -142,6 +143,13 @@ def test_what_is_given_up_once_another_worker_has_ended_is_not_counted_anyway() 
     first = timing((0.0, 0), (8.0, 800))
     second = timing((0.0, 0), (10.0, 1000), given_up=[8.2])
     assert together_rate([first, second], warm=0) == pytest.approx(200.0)
+
+
+def test_a_cost_is_that_of_all_workers_without_those_that_got_nothing() -> None:
+    """The processor time of these marks is half their time: 5 s and 3 s for 2,000 records."""
+    none = Timing(marks=[], peak_rss_mb=1.0)
+    found = cost([timing((0.0, 0), (10.0, 1500)), timing((2.0, 0), (8.0, 500)), none])
+    assert found == pytest.approx(0.004)
 
 
 def test_latency_is_that_of_each_notification() -> None:

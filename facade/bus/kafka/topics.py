@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.bus.kafka.connection import Connection
@@ -83,6 +83,24 @@ def delete_topics(connection: Connection) -> int:
     except KafkaException as error:
         raise BusError(f"topics cannot be deleted at {connection.bootstrap}: {describe(error)}") from error
     return len(mine)
+
+
+def delete_records(connection: Connection, topic: str, partition: int, before: int) -> None:
+    """Delete the records of a partition that stand before an offset.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer or refuses.
+    """
+    place = TopicPartition(connection.topic(topic), partition, before)
+    admin = connection.admin()
+    try:
+        for future in admin.delete_records([place], request_timeout=_BROKER_WAIT).values():
+            future.result()
+    except KafkaException as error:
+        where = f"{place.topic} at {connection.bootstrap}"
+        raise BusError(f"records of {where} cannot be deleted: {describe(error)}") from error
 
 
 def broker_settings(topic: Topic) -> dict[str, str]:

@@ -5,9 +5,14 @@ import java.lang.management.ManagementFactory;
 public class Warm {
     private static long left = Long.MAX_VALUE;
 
-    /** Let so many records pass before the time begins. */
+    /** Let so many records pass before the time begins; 0: there is no time, and records come without end. */
     public static void after(long records) {
-        left = records;
+        left = records > 0 ? records : Long.MAX_VALUE;
+    }
+
+    /** Return whether records come without end. */
+    public static boolean isUnbounded() {
+        return left == Long.MAX_VALUE;
     }
 
     /** Note a record; only one thread reads. */

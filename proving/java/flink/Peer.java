@@ -9,6 +9,7 @@ import org.apache.flink.connector.base.DeliveryGuarantee;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.source.KafkaSource;
+import org.apache.flink.connector.kafka.source.KafkaSourceBuilder;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.streaming.api.CheckpointingMode;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -26,12 +27,14 @@ public class Peer {
         StreamExecutionEnvironment job = StreamExecutionEnvironment.createLocalEnvironment(1);
         job.getConfig().enableObjectReuse();
         job.enableCheckpointing(200, CheckpointingMode.EXACTLY_ONCE);
-        KafkaSource<Heap> source = KafkaSource.<Heap>builder()
+        KafkaSourceBuilder<Heap> source = KafkaSource.<Heap>builder()
                 .setBootstrapServers(args[0]).setTopics(args[1]).setGroupId(args[2])
                 .setStartingOffsets(OffsetsInitializer.earliest())
-                .setBounded(OffsetsInitializer.latest())  // at its end the last windows close
                 .setProperty("max.poll.records", "10000")
-                .setValueOnlyDeserializer(new Decoder()).build();
+                .setValueOnlyDeserializer(new Decoder());
+        if (!Warm.isUnbounded()) {
+            source.setBounded(OffsetsInitializer.latest());  // at its end the last windows close
+        }
         KafkaSink<byte[]> sink = KafkaSink.<byte[]>builder()
                 .setBootstrapServers(args[0])
                 .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE).setTransactionalIdPrefix(args[2])
@@ -39,7 +42,7 @@ public class Peer {
                 .setRecordSerializer(KafkaRecordSerializationSchema.<byte[]>builder()
                         .setTopic(args[2]).setValueSerializationSchema(new AsTheyAre()).build())
                 .build();
-        job.fromSource(source, WatermarkStrategy.<Heap>forBoundedOutOfOrderness(OUT_OF_ORDER)
+        job.fromSource(source.build(), WatermarkStrategy.<Heap>forBoundedOutOfOrderness(OUT_OF_ORDER)
                         .withTimestampAssigner((heap, before) -> heap.time / 1000), "heaps")
                 .keyBy(heap -> heap.node, Types.INT)
                 .window(TumblingEventTimeWindows.of(Duration.ofSeconds(1)))
