@@ -19,7 +19,7 @@ _FORMS = {"syslog": 1, "otlp": BATCH}
 
 def logs(testbed: Testbed, *, quick: bool) -> Outcome:
     """Time a worker of logs and a bare loop on the same records."""
-    records, pairs = (300_000, 2) if quick else (2_000_000, 3)
+    records, pairs = (1_500_000, 2) if quick else (2_000_000, 3)
     verdicts: list[Verdict] = []
     notes: list[str] = []
     figures: dict[str, Any] = {}

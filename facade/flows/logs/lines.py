@@ -17,7 +17,7 @@ _SYSLOG: Final = re.compile(
 _PARAMETER: Final = re.compile(r'(sequenceId|rack|eb_id)="([^"\\\]]{0,100})"')
 _SKA: Final = re.compile(r"1\|([^|]{1,40})\|([A-Za-z]{1,20})\|[^|]*\|[^|]*\|([^|#]*)[^|]*\|([^|]*)\|(.*)", re.DOTALL)
 _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
-_NUMBERED: Final = b'[meta sequenceId="'
+NUMBERED: Final = b'[meta sequenceId="'
 """How the structured data begins that rsyslog writes by our configuration."""
 _MOST_HEADERS: Final = 50_000
 _NIL: Final = "-"
@@ -55,11 +55,11 @@ def _split(value: bytes) -> tuple[Header, bytes, bytes, bytes] | None:
         priority, time, host, component, _, _, rest = value.split(b" ", 6)
     except ValueError:
         return None
-    if rest.startswith(_NUMBERED):
-        begin = rest.find(b'"', len(_NUMBERED))
+    if rest.startswith(NUMBERED):
+        begin = rest.find(b'"', len(NUMBERED))
         # Within a value, neither a quotation mark nor a bracket stands alone.
         end = rest.find(b'"] ', begin)
-        number = rest[len(_NUMBERED) : begin]
+        number = rest[len(NUMBERED) : begin]
         if begin < 0 or end < 0 or not number.isdigit():
             return None
         data, body = rest[begin:end], rest[end + 3 :]

@@ -1,14 +1,17 @@
 """What a transaction finds in one partition of logs or metrics, in bounded memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from facade.bus.port import Span
+from facade.flows.logs.columns import Columns, Indices
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
 from facade.flows.logs.records import ERROR, LogRecord, MetricRecord, Source, body_of, source_of
+from facade.numbers import LARGEST
 
 OTHER: Final = "(other)"
 """Component under which is counted what is beyond a bound."""
@@ -58,8 +61,64 @@ class LogSums:
         if one.source.severity >= ERROR:
             self._keep(one, time)
         if one.sequence:
-            self._number(one.source.host, one.sequence)
+            self._number(one.source.host, one.sequence, one.sequence)
         return is_late
+
+    def add_columns(self, found: Columns, appended: Indices, text: Callable[[int], str | bytes]) -> int:
+        """Count messages, as `add` does one by one; return how many are late.
+
+        Parameters
+        ----------
+        appended
+            When each came to the bus [Unix us].
+        text
+            Returns the text of a message by its row.
+        """
+        time = np.where((found.time > 0) & (found.time < appended), found.time, appended)
+        is_late = appended - time > LATE
+        kinds = len(found.sources)
+        oldest, newest = np.full(kinds, LARGEST), np.zeros(kinds, np.int64)
+        np.minimum.at(oldest, found.source, time)
+        np.maximum.at(newest, found.source, time)
+        counts = np.bincount(found.source, minlength=kinds)
+        late = np.bincount(found.source[is_late], minlength=kinds)
+        for source, *figures in zip(
+            found.sources, *(one.tolist() for one in (counts, late, oldest, newest)), strict=True
+        ):
+            self._add_group(source, *figures)
+        is_error = np.array([one.severity >= ERROR for one in found.sources])
+        rows = np.flatnonzero(is_error[found.source])
+        if len(rows) > MOST_ERRORS:  # those between the first and the newest ones are not kept
+            rows = np.concatenate((rows[: MOST_ERRORS // 2], rows[-MOST_ERRORS // 2 :]))
+        for row in rows.tolist():
+            source = found.sources[found.source[row]]
+            self._keep(LogRecord(source, int(found.time[row]), text(row)), int(time[row]))
+        self._number_all(found)
+        return int(late.sum())
+
+    def _add_group(self, source: Source, count: int, late: int, oldest: int, newest: int) -> None:
+        group, merged = self._groups.get(source), self._merged
+        if group is None:
+            group = self._new(source, oldest)
+            self._merged += (count - 1) * (self._merged - merged)
+        group[_COUNT] += count
+        group[_LATE_COUNT] += late
+        group[_OLDEST] = min(group[_OLDEST], oldest)
+        group[_NEWEST] = max(group[_NEWEST], newest)
+
+    def _number_all(self, found: Columns) -> None:
+        """Take the numbers of messages, in runs of each shipper."""
+        hosts = {host: code for code, host in enumerate(dict.fromkeys(one.host for one in found.sources))}
+        shipper = np.array([hosts[one.host] for one in found.sources])[found.source]
+        order = np.argsort(shipper, kind="stable")
+        order = order[found.number[order] > 0]
+        if not len(order):
+            return
+        shipper, number, names = shipper[order], found.number[order], list(hosts)
+        begins = np.flatnonzero(np.append(True, (np.diff(shipper) != 0) | (np.diff(number) != 1)))
+        lasts = number[np.append(begins[1:], len(number)) - 1]
+        for code, first, last in zip(shipper[begins].tolist(), number[begins].tolist(), lasts.tolist(), strict=True):
+            self._number(names[code], first, last)
 
     def _new(self, source: Source, time: int) -> list[int]:
         """Return the sums of a source that was not met in this transaction, or those that stand for too many."""
@@ -83,15 +142,16 @@ class LogSums:
         )
         kept.append(error)
 
-    def _number(self, shipper: str, number: int) -> None:
+    def _number(self, shipper: str, first: int, last: int) -> None:
+        """Take a run of numbers."""
         runs = self._runs.get(shipper)
         if runs is None:
             if len(self._runs) < MOST_SHIPPERS:
-                self._runs[shipper] = [[number, number]]
-        elif runs[-1][1] + 1 == number:
-            runs[-1][1] = number
+                self._runs[shipper] = [[first, last]]
+        elif runs[-1][1] + 1 == first:
+            runs[-1][1] = last
         elif len(runs) < MOST_RUNS:
-            runs.append([number, number])
+            runs.append([first, last])
 
     def summaries(self, worker: str, stream: str, partition: int, span: Span, most: int) -> Iterator[LogSummary]:
         """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""

@@ -1,14 +1,18 @@
 """The worker that takes logs and metrics, and writes their sums and their offsets in one transaction."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from facade.bus.dead_letters import ROW
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
+from facade.flows.logs.columns import syslog_columns
 from facade.flows.logs.formats import decode
-from facade.flows.logs.messages import METRICS, SUMMARY, TOPICS
+from facade.flows.logs.lines import syslog_message
+from facade.flows.logs.messages import LOGS, METRICS, SUMMARY, TOPICS
 from facade.flows.logs.records import LogRecord, MetricRecord, located
 from facade.flows.logs.sums import LogSums, MetricSums
 from facade.icd.model import Icd
@@ -86,9 +90,11 @@ class LogWorker(TransactionalWorker):
 
     def _fold(self, run: Run) -> None:
         account = self._begin(run, 0)
-        count = batches = 0
-        for index, value in enumerate(run.values()):
-            form, rows = decode(run.topic, value)
+        values, batches = run.values(), 0
+        left = self._fold_columns(run, values, account)
+        count = len(values) - len(left)
+        for index in left:
+            form, rows = decode(run.topic, values[index])
             if not isinstance(rows, list):
                 count += 1
                 self._settle(run.record(index), rows)
@@ -104,6 +110,29 @@ class LogWorker(TransactionalWorker):
                 else:
                     self._settle(replace(run.record(index), value=row.value), row.why, {ROW: at})
         self._begin(run, count, batches)
+
+    def _fold_columns(self, run: Run, values: list[bytes | None], account: StreamAccount) -> Sequence[int]:
+        """Take the records that can be taken together; return which are left."""
+        found = syslog_columns(values) if run.topic == LOGS else None
+        if found is None or not len(found.row):
+            return range(len(values))
+        first = np.zeros(len(found.sources), np.int64)
+        first[found.source[::-1]] = found.row[::-1]
+        sources = [
+            one if one.rack else located(one, *self._place(run, at, one.host))
+            for one, at in zip(found.sources, first.tolist(), strict=True)
+        ]
+        appended = np.fromiter(map(run.append_time, found.row.tolist()), np.int64, len(found.row))
+        sums = self._logs.setdefault(run.partition, LogSums())
+        late = sums.add_columns(
+            found._replace(sources=sources), appended, lambda row: syslog_message(values[found.row[row]] or b"").body
+        )
+        account.late += late
+        account.used += len(found.row) - late
+        left = np.ones(len(values), np.bool_)
+        left[found.row] = False
+        rest: list[int] = np.flatnonzero(left).tolist()
+        return rest
 
     def _add_log(self, run: Run, index: int, row: LogRecord, appended: int, account: StreamAccount) -> None:
         if not row.source.rack:
