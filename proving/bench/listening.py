@@ -41,6 +41,7 @@ def listen(
     *,
     warm_up: float,
     columnar: bool = False,
+    senders: int = 1,
 ) -> Listening:
     """Subscribe, let the notifications come, and listen."""
     progress, clock = system.progress, system.clock
@@ -49,7 +50,7 @@ def listen(
     keep = round(seconds + warm_up) * _EVENTS_EACH
     client = system.play("listen", devices=devices, attributes=attributes, keep=keep)
     system.await_ready(client, 120.0)
-    heaps = stream(system, rate, columnar=columnar)
+    heaps = stream(system, rate, columnar=columnar, senders=senders)
     progress.wait(warm_up, "warm-up")
     begin, cpu, slipped = clock.now(), cpu_of_all(system), heaps.report().slipped
     progress.wait(seconds, "listening")

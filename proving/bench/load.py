@@ -2,6 +2,7 @@
 
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -87,34 +88,49 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes:
 
 
 class Stream:
-    """`sdp-facade simulate ingest` at a steady rate, as a process of a deployment."""
+    """`sdp-facade simulate ingest` at a steady rate, as processes of a deployment, each with a part of its nodes."""
 
-    def __init__(self, deployment: Deployment, rate: float, *, columnar: bool = False) -> None:
+    def __init__(self, deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> None:
         self._deployment = deployment
-        self._file = deployment.folder / f"{SIMULATOR}.sent.json"
-        self._file.unlink(missing_ok=True)
-        form = ["--columnar"] if columnar else []
-        options = ["--rate", rate, "--report", self._file, *form]
-        self.process = deployment.launch(SIMULATOR, "simulate", "ingest", *options)
+        nodes = deployment.settings.nodes
+        self._files: dict[str, Path] = {}
+        for number in range(senders):
+            name = SIMULATOR + f"-{number}" * (number > 0)
+            self._files[name] = file = deployment.folder / f"{name}.sent.json"
+            file.unlink(missing_ok=True)
+            first, end = nodes * number // senders, nodes * (number + 1) // senders
+            part = ["--first-node", first, "--nodes", end - first, "--rate", rate * (end - first) / nodes]
+            deployment.launch(name, "simulate", "ingest", *part, "--report", file, *["--columnar"] * columnar)
 
     def report(self) -> Report:
-        """Return the account so far, at most a second old."""
-        return read_report(self._file)
+        """Return the account so far, at most a second old, of all processes together."""
+        first, *others = map(read_report, self._files.values())
+        for one in others:
+            first = msgspec.structs.replace(
+                first,
+                rate=first.rate + one.rate,
+                sent=first.sent + one.sent,
+                slipped=max(first.slipped, one.slipped),
+                longest_wait=max(first.longest_wait, one.longest_wait),
+                nodes=first.nodes | one.nodes,
+            )
+        return first
 
     def end(self) -> Report:
         """Stop sending and give the account of what was sent."""
-        self._deployment.processes.stop(SIMULATOR)
+        for name in self._files:
+            self._deployment.processes.stop(name)
         return self.report()
 
     def is_sending(self) -> bool:
         """Return whether first records were sent; raise if none ever will be."""
         self._deployment.processes.check()
-        return self._file.exists()
+        return all(file.exists() for file in self._files.values())
 
 
-def stream(deployment: Deployment, rate: float, *, columnar: bool = False) -> Stream:
+def stream(deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> Stream:
     """Start the notifications, and wait for the first of them."""
-    made = Stream(deployment, rate, columnar=columnar)
+    made = Stream(deployment, rate, columnar=columnar, senders=senders)
     deployment.progress.demand(made.is_sending, 30.0, "the first records")
     return made
 

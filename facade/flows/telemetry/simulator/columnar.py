@@ -18,6 +18,8 @@ from facade.flows.telemetry.simulator.stream import Drawn, HeapNumbers
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""
+_NARROW = {name: kind for name, kind in TYPES.items() if name not in ("seq", "time")}
+"""Types of columns whose values fit before the least one is taken from them."""
 _MOST_ROWS = 65_536
 """Of one batch."""
 
@@ -45,10 +47,13 @@ class ColumnarHeapStream(HeapNumbers):
         return found
 
     def _add_batches(self, found: ColumnarBatch, columns: dict[str, Column]) -> None:
-        order = np.argsort(columns["node"].astype(np.int16), kind="stable")
-        rows = np.repeat(order, columns["sent"][order])
-        mine = {name: columns[name][rows] for name in ("node", *_DRAWN)}
-        edges = np.searchsorted(mine["node"], np.arange(self.scenario.nodes + 1))
+        node, sent = columns["node"].astype(np.int16), columns["sent"]
+        rows = np.argsort(node, kind="stable")
+        if np.any(sent != 1):
+            rows = np.repeat(rows, sent[rows])
+        # To bring the heaps of a node together is most of the work: there are as few bytes of each as possible.
+        mine = {name: columns[name].astype(_NARROW.get(name, columns[name].dtype), copy=False)[rows] for name in _DRAWN}
+        edges = np.append(0, np.cumsum(np.bincount(node, sent, self.scenario.nodes).astype(np.int64)))
         for index, (first, end) in enumerate(pairwise(edges.tolist())):
             for begin in range(first, end, _MOST_ROWS):
                 part = slice(begin, min(begin + _MOST_ROWS, end))
