@@ -12,7 +12,13 @@ from pathlib import Path, PurePath
 
 SERVER = "SdpFacade"
 PROGRAM = "sdp-facade"
-SERVING = (("aggregate",), ("tables", "assemble"), ("alerts", "intake"), ("simulate", "controller"))
+SERVING = (
+    ("aggregate",),
+    ("tables", "assemble"),
+    ("alerts", "intake"),
+    ("logs", "aggregate"),
+    ("simulate", "controller"),
+)
 """Sub-commands that serve /metrics."""
 PATIENCE = 3.0
 """How long an answer may take [s]."""

@@ -1,5 +1,6 @@
 """Runs docker/compose.yaml, drives it from outside as a Tango client, kills containers, leaves nothing."""
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Callable
@@ -12,16 +13,15 @@ from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
-from proving.containers import prometheus
+from proving.containers import prometheus, systemd
 from proving.containers.images import Images
 from proving.containers.operator import Operator
-from proving.containers.project import Project
+from proving.containers.project import OTHERS, SERVERS, Project
 from proving.demo.journal import JournalWriter
 from proving.demo.plan import OBSERVATION
 from proving.demo.tm import Subarray
 from proving.progress import Progress
 
-_SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mirror", "logs", "ingest-00")
 _WORKERS: Final = (
     "aggregate-0",
     "aggregate-1",
@@ -30,7 +30,6 @@ _WORKERS: Final = (
     "logs-aggregate-0",
     "simulate-controller",
 )
-_OTHERS: Final = ("kafka", "tango-db", "tango-databaseds")
 _KILLED: Final = (
     "aggregate-0",
     "alerts-intake-0",
@@ -59,13 +58,9 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
         Something does not come about.
     """
     begin = progress.elapsed
-    project.start("kafka", "tango-db")
-    project.await_healthy(["kafka", "tango-db"])
-    project.start("tango-databaseds")
-    project.await_healthy(_OTHERS)
-    project.complete("topics", "register")
-    project.start(*_SERVERS, *_WORKERS)
-    project.await_healthy([*_SERVERS, *_WORKERS])
+    project.prepare()
+    project.start(*SERVERS, *_WORKERS)
+    project.await_healthy([*SERVERS, *_WORKERS])
     progress.step(f"all services are healthy {progress.elapsed - begin:.0f} s after the start of the first")
     journal = JournalWriter(folder / "journal.json")
     # One for both observations: another one would give the same transaction_ids again, which are answered and not sent.
@@ -79,7 +74,7 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     for service in _KILLED:
         project.kill(service)
         progress.step(f"{service}: killed, and started again by podman")
-    project.await_healthy([*_SERVERS, *_WORKERS, *_OTHERS, "prometheus"])
+    project.await_healthy([*SERVERS, *_WORKERS, *OTHERS, "prometheus"])
     _await_location(project, progress, table)
     operator.await_state("ACKED")
     progress.step("after the kills: table and acknowledgement are still shown, and one more observation follows")
@@ -114,11 +109,11 @@ def _await_location(project: Project, progress: Progress, digest: str) -> str:
 
 
 def main() -> int:
-    """Build, run, and remove; `--keep-images` leaves the images for the next time. Return the exit code."""
-    unknown = set(sys.argv[1:]) - {"--keep-images"}
-    if unknown:
-        ERR.print(f"expected nothing or --keep-images, got {' '.join(sorted(unknown))}", markup=False)
-        return 2
+    """Build, run, and remove; return the exit code."""
+    parser = argparse.ArgumentParser(prog="make containers ARGS=", description=__doc__)
+    parser.add_argument("--systemd", action="store_true", help="start packaging/systemd instead of Compose")
+    parser.add_argument("--keep-images", action="store_true", help="leave the images for the next time")
+    given = parser.parse_args()
     progress, docker = Progress(OUT, SystemClock()), Path(__file__).parents[2] / "docker"
     images = Images(docker, progress)
     with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
@@ -130,13 +125,16 @@ def main() -> int:
             images.make_bases()
             images.make_ours(local=True)
             progress.step(f"{images.ours}: {images.size() / 1e6:.0f} MB")
-            run(project, progress, Path(folder))
+            if given.systemd:
+                systemd.run(project, images, progress)
+            else:
+                run(project, progress, Path(folder))
         except (FacadeError, tango.DevFailed) as error:
             ERR.print(f"make containers: {error}", style="red", markup=False)
             return 1
         finally:
             _try(project.remove)
-            _try(lambda: images.remove(bases="--keep-images" not in sys.argv))
+            _try(lambda: images.remove(bases=not given.keep_images))
     progress.step("passed; containers, network and volumes are removed")
     return 0
 

@@ -22,6 +22,8 @@ LOCAL: Final = "localhost"
 """Where an image is that comes from no registry; the value of SKA_IMAGES then."""
 STANDING_IN: Final = ("kafka", "tango-db", "tango-databaseds", "prometheus")
 """Services whose images are stages of docker/local/Dockerfile, of the same name."""
+HOST: Final = f"{LOCAL}/sdp-facade-host:local"
+"""A machine with systemd."""
 _SYSTEM: Final = f"{LOCAL}/debian:local"
 
 
@@ -69,13 +71,20 @@ class Images:
         argv = ["--file", str(self._folder / "Dockerfile"), "--tag", self.ours, *python, *_pip_settings()]
         self._build(*argv, str(self._folder.parent))
 
+    def make_host(self) -> None:
+        """Make the image of a machine with systemd, upon our image."""
+        self._progress.step(f"image {HOST}: Debian with systemd, the facade and its units")
+        units = self._folder.parent / "packaging" / "systemd"
+        argv = ["--target", "host", "--tag", HOST, f"--build-arg=FACADE={self.ours}", f"--build-context=units={units}"]
+        self._build(*argv, str(self._folder / "local"))
+
     def size(self) -> int:
         """Return the size of the image of the facade [bytes]."""
         return int(podman("image", "inspect", "--format", "{{.Size}}", self.ours))
 
     def remove(self, *, bases: bool) -> None:
         """Remove our image, those from Debian packages too if wanted, and what was left of building them."""
-        names = [self.ours, *(self.bases.values() if bases else ()), *([_SYSTEM] if bases else ())]
+        names = [HOST, self.ours, *(self.bases.values() if bases else ()), *([_SYSTEM] if bases else ())]
         there = [name for name in names if self._exists(name)]
         if there:
             podman("rmi", "--force", *there)

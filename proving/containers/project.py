@@ -19,6 +19,10 @@ NAME: Final = "sdp-facade-containers"
 PREFIX: Final = "containers."
 """Of the topics."""
 PORTS: Final = ("KAFKA_PORT", "TANGO_PORT", "PROMETHEUS_PORT")
+SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mirror", "logs", "ingest-00")
+"""Services that are device servers, by their instances."""
+OTHERS: Final = ("kafka", "tango-db", "tango-databaseds")
+"""Services that the facade stands between."""
 _SECRETS: Final = ("sdp-facade.toml", "tango-db-password", "grafana-password", "taranta-secret")
 _HEALTHY_WITHIN_S: Final = 120.0
 
@@ -46,6 +50,14 @@ class Project:
         """Return the environment of a program on this machine that uses the project."""
         bus, database = (f"127.0.0.1:{self.ports[name]}" for name in ("KAFKA_PORT", "TANGO_PORT"))
         return dict(os.environ) | {"KAFKA_BOOTSTRAP": bus, "TANGO_HOST": database, "SDP_TOPIC_PREFIX": PREFIX}
+
+    def prepare(self) -> None:
+        """Start Kafka and the Tango database, make the topics and register the devices."""
+        self.start("kafka", "tango-db")
+        self.await_healthy(["kafka", "tango-db"])
+        self.start("tango-databaseds")
+        self.await_healthy(OTHERS)
+        self.complete("topics", "register")
 
     def start(self, *services: str) -> None:
         """Start services without those that they depend on."""

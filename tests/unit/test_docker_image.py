@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from facade.exports.tango_db import SERVER
+from facade.manifest import manifests
 from facade.runtime import metrics, prometheus
 from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse, read_by_the_code
 
@@ -154,6 +155,8 @@ def test_the_health_check_says_what_does_not_answer(healthcheck: ModuleType, mon
 
 def test_the_health_check_knows_the_programs_and_their_commands(healthcheck: ModuleType) -> None:
     assert {healthcheck.SERVER, healthcheck.PROGRAM} == set(PROJECT["project"]["scripts"])
+    workers = {tuple(worker.start) for one in manifests() for worker in one.workers}
+    assert set(healthcheck.SERVING) == workers | {("simulate", "controller")}
     for words in healthcheck.SERVING:
         parse(words)
 
