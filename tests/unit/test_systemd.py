@@ -1,6 +1,7 @@
 """The systemd units: systemd takes them, and what they start and set is there."""
 
 import configparser
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,7 +20,8 @@ BIN = "/opt/sdp-facade/bin"
 
 
 def read(file: Path) -> configparser.ConfigParser:
-    parser = configparser.ConfigParser(interpolation=None, comment_prefixes="#", strict=True)
+    # Not strict: a setting that stands twice adds to the first one.
+    parser = configparser.ConfigParser(interpolation=None, comment_prefixes="#", strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names are as they stand there
     parser.read(file)
     return parser
@@ -46,6 +48,11 @@ def test_what_a_unit_promises(unit: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= {
             name for parameter in command.params for name in parameter.opts
         }
+
+
+def test_all_units_are_closed_alike() -> None:
+    first, *others = (re.sub(r"^(Description|ExecStart)=.*", r"\1", unit.read_text(), flags=re.M) for unit in UNITS)
+    assert all(one == first for one in others)
 
 
 def test_the_environment_has_our_variables_and_right_values() -> None:
