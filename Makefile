@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults log-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
+.PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
 	check-types check-style check-interface check-prose docs clean
 
 help: ## List the targets
@@ -42,6 +42,9 @@ faults: $(STAMP) ## Give 10,000 commands while parts are killed, and account for
 
 alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the client is slow, and account for each
 	$(BIN)/sdp-facade alert-faults $(ARGS)
+
+block-faults: $(STAMP) ## Publish 60,000 states of processing blocks while parts are killed, and account for each block
+	$(BIN)/sdp-facade block-faults $(ARGS)
 
 log-faults: $(STAMP) ## Ship 2,000,000 records of logs while parts are killed, and account for each
 	$(BIN)/sdp-facade log-faults $(ARGS)

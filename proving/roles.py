@@ -54,6 +54,7 @@ ROLES = {
     "call-random-commands": "proving.fault_runs.caller:call_random_commands",
     "follow-alerts": "proving.fault_runs.follower:follow_alerts",
     "crowd": "proving.overload:crowd",
+    "tell-blocks": "proving.fault_runs.block_controller:tell_blocks",
     "produce-tables": "proving.fault_runs.producer:produce_tables",
 }
 

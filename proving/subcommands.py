@@ -5,6 +5,9 @@ from facade.manifest import Subcommand
 SUBCOMMANDS = (
     Subcommand(("alert-faults",), "proving.fault_runs.alerts:alert_faults", "Send alerts while processes are killed."),
     Subcommand(("bench",), "proving.bench.cli:bench", "Measure the facade beside the raw limits of this machine."),
+    Subcommand(
+        ("block-faults",), "proving.fault_runs.blocks:block_faults", "Publish processing blocks' states through kills."
+    ),
     Subcommand(("demo",), "proving.demo.cli:demo", "Run the whole system here, and account for every record."),
     Subcommand(("faults",), "proving.fault_runs.commands:faults", "Give commands while processes are killed."),
     Subcommand(("fuzz",), "proving.fuzz.run:fuzz", "Send good and bad records on every topic, and account for each."),
