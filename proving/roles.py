@@ -43,6 +43,8 @@ ROLES = {
     "sweep-consume": "proving.bench.sweep_roles:consume",
     "sweep-send-large": "proving.bench.sweep_roles:send_large",
     "sweep-take-large": "proving.bench.sweep_roles:take_large",
+    "publish-blocks": "proving.bench.block_roles:publish",
+    "fail-blocks": "proving.bench.block_roles:fail_blocks",
     "dishes": "proving.bench.mirror_roles:dishes",
     "follow-mirror": "proving.bench.mirror_roles:follow",
     "await-mirror": "proving.bench.mirror_roles:await_all",

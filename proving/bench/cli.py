@@ -36,6 +36,7 @@ MEASUREMENTS = {
     "commands": "proving.bench.hops:commands",
     "large-commands": "proving.bench.hops:large_commands",
     "alerts": "proving.bench.hops:alerts",
+    "blocks": "proving.bench.blocks:blocks",
     "logs": "proving.bench.logs:logs",
     "mirror": "proving.bench.mirror:mirror",
     "visit": "proving.bench.visit:visit",

@@ -156,7 +156,7 @@ def call_commands(
     size
         Least length of the argument of the commands that count; the bare records are as long [B].
     """
-    clock, events, hops = context.clock, _Events(context.clock), _bare_connection(context, bare_prefix)
+    clock, events, hops = context.clock, Events(context.clock), bare_connection(context, bare_prefix)
     subarray, device = tango.DeviceProxy(f"tango://{context.tango_host}/{SUBARRAY}"), tango.DeviceProxy(bare)
     events.subscribe(subarray, RESULT, lambda value: value[0])
     events.subscribe(device, "last", str)
@@ -201,11 +201,11 @@ def call_commands(
 
 def send_alerts(context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str) -> list[Sample]:
     """Send alerts one by one, each followed by a record through the bare bridge, and wait for their events."""
-    clock, events = context.clock, _Events(context.clock)
+    clock, events = context.clock, Events(context.clock)
     events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{ALERTS}"), "lastAlert", _alert_number)
     events.subscribe(tango.DeviceProxy(bare), "last", lambda text: f"bare {text.split()[0]}")
     alerts = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="source")
-    records = KafkaWriter(_bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
+    records = KafkaWriter(bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
     samples = []
     for number in range(1, warm_up + _NOT_COUNTED + count + 1):
         began = clock.monotonic()
@@ -245,11 +245,12 @@ def _reader(context: RoleContext, topic: str) -> KafkaReader:
     return reader
 
 
-def _bare_connection(context: RoleContext, prefix: str) -> Connection:
+def bare_connection(context: RoleContext, prefix: str) -> Connection:
+    """Return how the topics of another deployment on the same brokers are reached."""
     return Connection(msgspec.structs.replace(context.settings, prefix=prefix), clock=context.clock)
 
 
-class _Events:
+class Events:
     """Events by what they are about, with the time at which each came."""
 
     def __init__(self, clock: Clock) -> None:

@@ -1,0 +1,107 @@
+"""Processing blocks: the states of an observation in five minutes, and a state's way to its event beside bare hops."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tango
+
+from proving.bench.block_roles import OPEN, STATES, Published
+from proving.bench.hop_roles import Sample
+from proving.bench.hops import hop_notes, hop_verdicts
+from proving.bench.load import NODES, RATE, stream
+from proving.bench.report import Outcome, Verdict, at_most, flatness
+from proving.deployment import Deployment
+from proving.gauges import cores_used, cpu_of_all, in_words, resident
+from proving.testbed import Testbed
+
+PER_SECOND = 600.0
+"""180,000 in five minutes (Table 1 of SDP memo 052)."""
+RISE_BAR = 0.05
+"""Of the memory of a device server, last quarter over the first."""
+_SERVERS = ("subarray", "control")
+_SETTLE = 4.0
+_WITHIN = 60.0
+_PAUSE = 0.01
+
+
+def blocks(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Publish blocks' states beside notifications at full rate."""
+    turns, count = (50, 200) if quick else (750, 2000)
+    records = turns * OPEN * len(STATES)
+    parts: dict[str, Sequence[Sample]] = {}
+    with testbed.system("blocks", nodes=NODES) as system, testbed.deployment("blocks-bare") as bare:
+        bridge = bare.play("bare-bridge")
+        bare.await_ready(bridge)
+        task: dict[str, Any] = {"count": count, "bare": bridge.address, "bare_prefix": bare.settings.prefix}
+        testbed.progress.step(f"  {count} blocks, quiet")
+        client = system.play("fail-blocks", ends=True, first=0, pause=_PAUSE, **task)
+        parts["quiet"] = system.result(client, list[Sample])
+        stream(system, RATE)
+        testbed.progress.wait(_SETTLE, "warm-up")
+        before = cpu_of_all(system)
+        pause = 0.5 * records / PER_SECOND / count
+        testbed.progress.step(f"  {count} blocks beside {records:,} states")
+        client = system.play("fail-blocks", ends=True, first=1_000_000, pause=pause, **task)
+        load = system.play("publish-blocks", ends=True, records=records, rate=PER_SECOND, subarrays=2)
+        memory = _watch(system, load, 2 * records / PER_SECOND + _WITHIN)
+        published = system.result(load, Published)
+        cores = cores_used(before, cpu_of_all(system), published.seconds)
+        behind = testbed.progress.wait_until(lambda: _shown(system) == records // len(STATES), _WITHIN)
+        label = f"{PER_SECOND:g} states/s and {RATE:,.0f} notifications/s"
+        parts[label] = system.result(client, list[Sample])
+        system.processes.check()
+    return Outcome(
+        name="blocks",
+        what="state of a processing block on the bus -> event of newestFailure in another process",
+        how=(
+            f"{records:,} states of blocks of two subarrays, {OPEN} open at once; {count} more blocks fail, one"
+            " after the other; between them, through a bare bridge in a process of its own: a record on Kafka until"
+            " it is read, and a Tango event until it has come",
+        ),
+        verdicts=(
+            *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
+            at_most(f"time to publish {records:,} states", published.seconds, 1.01 * records / PER_SECOND, "s"),
+            Verdict(
+                what="every block is counted once by SdpMaster",
+                bar="yes",
+                found="no" if behind is None else f"yes, {behind:.1f} s after the last record",
+                reached=behind is not None,
+            ),
+            *(_flat(name, samples) for name, samples in memory.items()),
+        ),
+        notes=(
+            *(hop_notes(name, samples) for name, samples in parts.items()),
+            f"a state was published at most {published.slipped * 1e3:.0f} ms later than planned",
+            in_words(cores),
+        ),
+        figures={**parts, "memory_mb": memory, "published": published, "cores": cores},
+    )
+
+
+def _watch(system: Deployment, load: Any, seconds: float) -> dict[str, list[float]]:
+    """Sample the memory of the device servers while states are published [MB]."""
+    found: dict[str, list[float]] = {name: [] for name in _SERVERS}
+
+    def look() -> bool:
+        for name, samples in found.items():
+            samples.append(resident(system.processes[name].pid))
+        return not load.is_alive
+
+    system.progress.demand(look, seconds, "all states are published")
+    return found
+
+
+def _flat(name: str, samples: Sequence[float]) -> Verdict:
+    rise = flatness(samples)
+    text = "-" if rise is None else f"{rise:+.1%}, at most {max(samples):.0f} MB"
+    what = f"memory of the device server {name}, last quarter over the first"
+    return Verdict(what=what, bar=f"<= {RISE_BAR:.0%}", found=text, reached=rise is None or rise <= RISE_BAR)
+
+
+def _shown(system: Deployment) -> int:
+    """Return the finished blocks that SdpMaster shows; -1: it does not answer."""
+    (master,) = system.devices("SdpMaster")
+    try:
+        return int(system.proxy(master).read_attribute("blocksFinished").value)
+    except tango.DevFailed:
+        return -1
