@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
+.PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults mirror-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
 	check-types check-style check-interface check-prose docs clean
 
 help: ## List the targets
@@ -48,6 +48,9 @@ block-faults: $(STAMP) ## Publish 60,000 states of processing blocks while parts
 
 log-faults: $(STAMP) ## Ship 2,000,000 records of logs while parts are killed, and account for each
 	$(BIN)/sdp-facade log-faults $(ARGS)
+
+mirror-faults: $(STAMP) ## Push Tango attributes while mirror, their devices and the broker are killed, and account for each value
+	$(BIN)/sdp-facade mirror-faults $(ARGS)
 
 storage-faults: $(STAMP) ## Let the broker lose its newest records 30 times, set groups and topics wrong, and account for each total
 	$(BIN)/sdp-facade storage-faults $(ARGS)

@@ -12,6 +12,7 @@ SUBCOMMANDS = (
     Subcommand(("faults",), "proving.fault_runs.commands:faults", "Give commands while processes are killed."),
     Subcommand(("fuzz",), "proving.fuzz.run:fuzz", "Send good and bad records on every topic, and account for each."),
     Subcommand(("log-faults",), "proving.fault_runs.logs:log_faults", "Ship logs while processes are killed."),
+    Subcommand(("mirror-faults",), "proving.fault_runs.mirror:mirror_faults", "Mirror while processes are killed."),
     Subcommand(("storage-faults",), "proving.fault_runs.storage:storage_faults", "Let the bus lose what it has."),
     Subcommand(("overload",), "proving.overload:overload", "Send ten times what is promised, to many clients."),
     Subcommand(("table-faults",), "proving.fault_runs.tables:table_faults", "Send tables while processes are killed."),

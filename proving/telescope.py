@@ -57,12 +57,20 @@ class Receptor(Device):
         self.push_change_event(POINTING, *self._newest)
 
 
-def telescope(context: RoleContext, *, receptors: list[str], period: float, journal: str) -> None:
-    """Serve receptors; each pushes its pointing regularly until the role is called off, and is served on."""
+def telescope(context: RoleContext, *, receptors: list[str], period: float, journal: str, instance: str = "1") -> None:
+    """Serve receptors; each pushes its pointing regularly until the role is called off, and is served on.
+
+    Parameters
+    ----------
+    period
+        Time between two values of a receptor [s].
+    instance
+        Of the device server, where several telescopes have a Tango database together.
+    """
     database = tango.Database()
     for receptor in receptors:
         info = tango.DbDevInfo()
-        info.server, info._class, info.name = f"{SERVER}/1", "Receptor", f"{FAMILY}/{receptor}"  # noqa: SLF001
+        info.server, info._class, info.name = f"{SERVER}/{instance}", "Receptor", f"{FAMILY}/{receptor}"  # noqa: SLF001
         database.add_device(info)
     with Path(journal).open("a") as Receptor.journal:
 
@@ -79,7 +87,7 @@ def telescope(context: RoleContext, *, receptors: list[str], period: float, jour
             threading.Thread(target=load, daemon=True).start()
             context.announce()
 
-        run((Receptor,), args=[SERVER, "1"], post_init_callback=start, raises=True)
+        run((Receptor,), args=[SERVER, instance], post_init_callback=start, raises=True)
 
 
 def read_journal(journal: Path) -> dict[str, list[float]]:

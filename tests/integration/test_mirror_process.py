@@ -59,6 +59,12 @@ class Model:
         self._reader.close()
 
 
+def reported(bus: KafkaBus) -> list[str]:
+    """Return what alerts have said of the dish."""
+    alerts = [json.loads(record.value or b"{}") for record in bus.read_all("alerts")]
+    return [one["state"] for one in alerts if (one["condition"], one["source"]) == ("mirrorDisconnected", DISH)]
+
+
 WANTED = {
     "azimuth": (1.5, "DevDouble"),
     "source": ("Vela", "DevString"),
@@ -99,10 +105,12 @@ def test_attributes_are_mirrored_through_deaths(
     dish.kill()
     model.shows("achievedPointing", [0.0, 181.25, 45.5], "DISCONNECTED")
     until(lambda: str(deployment.proxy(MIRROR).state()) == "ALARM", "the device says so")
+    until(lambda: reported(model.bus) == ["ACTIVE"], "an alert says so")
     start_dish(deployment, DISH)
     assert model.shows("azimuth", 1.5).gap
 
     until(lambda: deployment.read_one(MIRROR, "polled") == 4, "all is subscribed to again")
+    until(lambda: reported(model.bus) == ["ACTIVE", "CLEARED"], "the alert is cleared")
     for value in range(300):
         change(deployment, azimuth=float(value))
         if value == 100:

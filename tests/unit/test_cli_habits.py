@@ -21,7 +21,7 @@ from facade.manifest import Subcommand
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
-FAULT_RUNS = ("faults", "alert-faults", "block-faults", "log-faults", "table-faults", "storage-faults")
+FAULT_RUNS = ("faults", "alert-faults", "block-faults", "log-faults", "mirror-faults", "table-faults", "storage-faults")
 OF_TANGO = ("conformance", "bench", "demo", *FAULT_RUNS, "fuzz", "overload")
 COMMANDS = {" ".join(words): command for words, command in walk()}
 

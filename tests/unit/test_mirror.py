@@ -12,6 +12,7 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.composition import own_devices
+from facade.flows.mirror.faults import DISCONNECTED, find_disconnected
 from facade.flows.mirror.messages import (
     MODEL,
     RULES,
@@ -220,6 +221,29 @@ def test_the_newest_is_repeated_with_its_number_as_a_sign_of_life():
     bench = Bench(AZ)
     bench.settle(2 * REPEAT + 2)
     assert [one.number for one in bench.said(AZ)] == [1, 1, 1]
+
+
+def test_a_device_that_does_not_answer_is_one_fault_until_it_is_back_or_not_wanted():
+    bench = Bench()
+    assert find_disconnected(bench.mirror) is None
+    bench.rule("one", AZ, EL)
+    bench.rule("two", f"{OTHER}/azimuth")
+    bench.settle()
+    assert find_disconnected(bench.mirror) == {}
+    bench.telescope.die(DISH)
+    bench.telescope.die(OTHER)
+    bench.settle(ALIVE + AGAIN)
+    found = find_disconnected(bench.mirror) or {}
+    assert set(found) == {(DISCONNECTED, DISH), (DISCONNECTED, OTHER)}
+    fault = found[DISCONNECTED, DISH]
+    assert (fault.text, dict(fault.values)) == (
+        "2 attributes are not mirrored: API_CantConnect: nobody answers",
+        {"attributes": 2},
+    )
+    bench.telescope.away.remove(DISH)
+    bench.choice.fold(Record(topic=RULES, key=b"two", value=None), count=True)
+    bench.settle(2 * AGAIN)
+    assert find_disconnected(bench.mirror) == {}
 
 
 def test_a_device_that_goes_and_comes_back_is_a_record_each_time():

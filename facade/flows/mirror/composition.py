@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
+from facade.flows.mirror.faults import DISCONNECTED, find_disconnected
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.view import MirrorView
 from facade.icd.model import Icd
@@ -43,6 +44,7 @@ def compose(server: Server) -> None:
     mirror = server.share(Mirror, lambda: Mirror(source, writer, choice, known=known, clock=server.clock))
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
+    server.report(lambda _: find_disconnected(mirror), lambda key: key[0] == DISCONNECTED, choice.topic, STATES)
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 
 

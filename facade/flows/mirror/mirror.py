@@ -327,6 +327,11 @@ class Mirror:
         return round(self._clock.now() * 1e6)
 
     @property
+    def has_chosen(self) -> bool:
+        """Return whether it is known what is wanted; from any thread."""
+        return self._version >= 0
+
+    @property
     def gaps(self) -> int:
         """Count the records that say that values may be missing before them."""
         return self._gaps + self.outbox.gaps

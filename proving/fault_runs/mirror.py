@@ -1,0 +1,194 @@
+"""The fault run of the mirror: receptors push values while they, the mirror and the broker are killed."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tango
+import typer
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.errors import BusError
+from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
+from facade.infra.processes import Process
+from proving.deployment import Deployment
+from proving.fault_runs.frame import BROKER, READY_WITHIN, Account, FaultRun, Folder, Seed, play, process_name
+from proving.mirror_account import MirrorFound, account_of, newest_wrong
+from proving.roles import Role
+from proving.telescope import pointing_of, read_journal, rule
+
+MIRROR = "mirror"
+RIGHT_WITHIN = 5.0
+"""From the last value until the newest records are right, while all runs [s]."""
+_QUICK_KILLS = 1
+_TELESCOPES = {"telescope 1": 1, "telescope 2": 2}
+_RECEPTORS = 4
+"""Of each telescope."""
+_PERIOD = 0.02
+"""Time between two values of a receptor [s]."""
+_STANDSTILL = 60.0
+"""Longest wait until all receptors are connected again [s]."""
+
+
+class MirrorFaultRun(FaultRun):
+    """One run of the mirror.
+
+    Parameters
+    ----------
+    kills
+        How often each part is killed.
+    """
+
+    faults = (*_TELESCOPES, MIRROR, BROKER)
+    between = (1.0, 5.0)
+
+    def __init__(self, deployment: Deployment, *, kills: int, seed: int) -> None:
+        super().__init__(deployment, seed)
+        self.left = kills * len(self.faults)
+        (self._device,) = deployment.devices("SdpMirror")
+        self._records: dict[str, list[TelescopeAttribute]] = {}
+        """Of each attribute, in the order of the topic."""
+        self._heard = 0.0
+        self._silence = 0.0
+        """Longest time without a record [s]."""
+
+    def parts(self) -> Mapping[str, Callable[[], Process]]:
+        """Return the mirror and the telescopes."""
+        made = self.deployment
+        return {
+            **{part: partial(self._start, part, number) for part, number in _TELESCOPES.items()},
+            MIRROR: lambda: made.server("mirror", name=MIRROR),
+        }
+
+    def begin(self) -> None:
+        """Have all receptors mirrored."""
+        bus = KafkaBus(self.deployment.connection, client="account")
+        bus.writer().send_durably(rule("all", [pointing_of("*")], self.clock.now()), READY_WITHIN)
+        self._reader = bus.open_reader({MODEL: None}, {})
+        self.demand(self._all_connected, READY_WITHIN, "all receptors are mirrored")
+        self._heard, self._silence = self.clock.monotonic(), 0.0
+
+    def step(self) -> bool:
+        """Read what is written, until all faults were injected."""
+        self._take()
+        return bool(self.left)
+
+    def in_words(self) -> str:
+        """Say how much is mirrored."""
+        return f"{sum(map(len, self._records.values())):,} records"
+
+    def account(self) -> Account:
+        """Hold what receptors pushed against the topic."""
+        made = Account()
+        if self.progress.wait_until(self._all_connected, _STANDSTILL, "all receptors are connected") is None:
+            made.wrong.append(f"{self._device}: expected all receptors to be connected, got {self._away()}")
+        for part in _TELESCOPES:
+            role = self.deployment.processes[process_name(part)]
+            assert isinstance(role, Role)
+            role.call_off()
+            self.progress.demand(role.result.exists, READY_WITHIN, f"{part} stands still")
+        journals = [read_journal(self._journal(number)) for number in _TELESCOPES.values()]
+        pushed = {name: times for journal in journals for name, times in journal.items()}
+        begin = self.clock.monotonic()
+        self.progress.wait_until(lambda: not self._wrong(pushed), RIGHT_WITHIN)
+        took = self.clock.monotonic() - begin
+        made.wrong += [f"{name}: not the newest value {RIGHT_WITHIN:g} s after it" for name in self._wrong(pushed)]
+        made.wrong += [f"{name}: mirrored, and no receptor's" for name in self._records.keys() - pushed.keys()]
+        every = MirrorFound()
+        for name, times in pushed.items():
+            found = account_of(times, self._records.get(name, []))
+            made.wrong += differences(name, found)
+            every += found
+        made.rows += [
+            ("attributes", len(pushed)),
+            ("values pushed", every.pushed),
+            ("... mirrored", every.mirrored),
+            ("... missing, as a record says", every.said),
+            ("... missing without a word", every.unsaid),
+            ("records that say that values may be missing", every.gaps),
+            ("longest silence of the topic", f"{self._silence:.1f} s"),
+            ("from the last value until the newest ones are right", f"{took:.1f} s"),
+            ("longest absence of the broker after its kill", f"{self.broker_away:.1f} s"),
+        ]
+        return made
+
+    def _start(self, part: str, number: int) -> Role:
+        return self.deployment.play(
+            "telescope",
+            name=process_name(part),
+            instance=str(number),
+            receptors=_receptors(number),
+            period=_PERIOD,
+            journal=str(self._journal(number)),
+        )
+
+    def _journal(self, number: int) -> Path:
+        return self.deployment.folder / f"pushed-{number}.jsonl"
+
+    def _take(self) -> None:
+        with suppress(BusError):  # the broker is away
+            for record in self._reader.take(10_000, 0.0):
+                message = decode_attribute(record.value)
+                if isinstance(message, TelescopeAttribute):
+                    self._records.setdefault(message.name, []).append(message)
+                    now = self.clock.monotonic()
+                    self._silence, self._heard = max(self._silence, now - self._heard), now
+
+    def _wrong(self, pushed: Mapping[str, list[float]]) -> list[str]:
+        self._take()
+        return newest_wrong(pushed, self._records)
+
+    def _all_connected(self) -> bool:
+        self._take()
+        return not self._away()
+
+    def _away(self) -> list[str]:
+        """Return what of the telescopes is not connected."""
+        try:
+            mirrored = self.deployment.proxy(self._device).read_attribute("mirrored").value
+        except tango.DevFailed:
+            return [self._device]
+        missing = len(_TELESCOPES) * _RECEPTORS - int(mirrored or 0)
+        return [f"{missing} receptors"] if missing else []
+
+
+def differences(name: str, found: MirrorFound) -> list[str]:
+    """Return what is wrong with the records of an attribute."""
+    wrong = {
+        "values missing without a word": found.unsaid,
+        "values that nobody pushed": found.foreign,
+        "numbers that are missing or came twice": found.misnumbered,
+        "values in no count": found.pushed - found.mirrored - found.said - found.unsaid,
+    }
+    none = [f"{name}: expected values, got none"] if not found.mirrored else []
+    return none + [f"{name}: {what}: expected 0, got {count}" for what, count in wrong.items() if count]
+
+
+def _receptors(number: int) -> list[str]:
+    return [f"ska{number}{one:02d}" for one in range(_RECEPTORS)]
+
+
+def mirror_faults(
+    kills: Annotated[int, typer.Option(min=1, help="kill -9 of each telescope, the mirror and the broker.")] = 10,
+    seed: Seed = 1,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Only {_QUICK_KILLS} kill of each part.")] = False,
+    folder: Folder = Path(".run"),
+) -> None:
+    """Push values of attributes while device servers, mirror and broker are killed (kill -9).
+
+    The exit code is 1 when the newest records are not right within 5 s, or a value is missing without a word.
+
+    Example: sdp-facade mirror-faults --quick
+    """
+    kills = _QUICK_KILLS if quick else kills
+    play(
+        lambda deployment: MirrorFaultRun(deployment, kills=kills, seed=seed),
+        f"{len(_TELESCOPES) * _RECEPTORS} attributes, seed {seed}",
+        "the newest values are right, and each value is on the topic or said to be missing",
+        folder,
+        "mirror-faults",
+        nodes=1,
+        without="logs,logs-aggregate",
+    )
