@@ -24,6 +24,8 @@ STANDING_IN: Final = ("kafka", "tango-db", "tango-databaseds", "prometheus")
 """Services whose images are stages of docker/local/Dockerfile, of the same name."""
 HOST: Final = f"{LOCAL}/sdp-facade-host:local"
 """A machine with systemd."""
+RELEASES: Final = ("bookworm", "trixie")
+"""Of Debian, on which README's commands are tried."""
 _SYSTEM: Final = f"{LOCAL}/debian:local"
 
 
@@ -55,8 +57,7 @@ class Images:
 
     def make_bases(self) -> None:
         """Make those images from Debian packages that are missing."""
-        if not self._exists(_SYSTEM):
-            self._make_system()
+        self.make_debian(_release(), _SYSTEM)
         libraries = kafka.libraries(self._progress.step)
         for stage, name in self.bases.items():
             if not self._exists(name):
@@ -84,24 +85,32 @@ class Images:
 
     def remove(self, *, bases: bool) -> None:
         """Remove our image, those from Debian packages too if wanted, and what was left of building them."""
-        names = [HOST, self.ours, *(self.bases.values() if bases else ()), *([_SYSTEM] if bases else ())]
+        debians = [_SYSTEM, *(f"{LOCAL}/debian:{release}" for release in RELEASES)]
+        names = [HOST, self.ours, *((*self.bases.values(), *debians) if bases else ())]
         there = [name for name in names if self._exists(name)]
         if there:
             podman("rmi", "--force", *there)
         if bases:  # the layers of stages in between have no name
             podman("image", "prune", "--force")
 
-    def _make_system(self) -> None:
+    def make_debian(self, release: str, name: str = "") -> str:
+        """Make the image of the smallest Debian of a release if it is missing, and return its name."""
+        name = name or f"{LOCAL}/debian:{release}"
+        if not self._exists(name):
+            self._make_system(release, name)
+        return name
+
+    def _make_system(self, release: str, name: str) -> None:
         hint = "it makes the smallest Debian; `sudo apt-get install debootstrap`"
         debootstrap = tools.find_program("debootstrap", hint)
-        self._progress.step(f"image {_SYSTEM}: debootstrap makes the smallest Debian (once; 1 to 3 min)")
+        self._progress.step(f"image {name}: debootstrap makes the smallest Debian (once; 1 to 3 min)")
         with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
             root = Path(folder) / "root"
-            tools.run([debootstrap, "--variant=minbase", _release(), str(root)], what="making Debian's base system")
+            tools.run([debootstrap, "--variant=minbase", release, str(root)], what="making Debian's base system")
             shutil.rmtree(root / "var/cache/apt/archives")
             archive = Path(folder) / "root.tar"
             tools.run(["tar", "--create", "--file", str(archive), "--directory", str(root), "."], what="packing it")
-            podman("import", str(archive), _SYSTEM)
+            podman("import", str(archive), name)
 
     def _build(self, *arguments: str) -> None:
         # Docker's format, as that of OCI has no health check. The host's network, as it reaches the packages.

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import tango
+
 from facade.errors import InfraError
+from facade.exports.tango_db import SERVER
 from facade.infra import tools
 from proving.containers.images import LOCAL, environment, podman
 from proving.progress import Progress
@@ -111,6 +114,17 @@ class Project:
     def stop(self, service: str) -> None:
         """Stop a service in order; it is not restarted."""
         podman("stop", self.container(service))
+
+    def missing(self) -> list[str]:
+        """Return device servers that do not answer, and the processes that SdpMaster misses."""
+        host = self.outside["TANGO_HOST"]
+        try:
+            for instance in SERVERS:
+                tango.DeviceProxy(f"tango://{host}/dserver/{SERVER}/{instance}").ping()
+            said = tango.DeviceProxy(f"tango://{host}/mid-sdp/control/0").read_attribute("healthInfo").value or ()
+        except tango.DevFailed as failed:
+            return [failed.args[0].desc]
+        return [one for one in said if "worker" in one or "device server" in one]
 
     def memory(self) -> dict[str, str]:
         """Return what each running container uses of its memory, in words."""

@@ -2,10 +2,7 @@
 
 from typing import Final
 
-import tango
-
 from facade.errors import InfraError
-from facade.exports.tango_db import SERVER
 from proving.containers.images import HOST, Images, podman
 from proving.containers.project import NAME, PREFIX, SERVERS, Project
 from proving.progress import Progress
@@ -151,24 +148,13 @@ class Host:
 
     def _await(self, what: str) -> None:
         def all_answer() -> bool:
-            return all(self._show(unit, "ActiveState") == "active" for unit in UNITS) and not self._missing()
+            return all(self._show(unit, "ActiveState") == "active" for unit in UNITS) and not self._project.missing()
 
         if self._progress.wait_until(all_answer, _ANSWERS_WITHIN_S, what) is None:
             states = {unit: self._show(unit, "ActiveState") for unit in UNITS}
             journal = self._do("journalctl", "--no-pager", "--lines=30")
-            said = f"expected that {what}, got {states}, missing {self._missing()}"
+            said = f"expected that {what}, got {states}, missing {self._project.missing()}"
             raise InfraError(f"{said}; the journal ends:\n{journal}")
-
-    def _missing(self) -> list[str]:
-        """Return device servers that do not answer, and what SdpMaster says of workers."""
-        host = self._project.outside["TANGO_HOST"]
-        try:
-            for instance in SERVERS:
-                tango.DeviceProxy(f"tango://{host}/dserver/{SERVER}/{instance}").ping()
-            said = tango.DeviceProxy(f"tango://{host}/mid-sdp/control/0").read_attribute("healthInfo").value or ()
-        except tango.DevFailed as failed:
-            return [failed.args[0].desc]
-        return [one for one in said if "worker" in one or "device server" in one]
 
     def _state(self) -> str:
         try:
