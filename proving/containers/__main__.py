@@ -13,7 +13,7 @@ from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
-from proving.containers import bare, kube, prometheus, systemd
+from proving.containers import bare, prometheus, systemd
 from proving.containers.images import Images
 from proving.containers.operator import Operator
 from proving.containers.project import OTHERS, SERVERS, Project
@@ -85,21 +85,6 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
         OUT.print(f"  memory of {service}: {used}")
 
 
-def _drive(project: Project, progress: Progress, folder: Path) -> None:
-    """Observe, send a table and acknowledge an alert from outside, with the simulated controller of Compose."""
-    project.start("simulate-controller")
-    project.await_healthy(["simulate-controller"])
-    journal = JournalWriter(folder / "journal.json")
-    tm = Subarray(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
-    tm.observe(OBSERVATION, 2.0, {})
-    progress.step("one observation is through, by commands and events from outside")
-    _send_table(project, progress)
-    operator = Operator(project.outside, progress)
-    operator.acknowledge_an_alert()
-    balances = operator.account()
-    progress.step(f"{len(balances)} figures of SdpBus: every account balances, and there is no dead letter")
-
-
 def _send_table(project: Project, progress: Progress) -> str:
     """Send a table and return its digest when SdpCalibration shows it."""
     argv = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "calibration"]
@@ -127,7 +112,6 @@ def main() -> int:
     """Build, run, and remove; return the exit code."""
     parser = argparse.ArgumentParser(prog="make containers ARGS=", description=__doc__)
     parser.add_argument("--systemd", action="store_true", help="start packaging/systemd instead of Compose")
-    parser.add_argument("--kube", action="store_true", help="play docker/kubernetes instead of Compose")
     parser.add_argument("--bare", action="store_true", help="try README's commands on Debian alone instead")
     parser.add_argument("--keep-images", action="store_true", help="leave the images for the next time")
     given = parser.parse_args()
@@ -145,9 +129,7 @@ def main() -> int:
             images.make_bases()
             images.make_ours(local=True)
             progress.step(f"{images.ours}: {images.size() / 1e6:.0f} MB")
-            if given.kube:
-                kube.run(project, progress, Path(folder), lambda: _drive(project, progress, Path(folder)))
-            elif given.systemd:
+            if given.systemd:
                 systemd.run(project, images, progress)
             else:
                 run(project, progress, Path(folder))

@@ -32,19 +32,22 @@ def run(images: Images, progress: Progress, folder: Path) -> None:
     _pack(Path(__file__).parents[2], archive)
     for release in RELEASES:
         image = images.make_debian(release)
-        with_root, with_sudo = (Machine(f"{NAME}_{release}-{who}_1", image, archive) for who in ("root", "sudo"))
+        with_root = Machine(f"{NAME}_{release}-root_1", image, archive)
         said = with_root.refused("make demo", user="nobody-special")
         progress.step(f"{release}, a user without sudo: {said}")
         for command in ("make demo", f"make test ARGS='{_TESTS}'"):
             begin = progress.elapsed
             said = with_root.do(command)
             progress.step(f"{release}, root, `{command}`: exit code 0 after {progress.elapsed - begin:.0f} s; {said}")
+        with_root.remove()
         begin = progress.elapsed
+        with_sudo = Machine(f"{NAME}_{release}-sudo_1", image, archive)
         with_sudo.allow_sudo("user")
         said = with_sudo.do("make demo", user="user")
         progress.step(
             f"{release}, a user with sudo, `make demo`: exit code 0 after {progress.elapsed - begin:.0f} s; {said}"
         )
+        with_sudo.remove()
 
 
 class Machine:
@@ -60,6 +63,10 @@ class Machine:
         """Make a user who may do everything by sudo."""
         self._exec("apt-get -qq install --yes --no-install-recommends sudo")
         self._exec(f"useradd --create-home {user} && echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{user}")
+
+    def remove(self) -> None:
+        """Remove it with all that was installed."""
+        podman("rm", "--force", "--time=0", self._name)
 
     def do(self, command: str, *, user: str = "root") -> str:
         """Run a command in the sources as a user and return its last line.
