@@ -22,7 +22,7 @@ class MirrorFound(msgspec.Struct, kw_only=True):
     foreign: int = 0
     """Records of values that no device pushed."""
     misnumbered: int = 0
-    """Records whose number is neither that of the record before nor the next."""
+    """Records whose number is neither that of the record before nor the next, nor a later one that says so (`gap`)."""
     gaps: int = 0
     """Records that say that values may be missing."""
 
@@ -44,7 +44,9 @@ def account_of(pushed: Sequence[float], records: Iterable[TelescopeAttribute]) -
     before: TelescopeAttribute | None = None
     last: int | None = None
     for record in records:
-        found.misnumbered += before is not None and record.number - before.number not in (0, 1)
+        step = 1 if before is None else record.number - before.number
+        # In a long outage of the bus only the newest record is kept: it says that others are missing before it.
+        found.misnumbered += step not in (0, 1) and not (step > 1 and record.gap)
         is_repeated = before is not None and record.number == before.number
         before = record
         if record.connection != CONNECTED or is_repeated:

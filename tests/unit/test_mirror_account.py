@@ -42,6 +42,13 @@ def test_a_missing_number_and_a_foreign_value_are_found() -> None:
     assert account_of(PUSHED, records) == MirrorFound(pushed=2, mirrored=2, foreign=2, misnumbered=1)
 
 
+def test_numbers_that_are_left_out_and_told_are_no_fault() -> None:
+    """In a long outage of the bus only the newest record is kept; a number that goes back is wrong in any case."""
+    records = [record(1, 100.0), record(4, 100.3, gap=True)]
+    assert account_of(PUSHED, records) == MirrorFound(pushed=4, mirrored=2, said=2, gaps=1)
+    assert account_of(PUSHED, [record(4, 100.0), record(1, 100.1, gap=True)]).misnumbered == 1
+
+
 def test_values_that_come_in_another_order_are_not_missing() -> None:
     """A read may have overtaken an event."""
     records = [record(1, 100.0), record(2, 100.2), record(3, 100.1), record(4, 100.3)]
