@@ -1,5 +1,6 @@
 """The mirror through kills of everything: the short form of `make mirror-faults`."""
 
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.processes import run_command
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 
+@pytest.mark.skipif("SDP_TEST_LONG" not in os.environ, reason="needs SDP_TEST_LONG: one run of seven lost values")
 def test_everything_is_killed_while_values_come(tmp_path: Path) -> None:
     """Each value is on the topic, or a record says that it may be missing."""
     process = run_command("mirror-faults", "--quick", "--folder", str(tmp_path), folder=tmp_path)
