@@ -1,5 +1,6 @@
 """The local runtime with real services: shared by callers, kept over a crash, no stranger ever hit."""
 
+import json
 import os
 import shutil
 import socket
@@ -152,11 +153,13 @@ def test_down_stops_ours_and_leaves_a_stranger_alone(state_dir: Path) -> None:
     ours = pids(state_dir).values()
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         try:
-            # The state now claims the stranger's id: as if the kernel had given ours to somebody else.
+            # The state now claims the stranger's id: as if the kernel had given ours to somebody else, later.
             path = state_dir / "infra.json"
-            tango_pid = pids(state_dir)["tango-db/tango-db"]
             original = path.read_text()
-            path.write_text(original.replace(f'"pid": {tango_pid},', f'"pid": {stranger.pid},'))
+            claimed = json.loads(original)
+            [database] = claimed["services"]["tango-db"]["processes"]
+            database |= {"pid": stranger.pid, "created": database["created"] - 60.0}
+            path.write_text(json.dumps(claimed))
             local.down(state_dir)
             assert stranger.poll() is None
             path.write_text(original)
