@@ -9,11 +9,12 @@ no file any more, except while its other threads still end.
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psutil
 
@@ -97,7 +98,7 @@ class Process:
         if log.exists() and not append:
             log.replace(log.with_name(log.name + ".1"))
         try:
-            with log.open("ab") as output:
+            with log.open("ab") as output, _signals_deferred():
                 child = subprocess.Popen(
                     list(argv),
                     stdin=subprocess.DEVNULL,
@@ -209,6 +210,28 @@ class Process:
         with suppress(ChildProcessError):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back, as far as this process has handlers for them.
+
+    A handler that raises between fork and exec would leave a child that nobody knows: it has neither its session nor
+    its environment yet. A blocked signal would stay blocked in the child, so the handlers are exchanged instead.
+    """
+    came: list[int] = []
+    held: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no other thread runs handlers
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                held[number] = signal.signal(number, lambda one, _: came.append(one))
+    try:
+        yield
+    finally:
+        for held_back, handler in held.items():
+            signal.signal(held_back, handler)
+    for missed in came:
+        signal.raise_signal(missed)
 
 
 def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:

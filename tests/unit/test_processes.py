@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from facade.errors import InfraError
-from facade.infra.processes import Process, ProcessRecord
+from facade.infra.processes import Process, ProcessRecord, started_in
 from tests.support.waiting import HANG
 
 
@@ -49,6 +50,31 @@ def test_a_spawned_process_is_alive_until_it_is_stopped(log: Path) -> None:
         assert process.stop(10) is True
         assert not process.is_alive
         assert not Path(f"/proc/{process.pid}").exists(), "a zombie was left behind"
+
+
+def test_a_signal_while_it_starts_waits_until_it_has_its_own_environment(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler of a demo raises: between fork and exec, that would leave a process that nobody finds."""
+    started: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        signal.raise_signal(signal.SIGTERM)
+        started.append(begin(*arguments, **options))
+        return started[0]
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        monkeypatch.setattr(subprocess, "Popen", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Process.start("sample", ["sleep", "60"], log=log)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [found.pid for found in started_in(log.parent)] == [child.pid for child in started], "it is found again"
+    started[0].kill()
+    assert started[0].wait(HANG) == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_it_is_detached_from_its_parent(log: Path) -> None:
