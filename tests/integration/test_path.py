@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 import tango
@@ -15,6 +15,9 @@ from tests.support.waiting import until, until_equal
 from tests.support.windows import ROUGH, all_nodes_values, heaps_by_window, node_values
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+Told = dict[tuple[str, str], list[object]]
+"""What a client was told, in order, by device and attribute."""
 
 
 def attributes(device_class: str) -> set[str]:
@@ -104,14 +107,31 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
 def assert_alarm_events(subscriber: Subscriber) -> None:
     """A client of alarm events alone knows each quality and State, and is told nothing but their changes."""
 
-    def what_is_known(kind: str) -> dict[tuple[str, str], object]:
+    def what_was_told(kind: str) -> Told:
         return {
-            key: events[-1].value if key[1] == "State" else events[-1].quality
+            key: [event.value if key[1] == "State" else event.quality for event in events]
             for key, events in subscriber.by_attribute(kind).items()
             if key[1] != "Status"
         }
 
-    until(lambda: what_is_known("alarm") == what_is_known("change"), "both kinds of events tell the same")
+    def differences() -> dict[tuple[str, str], object]:
+        """Return what the two kinds of events end with, where that is not the same."""
+        change, alarm = what_was_told("change"), what_was_told("alarm")
+        ends = {key: (change.get(key, [None])[-1], alarm.get(key, [None])[-1]) for key in {*change, *alarm}}
+        return {key: end for key, end in ends.items() if end[0] != end[1] and key not in missed_first(change, alarm)}
+
+    def missed_first(change: Told, alarm: Told) -> set[tuple[str, str]]:
+        """Return the attributes whose only change may have come before Tango had made the event connection.
+
+        Tango makes it after a subscription has returned: on a busy machine seconds later. A quality that changes once
+        and never again, as that of a total, is then known from change events only.
+        """
+        once = {key for key, told in change.items() if len(list(groupby(told))) == 2}
+        return {key for key, told in alarm.items() if key in once and told == change[key][:1]}
+
+    until_equal(differences, {}, "both kinds of events tell the same")
+    change, alarm = what_was_told("change"), what_was_told("alarm")
+    assert len(missed_first(change, alarm)) <= len(alarm) / 4, missed_first(change, alarm)
     alarms = subscriber.by_attribute("alarm")
     for (_, name), events in alarms.items():
         # The first one is what Tango read when the client subscribed, and perhaps a change already.
