@@ -30,7 +30,7 @@ def test_each_package_has_one_line_and_nothing_else_has() -> None:
 
 
 def test_the_ways_through_the_code_name_files_in_their_order() -> None:
-    text = section("## Four ways through the code")
+    text = section("## Follow the data through the code")
     ways = {
         title.lower(): body
         for title, body in re.findall(r"^### \w+ (\w+)\b[^\n]*\n(.*?)(?=^### |\Z)", text, re.S | re.M)
