@@ -55,7 +55,7 @@ class Event(Enum):
     PROGRESS = "its handler reports progress"
     RETURN = "its handler returns"
     FAIL = "its handler fails, or must end and cannot be repeated"
-    CANCEL = "it is cancelled, and its thread has noticed that"
+    CANCEL = "the thread of its device finds that it is cancelled"
     CONFIRM = "its outcome is on the bus"
     STOP = "the controller ends"
 
