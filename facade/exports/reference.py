@@ -17,22 +17,22 @@ _ALERTS = (
 )
 _ENUMS = "Labels of the Tango enumerations with their values. Those that SKA has are SKA's."
 _INDEX = (
-    "What Telescope Manager sees of SDP, and what goes over the bus, item by item. All of it is derived from the "
-    "interface control document (ICD), version {version}, which is data: `schemas/icd/*.toml`, "
+    "These pages describe the Tango devices of SDP, and the topics and messages of its bus. They are derived from the "
+    "interface control document (ICD), version {version}. The ICD is data: `schemas/icd/*.toml`, "
     "`schemas/messages/*.schema.json` and `schemas/commands/*.schema.json`."
 )
 _READING = (
-    "Source: what the value is made of. *Window* is the newest closed window of data time, *total* is everything since "
-    "the ledger began; then comes the topic. What is reported by controllers comes from the topic `state`.",
-    "Events: the shortest and the longest time between two of them while the stream is alive, then the deadbands, "
-    "within which a change is no reason for an event. A change of quality always is.",
-    "Invalid after silence: how long nothing may come until the value has the quality ATTR_INVALID.",
-    "Limits: the quality is ATTR_WARNING or ATTR_ALARM as soon as one is reached.",
+    "Source: the records from which the value is made, and their topic. *Window* is the newest closed window of data "
+    "time, *total* counts since the account began. Values that controllers report come from the topic `state`.",
+    "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
+    "change within the deadband causes no event. A change of quality always causes one.",
+    "Invalid after silence: after this time without data the value has the quality ATTR_INVALID.",
+    "Limits: at a limit the quality is ATTR_WARNING or ATTR_ALARM.",
 )
 _OTHERS = (
-    ("Topics", "topics.md", "where messages go: keys, partitions, how long they are kept"),
-    ("Messages", "messages.md", "what they say, field by field"),
-    ("Alerts", "alerts.md", "alarm conditions: what they mean, and what an operator does about them"),
+    ("Topics", "topics.md", "keys, partitions, retention, and the rights of each role"),
+    ("Messages", "messages.md", "the fields of each message"),
+    ("Alerts", "alerts.md", "alarm conditions, their meaning, and the response of an operator"),
     ("Enumerations", "enums.md", "labels and values"),
 )
 
@@ -62,9 +62,9 @@ def _index(icd: Icd) -> str:
         text,
         "## Devices",
         items(classes),
-        "What stands in these pages:",
+        "The pages of the devices use these terms:",
         items(_READING),
-        "## The bus and the rest",
+        "## Topics, messages and alarms",
         items(others),
     )
 

@@ -37,13 +37,13 @@ def page(sweep: Sweep) -> str:
 def _head(sweep: Sweep) -> Iterator[str]:
     report, where = sweep.report, sweep.report.machine
     failed = [one for one in sweep.found if one.failure]
-    yield "# What Kafka takes: the papers' tables, measured here"
+    yield "# Throughput and delay of Kafka, beside the papers' tables"
     yield f"<!-- Made by `python -m proving.bench.sweep_page REPORT` from what `{COMMAND}` has written. -->"
     yield (
         f"This page helps you to choose sizes, codecs, batches and partitions of topics. The rules are at the [end]"
         f"(#what-to-choose). The figures before them are those of one run of `{COMMAND}`:"
-        f" {len(sweep.found)} points, {len(failed)} of them failed. Beside ours stand the figures of the papers. Their"
-        f" machines were others, so only ratios within a column can be compared."
+        f" {len(sweep.found)} points, {len(failed)} of them failed. The figures of the papers come from other machines,"
+        f" so compare only ratios within a column."
     )
     yield (
         f"Measured on {datetime.fromtimestamp(report.began, UTC):%Y-%m-%d}: {where.cores} cores ({where.cpu}),"
@@ -53,14 +53,14 @@ def _head(sweep: Sweep) -> Iterator[str]:
         f" meanwhile."
     )
     yield (
-        f"The base point has {BASE.size} B, one partition, one producer, one consumer, no compression, `acks=all` and"
-        f" `linger.ms` {BASE.linger:g}. Each series changes one thing. *In* is measured without consumers, *out*"
+        f"The base point has messages of {BASE.size} B, one partition, one producer, one consumer, no compression,"
+        f" `acks=all` and `linger.ms` {BASE.linger:g}. Each series changes one thing. *In* is measured without consumers, *out*"
         f" without producers. Delays are measured from the call of the producer to the receipt in another process, at"
         f" 1,000 messages/s or 20 MB/s, whichever is less. MB are 1,000,000 bytes."
     )
     for one in failed:
         why = one.failure.splitlines()[-1].strip()
-        yield f"Not measured: {one.point.series}, {size_text(one.point.size)}: `{why}`."
+        yield f"The point {one.point.series}, {size_text(one.point.size)}, was not measured: `{why}`."
 
 
 def _others(sweep: Sweep) -> float:
@@ -88,7 +88,7 @@ def _tables(sweep: Sweep) -> Iterator[str]:
             for one in sweep.series("sangrenel")
         ),
     )
-    yield "The settings of its section 14.4.3 (`acks=0`; snappy for 1 kB):"
+    yield "The settings of the memo's section 14.4.3 (`acks=0`; snappy for 1 kB):"
     yield table(
         ("size", "here [/s]", "memo [/s]", "memo, mean delay"),
         (
@@ -142,7 +142,10 @@ def _tables(sweep: Sweep) -> Iterator[str]:
         ("`linger.ms`", *heads),
         ([f"{one.point.linger:g}", number(rate(one, "in")), *delays(one)] for one in sweep.series("linger")),
     )
-    yield "Paper 001 (its own broker beside Kafka) has 8 to 128 B in batches of 20, and 32 B in batches of 1 to 50:"
+    yield (
+        "Paper 001 (a broker of its own, and Kafka) sends messages of 8 to 128 B in batches of 20, and of 32 B in"
+        " batches of 1 to 50:"
+    )
     yield table(
         ("size, batch", "in [/s]", "paper", "out [/s]", "paper", "both: in [/s]", "paper", "both: out [/s]", "paper"),
         [
@@ -156,7 +159,7 @@ def _tables(sweep: Sweep) -> Iterator[str]:
             ),
         ],
     )
-    yield "Paper 004 (SocketPro beside Kafka) has batches of 8,196 B, `acks=1`:"
+    yield "Paper 004 (SocketPro and Kafka) sends batches of 8,196 B with `acks=1`:"
     yield table(
         ("size", "in [/s]", "paper", "out [/s]", "paper"),
         (
@@ -233,35 +236,36 @@ def _choice(sweep: Sweep) -> Iterator[str]:
         f"{n}. {text}"
         for n, text in enumerate(
             (
-                f"**Put small things together.** A message of 256 B goes in at {mb(small, 'in')} MB/s, one of"
-                f" {size_text(best.point.size)} at {mb(best, 'in')} MB/s. Batches of one message reach"
+                f"**Put small messages together.** Kafka takes {mb(small, 'in')} MB/s of messages of 256 B, and"
+                f" {mb(best, 'in')} MB/s of {size_text(best.point.size)}. Batches of one message reach"
                 f" {number(rate(lone, 'in'))}/s, batches of 50 reach {number(rate(many, 'in'))}/s. Where a producer has"
                 f" many small values at once, use a [columnar batch](../how-to/send-heaps.md).",
-                f"**Leave `linger.ms` at 5, and take 0 for commands.** With 0 the p99 is {delays(short)[1]} ms and"
-                f" {number(rate(short, 'in'))}/s go in; with 100 the median is {delays(long)[0]} ms.",
-                f"**Keep `acks=all`.** It takes {number(rate(everyone, 'in'))}/s where `acks=0` takes"
-                f" {number(rate(none, 'in'))}/s, and a p99 of {delays(everyone)[1]} ms instead of"
-                f" {delays(none)[1]} ms. With three brokers it also waits for the other replicas.",
-                f"**Compress with lz4 where the network or the disk is short, else not at all.** lz4 goes in at"
-                f" {mb(packed, 'in')} MB/s and stores {number(packed.stored)} B of {packed.point.size} B; without a"
-                f" codec it is {mb(plain, 'in')} MB/s and {number(plain.stored)} B; gzip takes {mb(gzip, 'in')} MB/s."
-                f" Set the topic's `compression.type` to `producer`: a broker that unpacks what comes takes"
+                f"**Leave `linger.ms` at 5, and use 0 for commands.** With 0 the p99 is {delays(short)[1]} ms, and"
+                f" Kafka takes {number(rate(short, 'in'))}/s. With 100 the median is {delays(long)[0]} ms.",
+                f"**Keep `acks=all`.** It reaches {number(rate(everyone, 'in'))}/s with a p99 of"
+                f" {delays(everyone)[1]} ms. `acks=0` reaches {number(rate(none, 'in'))}/s with {delays(none)[1]} ms."
+                f" With three brokers `acks=all` also waits for the other replicas.",
+                f"**Compress with lz4 if the network or the disk is the limit. Otherwise do not compress.** lz4 reaches"
+                f" {mb(packed, 'in')} MB/s and stores {number(packed.stored)} B of {packed.point.size} B. Without"
+                f" a codec the rate is {mb(plain, 'in')} MB/s, with {number(plain.stored)} B stored. gzip reaches"
+                f" {mb(gzip, 'in')} MB/s."
+                f" Set the topic's `compression.type` to `producer`: a broker that unpacks the batches reaches only"
                 f" {mb(unpacked, 'in')} MB/s.",
-                f"**Take as many partitions as consumers that share the work, not more.** One consumer reads"
+                f"**Use one partition for each consumer that shares the work, not more.** One consumer reads"
                 f" {number(rate(parts[0], 'out'))}/s from {parts[0].point.partitions} partition, and"
                 f" {number(rate(parts[-1], 'out'))}/s from {parts[-1].point.partitions}.",
-                f"**Send what is larger than 1 MB in segments, on one partition.** 100 MB take the least time in"
+                f"**Send data larger than 1 MB in segments, on one partition.** 100 MB take the least time in"
                 f" segments of {size_text(quickest.point.size)}: {mean(quickest.large['in'])} s in and"
                 f" {mean(quickest.large['out'])} s out. On 20 partitions segments of 1 MB take"
-                f" {mean(spread.large['in'])} s and {mean(spread.large['out'])} s, and have to be put in order again."
-                f" The memo finds the same.",
+                f" {mean(spread.large['in'])} s and {mean(spread.large['out'])} s, and the consumer must sort them."
+                f" The memo agrees.",
             ),
             1,
         )
     )
     yield (
-        f"The codecs had to do with text that repeats itself as our notifications do. The largest message is"
-        f" {size_text(LARGE)}, as in the memo. {len(codec)} points have a codec."
+        f"The content of the messages repeats itself as much as notifications do, which favours the codecs. The largest"
+        f" message is {size_text(LARGE)}, as in the memo. The table of codecs has {len(codec)} points."
     )
 
 
