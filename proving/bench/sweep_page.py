@@ -54,9 +54,9 @@ def _head(sweep: Sweep) -> Iterator[str]:
     )
     yield (
         f"The base point has messages of {BASE.size} B, one partition, one producer, one consumer, no compression,"
-        f" `acks=all` and `linger.ms` {BASE.linger:g}. Each series changes one thing. *In* is measured without consumers, *out*"
-        f" without producers. Delays are measured from the call of the producer to the receipt in another process, at"
-        f" 1,000 messages/s or 20 MB/s, whichever is less. MB are 1,000,000 bytes."
+        f" `acks=all` and `linger.ms` {BASE.linger:g}. Each series changes one thing. *In* is measured without"
+        f" consumers, *out* without producers. Delays are measured from the call of the producer to the receipt in"
+        f" another process, at 1,000 messages/s or 20 MB/s, whichever is less. MB are 1,000,000 bytes."
     )
     for one in failed:
         why = one.failure.splitlines()[-1].strip()
