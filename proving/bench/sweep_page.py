@@ -181,7 +181,7 @@ def _tables(sweep: Sweep) -> Iterator[str]:
     )  # fmt: skip
     yield "## The alerts of a visit"
     yield (
-        "DMTN-028 (paper 002) sends 10,000 alerts of 135 kB each 39 s. Here they are sent once, as fast as possible,"
+        "DMTN-028 (paper 002) sends 10,000 alerts of 135 kB every 39 s. Here they are sent once, as fast as possible,"
         " and are not encoded: the paper's producers spend most of their time on Avro."
     )
     yield table(
