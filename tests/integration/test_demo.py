@@ -100,7 +100,12 @@ def wait_for(state_dir: Path, text: str, process: subprocess.Popen[str]) -> None
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=500)
+    try:
+        output, _ = process.communicate(timeout=500)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)  # it clears away, and says what it was doing
+        output, _ = process.communicate(timeout=60)
+        pytest.fail(f"the demo did not end within 500 s:\n{output}")
     return process.returncode, output
 
 

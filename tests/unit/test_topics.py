@@ -15,6 +15,7 @@ from clients.conformance.verdicts import Mismatch
 from facade.bus.kafka import connection, inspection, topics
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.spans import find_span
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.positions import Extent, TopicShape
 from facade.cli.app import app
@@ -134,7 +135,7 @@ def test_a_topic_has_an_id_unless_its_broker_gives_none_and_each_partition_its_e
     assert watch.extents(wanted) == {"alerts": Extent(id, ranges), "old": Extent("", ranges)}
 
 
-@pytest.mark.parametrize(
+REFUSALS = pytest.mark.parametrize(
     ("code", "times", "read"),
     [
         (KafkaError.NOT_LEADER_FOR_PARTITION, 3, True),
@@ -144,6 +145,10 @@ def test_a_topic_has_an_id_unless_its_broker_gives_none_and_each_partition_its_e
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, 1, False),
     ],
 )
+"""What a broker answers to a question about offsets, how often, and whether they are known at last."""
+
+
+@REFUSALS
 def test_offsets_of_a_topic_that_was_just_made_are_asked_for_until_its_leader_knows(
     cluster: type[Admin], monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool
 ) -> None:
@@ -162,6 +167,43 @@ def test_offsets_of_a_topic_that_was_just_made_are_asked_for_until_its_leader_kn
         with pytest.raises(BusError, match="no answer about topics"):
             watch.extents(["alerts"])
     assert clock.monotonic() - began < 6.0
+
+
+@REFUSALS
+@pytest.mark.parametrize("since", [0.0, 5.0])
+def test_what_stands_on_a_topic_is_asked_for_until_its_leader_knows(
+    monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool, since: float
+) -> None:
+    left = [KafkaException(KafkaError(code))] * times
+
+    class Asked:
+        """Plays the client: refuses as often as it is to, then knows one partition with four records."""
+
+        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+            return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None}, error=None)})
+
+        def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+            if left:
+                raise left.pop()
+            return 3, 7
+
+        def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            if left:
+                raise left.pop()
+            return [TopicPartition(place.topic, place.partition, 5) for place in places]
+
+        def close(self) -> None:
+            pass
+
+    clock = ManualClock()
+    connection, began = Connection(Settings(prefix="t."), clock=clock), clock.monotonic()
+    monkeypatch.setattr(connection, "consumer", lambda health, settings: Asked())
+    if read:
+        assert find_span(connection, "alerts", since=since) == {0: (5 if since else 3, 7)}
+    else:
+        with pytest.raises(BusError, match=r"topic t\.alerts cannot be read"):
+            find_span(connection, "alerts", since=since)
+    assert clock.monotonic() - began < 12.0
 
 
 def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(cluster: type[Admin]) -> None:

@@ -1,17 +1,29 @@
 """What a broker says of a topic that cannot be used, in words that tell what to do."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from facade.clock import Clock
 from facade.errors import BusError
 
 if TYPE_CHECKING:  # importing it takes longer than joining a group
     from confluent_kafka.admin import TopicMetadata
 
+Answer = TypeVar("Answer")
+
 READ = "Describe and Read"
 WRITE = "Describe and Write"
 _SILENT = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
+_MOVING = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+"""Answers about a topic that is being made, deleted, or led by another broker: soon over."""
+_PAUSE = 0.1
+"""Before a question is put again [s]."""
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -22,6 +34,29 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
     if error.code() in _ABSENT:
         return f"topic {topic} does not exist; create it with `sdp-facade topics create`"
     return f"topic {topic} cannot be used now: {error.name()}: {error.str()}"
+
+
+def ask_again(question: Callable[[], Answer], clock: Clock, patience: float) -> Answer:
+    """Return the answer to a question about a topic, which is put again while the topic is being made or moves.
+
+    Parameters
+    ----------
+    patience
+        How long it is put again [s].
+
+    Raises
+    ------
+    KafkaException
+        Another refusal, or the same one for longer than that.
+    """
+    deadline = clock.monotonic() + patience
+    while True:
+        try:
+            return question()
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVING or clock.monotonic() >= deadline:
+                raise
+        clock.sleep(_PAUSE)
 
 
 def describe(error: BaseException) -> str:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.records import to_record
-from facade.bus.kafka.refusals import READ, describe, require_present
+from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
@@ -40,12 +41,14 @@ def find_span(connection: Connection, topic: str, *, since: float = 0.0, newest:
         name = connection.topic(topic)
         found = require_present(consumer.list_topics(name, timeout=_BROKER_WAIT).topics.get(name), name, READ)
         places = [TopicPartition(name, partition, round(since * 1000)) for partition in found.partitions]
-        begins = {}
+        clock, begins = connection.clock, {}
         if since > 0:
-            begins = {at.partition: at.offset for at in consumer.offsets_for_times(places, timeout=_BROKER_WAIT)}
+            at_time = ask_again(lambda: consumer.offsets_for_times(places, timeout=_BROKER_WAIT), clock, _BROKER_WAIT)
+            begins = {at.partition: at.offset for at in at_time}
         span = {}
         for place in places:
-            low, high = consumer.get_watermark_offsets(place, timeout=_BROKER_WAIT)
+            marks = partial(consumer.get_watermark_offsets, place, timeout=_BROKER_WAIT)
+            low, high = ask_again(marks, clock, _BROKER_WAIT)
             begin = begins.get(place.partition, low)
             begin = high if begin < 0 else max(begin, low, high - newest if newest else low)
             if begin < high:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.inspection import id_of
+from facade.bus.kafka.refusals import ask_again
 from facade.bus.port import BusHealth
 from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
@@ -21,14 +22,6 @@ _BROKER_WAIT = 5.0
 """Longest wait for an answer of the broker [s]."""
 _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 """Answers about topics that are not there, or that may not be seen; whoever reads them says so."""
-_MOVING = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-)
-"""Answers about offsets of a topic that is being made, deleted, or led by another broker: soon over."""
-_PAUSE = 0.1
-"""Before offsets are asked for again [s]."""
 
 
 class KafkaTopicWatch:
@@ -41,17 +34,10 @@ class KafkaTopicWatch:
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         """Return what is on topics; see `facade.bus.positions.TopicWatch`."""
-        clock = self._connection.clock
-        deadline = clock.monotonic() + _BROKER_WAIT
-        while True:
-            try:
-                return self._extents(topics)
-            except KafkaException as error:
-                if error.args[0].code() not in _MOVING or clock.monotonic() >= deadline:
-                    raise BusError(
-                        f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}"
-                    ) from error
-            clock.sleep(_PAUSE)
+        try:
+            return ask_again(lambda: self._extents(topics), self._connection.clock, _BROKER_WAIT)
+        except KafkaException as error:
+            raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
 
     def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
         """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
