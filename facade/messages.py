@@ -410,6 +410,27 @@ class ReceiveBuffer(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     fill: Annotated[float, Meta(ge=0, le=1)]
     dropped: Annotated[int, Meta(ge=0, le=2147483647)]
 
+ReservationState = Literal["REQUESTED", "GRANTED", "REFUSED", "RELEASED"]
+
+
+class Reservation(Message, frozen=True, kw_only=True, tag_field="schema", tag="reservation/1"):
+    """Reservation; the wire form is ``reservation.schema.json``."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=200, pattern="^[A-Za-z0-9][A-Za-z0-9._/-]*(?![\\s\\S])")]
+    kind: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z][a-z0-9_-]*(?![\\s\\S])")]
+    names: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=1024)] = []
+    quantity: Maybe[Annotated[float, Meta(ge=0, le=1000000000000000000)]] = None
+    unit: Annotated[str, Meta(max_length=16)] = ""
+    exclusive: bool = True
+    subarray: Annotated[int, Meta(ge=1, le=16)]
+    pb_id: Maybe[Annotated[str, Meta(min_length=4, max_length=100, pattern="^pb-[a-z0-9-]+(?![\\s\\S])")]] = None
+    state: ReservationState
+    expires: Natural
+    sequence: Positive
+    time: Natural
+    text: Annotated[str, Meta(max_length=500)] = ""
+    source: Annotated[str, Meta(max_length=200)] = ""
+
 
 class AccountTotals(Message, frozen=True):
     """Part of ``snapshot.schema.json``."""

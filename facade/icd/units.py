@@ -25,6 +25,8 @@ _BASE_UNITS = (
     "actions",
     "attributes",
     "blocks",
+    "reservations",
+    "conflicts",
     "values",
     "B",
 )

@@ -164,9 +164,10 @@ class Caller:
         self._count += 1
         number = int(self._device.rsplit("/", 1)[-1])
         schema = "https://schema.skao.int/ska-sdp-{}/0.4".format
+        first, second = f"SKA{2 * number - 1:03d}", f"SKA{2 * number:03d}"  # no two subarrays reserve the same
         by_name: dict[str, dict[str, Any]] = {
-            "AssignResources": {"interface": schema("assignres"), "resources": {"receptors": ["SKA001", "SKA002"]}},
-            "ReleaseResources": {"interface": schema("releaseres"), "resources": {"receptors": ["SKA001"]}},
+            "AssignResources": {"interface": schema("assignres"), "resources": {"receptors": [first, second]}},
+            "ReleaseResources": {"interface": schema("releaseres"), "resources": {"receptors": [first]}},
             "Configure": {
                 "interface": schema("configure"),
                 "scan_type": "science",

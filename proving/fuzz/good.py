@@ -87,6 +87,10 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             "pb_id": f"pb-fuzz-{number}", "eb_id": "eb-fuzz", "subarray": 1, "kind": "batch", "state": "RUNNING",
             "sequence": 1, "time": now_us,
         },
+        "reservation": {
+            "id": f"fuzz/{number}", "kind": "receptors", "names": [f"SKA{number}"], "subarray": 1, "state": "GRANTED",
+            "expires": now_us + HOUR_US, "sequence": 1, "time": now_us,
+        },
         "stream-account": {
             "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "time": now_us, "offset_from": 2 * number,
             "offset_to": 2 * number + 2, "high_watermark": 2 * number + 2, **account,

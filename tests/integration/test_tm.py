@@ -59,6 +59,11 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
         (block,) = map(json.loads, deployment.read_one(device, "processingBlocks"))
         assert (block["pb_id"], block["state"]) == ("pb-mvp01-20261121-00000", "RUNNING")
         assert deployment.read_one(device, "blocksFinished") == 0
+        (reservation,) = map(json.loads, deployment.read_one(device, "reservations"))
+        held = (reservation["owner"], reservation["kind"], reservation["state"])
+        assert held == ("subarray/01", "receptors", "GRANTED")
+        assert deployment.read_one(device, "reservationsHeld") == 1
+        assert deployment.read_one(device, "reservationConflicts") == 0
     # Commands that hang are under way for as long as it takes to look at them.
     assert controller.terminate() == 0
     deployment.controller("--fault", "hang:Configure", "--fault", "hang:AssignResources", speed=4.0)

@@ -14,6 +14,7 @@ from facade.errors import ConfigError
 from facade.flows.blocks.messages import BLOCKS
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, AckMessage, ack_record
+from facade.flows.reservations.messages import RESERVATIONS, read_reservation
 from tests.support.controllers import COMPONENT, FIRST, ICD, Life, Site
 from tests.support.simulated_bus import MemoryBus
 
@@ -225,6 +226,42 @@ def test_processing_blocks_go_with_the_observation() -> None:
         [("pb-1-batch", "FINISHED"), ("pb-2-batch", "FINISHED"), ("pb-2-realtime", "FINISHED")],
         assigned,
         [(f"pb-{number}-{kind}", "FINISHED") for number in (1, 2) for kind in ("batch", "realtime")],
+    ]
+
+
+def test_receptors_are_reserved_for_as_long_as_the_subarray_has_them() -> None:
+    """With the names that it has then; other resources are not reserved, and names that no record takes are left out."""
+    site = Site()
+    site.say(State="OFF")
+    life = Life(site, controller=simulated(clock=site.clock).controller)
+    give = {"resources": {"receptors": ["SKA001", "SKA002", "x" * 101], "csp_links": [1, 2], "receive_nodes": 3}}
+    seen: list[tuple[str, list[str]]] = []
+    for name, argument in (
+        ("On", None),
+        ("AssignResources", {**give, "execution_block": BLOCK}),
+        ("Configure", ARGUMENTS["Configure"]),
+        ("End", None),
+        ("ReleaseResources", ARGUMENTS["ReleaseResources"]),
+        ("ReleaseAllResources", None),
+        ("AssignResources", ARGUMENTS["AssignResources"]),
+        ("Off", None),
+        ("On", None),
+        ("Off", None),
+    ):
+        site.clock.sleep(1.0)
+        sent = site.send(name, argument=argument)
+        life.work()
+        assert site.outcome(sent) == "COMPLETED", name
+    for record in site.broker.read(RESERVATIONS):
+        one = read_reservation(record)
+        assert (one.id, one.subarray, one.expires > one.time) == ("subarray-01/receptors", 1, True)
+        seen.append((one.state, one.names))
+    assert seen == [
+        ("GRANTED", ["SKA001", "SKA002"]),
+        ("GRANTED", ["SKA002"]),
+        ("RELEASED", ["SKA002"]),
+        ("GRANTED", ["SKA002"]),
+        ("RELEASED", ["SKA002"]),
     ]
 
 

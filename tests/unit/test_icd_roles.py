@@ -19,6 +19,7 @@ from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.quality.messages import QUALITY
+from facade.flows.reservations.messages import RESERVATIONS
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
 from facade.flows.telemetry.plan import plans
@@ -109,7 +110,11 @@ PROCESSES = {
     ),
     "alerts-intake": ({PACKETS, POSITIONS, ACCOUNTS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
-    "controller": ({COMMANDS, ACKS, STATE, HEARTBEATS}, {ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS}),
+    "controller": (
+        {COMMANDS, ACKS, STATE, HEARTBEATS, RESERVATIONS},
+        {ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS, RESERVATIONS},
+    ),
+    "platform-services": ({RESERVATIONS}, {RESERVATIONS}),
     "ingest-node": (set(), {HeapStream.topic, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
@@ -122,7 +127,7 @@ PROCESSES = {
     ),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
-        {CALIBRATION, TABLES, PACKETS, RULES, DEAD_LETTERS},
+        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS},
         {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS},
     ),
 }
@@ -143,6 +148,7 @@ PAGE = {
     "`SdpFacade ingest-NN`": "ingest",
     **{f"`SdpFacade {name}`": name for name in INSTANCES if name != "ingest"},
     "a controller": "controller",
+    "what manages resources": "platform-services",
     "an ingest node": "ingest-node",
     "a source of alerts": "alert-source",
     "a calibration pipeline": "calibration-pipeline",

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,11 +17,12 @@ import msgspec
 from facade.bus.port import Receipt, Record, Writer
 from facade.clock import Clock
 from facade.controller import Call, Controller, Device, Rejected
-from facade.controller.simulator import blocks, observation
+from facade.controller.simulator import blocks, observation, reservations
 from facade.controller.simulator.observation import Subarray
 from facade.errors import ConfigError, FacadeError
 from facade.flows.blocks.source import BlockSource
 from facade.flows.commands.messages import ACKS, AckMessage, ack_record
+from facade.flows.reservations.source import ReservationSource
 from facade.icd.model import Command, Icd
 
 _log = logging.getLogger(__name__)
@@ -170,12 +172,13 @@ class SimulatedController:
         if "crash-before" in faults and not call.again:
             self._crash(call)
         before = observation.subarray(call)  # of SDP as a whole, one without anything
-        tell = self._telling(call, before, changes)
+        tell = self._telling(call, before, str(changes.get("ebID") or before.eb_id or ""))
         tell(blocks.begin(call.command, call.argument))
         self._work(call, _SLOW if "slow" in faults else 1.0)
         if "fail" in faults:
             self._fail(call)
-        tell(blocks.end(before, call.command, call.argument, changes))
+        # One wait for the bus for both, and before the outcome: a crash in between repeats the command.
+        tell(blocks.end(before, call.command, call.argument, changes), changes)
         if "fail-block" in faults and (failed := blocks.fail(before)) is not None:
             tell([failed[0]])
             changes = {**failed[1], **changes}
@@ -193,17 +196,19 @@ class SimulatedController:
         command = self._commands[MASTER, call.command]
         return command, {command.reports: command.targets[0]}
 
-    def _telling(
-        self, call: Call, before: Subarray, changes: Mapping[str, Any]
-    ) -> Callable[[Iterable[blocks.BlockState]], None]:
-        """Return what publishes states of processing blocks; what has no execution block is not told of."""
-        records: list[Record] = []
-        source = BlockSource(records.append, self.controller.component, self._clock)
-        eb_id = str(changes.get("ebID") or before.eb_id or "")
+    def _telling(self, call: Call, before: Subarray, eb_id: str) -> Callable[..., None]:
+        """Return what publishes states of processing blocks, and with them the reservation that a command leads to.
 
-        def tell(told: Iterable[blocks.BlockState]) -> None:
+        What has no execution block has no blocks that could be told of.
+        """
+        records: list[Record] = []
+        told_of = BlockSource(records.append, self.controller.component, self._clock)
+        reserved = ReservationSource(records.append, self.controller.component, self._clock)
+
+        def tell(told: Iterable[blocks.BlockState], changes: Mapping[str, Any] = MappingProxyType({})) -> None:
             for one in told if eb_id else ():
-                source.tell(one.pb_id, eb_id, before.number, one.kind, one.state, **one.more)
+                told_of.tell(one.pb_id, eb_id, before.number, one.kind, one.state, **one.more)
+            reservations.reserve(reserved, before, changes)
             call.publish(*records)
             records.clear()
 

@@ -1,0 +1,1 @@
+"""Reservations of resources: who holds what until when."""

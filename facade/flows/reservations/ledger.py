@@ -1,0 +1,179 @@
+"""Who has reserved what, as the newest records say it: what is held at a time, by whom, and where owners conflict.
+
+Records say when a reservation expires, and a clock says whether it has: no record is needed for the end. The ledger
+keeps an expired reservation, as a renewal may only be late.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from facade.bus.port import Record
+from facade.flows.reservations.messages import GRANTED, RELEASED, read_reservation
+from facade.messages import Reservation
+from facade.outcome import TOMBSTONE, USED, Outcome, Suppressed
+
+MOST = 10_000
+"""Reservations that are not released."""
+MOST_NAMES = 100_000
+"""Names of resources in them."""
+MOST_RELEASED = 20_000
+"""Released ones of which the sequence is known; of older ones, an old record that comes again is taken for new."""
+
+Resource = tuple[str, str]
+"""Kind and name."""
+
+
+class Conflict(NamedTuple):
+    """A resource that several owners hold although one of them has it for itself alone."""
+
+    resource: Resource
+    reservations: tuple[Reservation, ...]
+
+
+class Ledger:
+    """The newest state of each reservation. It reads no clock: each question gives the time [Unix us]."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Changes with each reservation that changes."""
+        self.left_out = 0
+        """Records that found no room."""
+        self._known: dict[str, Reservation] = {}
+        """Those that are not released, by id."""
+        self._of_subarray: dict[int, dict[str, Reservation]] = defaultdict(dict)
+        self._released: dict[str, int] = {}
+        """Sequences of those that are, by id."""
+        self._granted: dict[Resource, dict[str, Reservation]] = {}
+        """Granted ones by resource and id, whether expired or not."""
+        self._contested: dict[Resource, None] = {}
+        """Resources that several of them name."""
+        self._newest: dict[int, int] = {}
+        """Time of the newest record of each subarray [Unix us]."""
+        self._names = 0
+        self._soonest = 0
+        """No reservation expires earlier [Unix us]."""
+
+    def fold(self, record: Record, now: int) -> Outcome:
+        """Take a record of the topic, and return what became of it."""
+        if record.value is None:
+            reservation_id = (record.key or b"").decode("utf-8", "replace")
+            self._released.pop(reservation_id, None)
+            self._remove(reservation_id)
+            return TOMBSTONE
+        one = read_reservation(record)
+        if not isinstance(one, Reservation):
+            return one
+        before = self._known.get(one.id)
+        sequence = self._released.get(one.id, 0) if before is None else before.sequence
+        if one.sequence <= sequence:
+            return Suppressed("repeated" if one.sequence == sequence else "older")
+        if one.state != RELEASED and not self._has_room(one, before, now):
+            self.left_out += 1
+            return Suppressed("too-many")
+        self._remove(one.id)
+        self._released.pop(one.id, None)
+        self._newest[one.subarray] = max(self._newest.get(one.subarray, 0), one.time)
+        if one.state == RELEASED:
+            self._released[one.id] = one.sequence
+            if len(self._released) > MOST_RELEASED:
+                del self._released[next(iter(self._released))]
+        else:
+            self._add(one)
+        return USED
+
+    def all(self, subarray: int | None = None) -> Iterable[Reservation]:
+        """Return all that are not released, expired ones included; of one subarray, or of all."""
+        return (self._known if subarray is None else self._of_subarray.get(subarray, {})).values()
+
+    def current(self, now: int, subarray: int | None = None) -> Iterator[Reservation]:
+        """Return those that are requested, granted or refused and have not expired."""
+        return (one for one in self.all(subarray) if one.expires > now)
+
+    def holders(self, kind: str, name: str, now: int) -> list[Reservation]:
+        """Return the granted reservations of a resource that have not expired."""
+        return [one for one in self._granted.get((kind, name), {}).values() if one.expires > now]
+
+    def conflicts(self, now: int) -> list[Conflict]:
+        """Return the resources whose owners conflict."""
+        found = []
+        for resource in self._contested:
+            held = self.holders(*resource, now)
+            if _is_conflict(held):
+                found.append(Conflict(resource, tuple(held)))
+        return found
+
+    def next_expiry(self, now: int) -> int | None:
+        """Return when the next one expires [Unix us]; None: none will."""
+        return min((one.expires for one in self.current(now)), default=None)
+
+    def changed_at(self, now: int, subarray: int | None = None) -> int:
+        """Return when a record or an expiry changed those of one subarray, or of all, last [Unix us]; 0: never."""
+        newest = max(self._newest.values(), default=0) if subarray is None else self._newest.get(subarray, 0)
+        return max((one.expires for one in self.all(subarray) if newest < one.expires <= now), default=newest)
+
+    def _has_room(self, one: Reservation, before: Reservation | None, now: int) -> bool:
+        if self._fits(one, before):
+            return True
+        if self._soonest <= now:  # not at each record of a storm
+            for reservation_id in [known.id for known in self._known.values() if known.expires <= now]:
+                self._remove(reservation_id)
+            self._soonest = min((known.expires for known in self._known.values()), default=0)
+        return self._fits(one, self._known.get(one.id))
+
+    def _fits(self, one: Reservation, before: Reservation | None) -> bool:
+        count, names = (1, 0) if before is None else (0, len(before.names))
+        return len(self._known) + count <= MOST and self._names + len(one.names) - names <= MOST_NAMES
+
+    def _add(self, one: Reservation) -> None:
+        self._soonest = min(self._soonest, one.expires) if self._known else one.expires
+        self._known[one.id] = self._of_subarray[one.subarray][one.id] = one
+        self._names += len(one.names)
+        for resource in _granted(one):
+            granted = self._granted.setdefault(resource, {})
+            granted[one.id] = one
+            if len(granted) > 1:
+                self._contested[resource] = None
+        self.version += 1
+
+    def _remove(self, reservation_id: str) -> None:
+        one = self._known.pop(reservation_id, None)
+        if one is None:
+            return
+        del self._of_subarray[one.subarray][reservation_id]
+        self._names -= len(one.names)
+        for resource in _granted(one):
+            granted = self._granted.get(resource, {})
+            granted.pop(reservation_id, None)  # a name may stand there twice
+            if len(granted) < 2:
+                self._contested.pop(resource, None)
+            if not granted:
+                self._granted.pop(resource, None)
+        self.version += 1
+
+
+def read_ledger(records: Iterable[Record], now: int) -> Ledger:
+    """Return what the records of the topic amount to at a time [Unix us]; those that cannot be read are left out."""
+    ledger = Ledger()
+    for record in records:
+        ledger.fold(record, now)
+    return ledger
+
+
+def _granted(one: Reservation) -> Iterator[Resource]:
+    return ((one.kind, name) for name in one.names) if one.state == GRANTED else iter(())
+
+
+def _is_conflict(held: Iterable[Reservation]) -> bool:
+    """Return whether reservations of one resource conflict; a subarray and its own processing blocks never do."""
+    subarrays: Mapping[int, set[str | None]] = defaultdict(set)
+    exclusive = []
+    for one in held:
+        subarrays[one.subarray].add(one.pb_id)
+        if one.exclusive:
+            exclusive.append(one)
+    if not exclusive:
+        return False
+    return len(subarrays) > 1 or any(
+        one.pb_id is not None and len(subarrays[one.subarray] - {None}) > 1 for one in exclusive
+    )

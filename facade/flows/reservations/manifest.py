@@ -1,0 +1,22 @@
+"""Reservations: what controllers have reserved, shown by subarray and for SDP as a whole, and conflicts of owners."""
+
+from facade.manifest import Isolation, Manifest, Subcommand
+
+MANIFEST = Manifest(
+    name="reservations",
+    summary="Reservations of resources, with an owner and an expiry, and conflicts between owners.",
+    topics={"reservations": Isolation.READ_COMMITTED},
+    set_aside_by={"reservations": "subarray"},
+    compose="facade.flows.reservations.composition:compose",
+    for_commands=True,
+    health="facade.flows.reservations.composition:ReservationsHealth",
+    subcommands=(
+        Subcommand(("reservations",), "", "Look at reservations of resources."),
+        Subcommand(
+            ("reservations", "list"),
+            "facade.flows.reservations.cli:list_reservations",
+            "Show who holds what until when.",
+        ),
+    ),
+    words="facade.flows.reservations.words:WORDS",
+)

@@ -1,0 +1,416 @@
+"""Reservations from the topic to what SdpSubarray and SdpMaster show, on the simulation's brokers."""
+
+import json
+import random
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.flows.reservations import ledger as ledgers
+from facade.flows.reservations.ledger import Ledger, read_ledger
+from facade.flows.reservations.messages import RESERVATIONS, STATES, owner_of
+from facade.flows.reservations.source import ReservationSource
+from facade.flows.reservations.view import MOST_NAMES_SHOWN, MOST_SHOWN, readings
+from facade.icd.load import load
+from facade.outcome import TOMBSTONE, USED, Suppressed
+from facade.runtime.composition import assemble
+from facade.runtime.device_state import StateMessage, state_record
+from tests.support.commanding import Sink
+from tests.support.heaps import BASE_US
+from tests.support.simulated_bus import MemoryBroker, MemoryBus
+
+ICD = load()
+FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
+
+
+class Bench:
+    """A controller that reserves, and the device servers that show it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.source = ReservationSource(self.broker.append, "subarray-controller", self.clock)
+        self.start()
+
+    def start(self) -> None:
+        """Start the device servers, as after a kill."""
+        self.sink, self.servers = Sink(), []
+        for instance, devices in (
+            ("subarray", {"SdpSubarray": [FIRST, SECOND]}),
+            ("control", {"SdpMaster": [MASTER], "SdpBus": ["mid-sdp/bus/0"]}),
+        ):
+            server = assemble(
+                ICD,
+                Settings(),
+                devices,
+                self.sink,
+                MemoryBus(self.broker),
+                instance=instance,
+                clock=self.clock,
+                versions={"versionId": "1"},
+            )
+            self.servers.append((server, server.event_loop._open()))
+        self.cycle()
+
+    def cycle(self, times: int = 6) -> None:
+        for _ in range(times):
+            for server, reader in self.servers:
+                server.event_loop.cycle(reader)
+            self.clock.sleep(0.5)
+
+    def reserve(self, subarray: int, *names: str, seconds: float = 3600.0, **more: Any) -> Any:
+        more = {"state": "GRANTED", **more}
+        return self.source.reserve(
+            f"subarray-{subarray:02d}/receptors", subarray, "receptors", names, seconds=seconds, **more
+        )
+
+    def report(self, device: str, resources: dict[str, Any]) -> None:
+        """Report the resources of a subarray, as its controller does."""
+        time = round(self.clock.now() * 1e6)
+        message = StateMessage(
+            device=device, attribute="resources", value=json.dumps(resources), time=time, origin="controller"
+        )
+        self.broker.append(state_record(message))
+
+    def shown(self, name: str, device: str = FIRST) -> Any:
+        return self.sink.shown[device, name].value
+
+    def counts(self, device: str = FIRST) -> tuple[int, ...]:
+        return tuple(self.shown(f"reservations{name}", device) for name in ("Requested", "Held", "Refused"))
+
+    def alerts(self, condition: str) -> list[tuple[str, str]]:
+        """Return source and state of the alerts about a condition; what says the same again is left out."""
+        found = [json.loads(one.value or b"{}") for one in self.broker.read("alerts")]
+        said = [(one["source"], one["state"]) for one in found if one["condition"] == condition]
+        return [one for one, _ in groupby(said)]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_who_holds_what_is_shown_and_is_back_after_a_kill(bench: Bench) -> None:
+    at = bench.clock.now()
+    bench.reserve(1, "SKA001", "SKA036")
+    wanted = bench.source.reserve(
+        "pb-test-00001/nodes", 1, "nodes", seconds=7200.0, quantity=4.0, pb_id="pb-test-00001", exclusive=False
+    )
+    bench.reserve(2, "SKA100", seconds=1800.0)
+    bench.cycle()
+    for _ in range(2):
+        assert (bench.counts(), bench.counts(SECOND), bench.counts(MASTER)) == ((1, 1, 0), (0, 1, 0), (1, 2, 0))
+        first, second = map(json.loads, bench.shown("reservations"))
+        assert (first["owner"], first["names"], first["quantity"]) == ("subarray/01", ["SKA001", "SKA036"], 2)
+        assert (second["owner"], second["state"], second["quantity"]) == ("pb-test-00001", "REQUESTED", 4.0)
+        assert bench.shown("nextReservationExpiry") == pytest.approx(at + 3600.0)
+        assert bench.shown("nextReservationExpiry", MASTER) == pytest.approx(at + 1800.0)
+        assert (bench.shown("reservationConflicts"), bench.shown("conflictingReservations", MASTER)) == (0, ())
+        assert bench.sink.shown[FIRST, "reservationsHeld"].time == at
+        bench.start()
+    manager = ReservationSource(bench.broker.append, "platform-services", bench.clock)
+    manager.refuse(wanted, "no nodes are free")
+    bench.cycle()
+    assert bench.counts() == (0, 1, 1)
+    assert json.loads(bench.shown("reservations")[1])["text"] == "no nodes are free"
+
+
+def test_a_reservation_ends_by_itself_unless_it_is_renewed(bench: Bench) -> None:
+    """In silence, by the wall clock; the reading has the time of the expiry. A late renewal holds from then on."""
+    one = bench.reserve(1, "SKA001", seconds=20.0)
+    bench.cycle(2)
+    bench.clock.sleep(10.0)
+    one = bench.source.renew(one, seconds=20.0)
+    for past, held in ((10.0, 1), (10.0, 0)):
+        bench.cycle(2)
+        bench.clock.sleep(past)
+        bench.cycle(2)
+        assert (bench.counts(), bench.counts(MASTER)) == ((0, held, 0), (0, held, 0))
+    assert bench.sink.shown[FIRST, "reservationsHeld"].time == one.expires / 1e6
+    assert (bench.shown("reservations"), bench.shown("nextReservationExpiry")) == ((), 0.0)
+    bench.start()
+    assert bench.counts() == (0, 0, 0)
+    one = bench.source.renew(one, seconds=60.0)
+    bench.cycle(2)
+    assert bench.counts() == (0, 1, 0)
+    bench.clock.sleep(1.0)
+    one = bench.source.release(one)
+    bench.cycle(2)
+    assert (bench.counts(), bench.sink.shown[FIRST, "reservationsHeld"].time) == ((0, 0, 0), one.time / 1e6)
+
+
+def test_a_conflict_is_an_alarm_until_one_owner_releases(bench: Bench) -> None:
+    bench.reserve(1, "SKA001", "SKA002")
+    two = bench.reserve(2, "SKA002", "SKA003")
+    bench.cycle()
+    assert bench.alerts("reservationConflict") == [("sdp-facade/reservations", "ACTIVE")]
+    for _ in range(2):
+        for device in (FIRST, SECOND, MASTER):
+            assert bench.shown("reservationConflicts", device) == 1
+            (conflict,) = map(json.loads, bench.shown("conflictingReservations", device))
+            assert (conflict["kind"], conflict["name"]) == ("receptors", "SKA002")
+            assert {held["owner"] for held in conflict["reservations"]} == {"subarray/01", "subarray/02"}
+        said = "receptors SKA002 is reserved by subarray/01 and subarray/02 at the same time"
+        assert any(said in line for line in bench.shown("healthInfo", MASTER))
+        bench.start()
+    bench.source.release(two)
+    bench.cycle(20)
+    assert bench.alerts("reservationConflict")[-1] == ("sdp-facade/reservations", "CLEARED")
+    assert bench.shown("reservationConflicts", SECOND) == 0
+
+
+def test_a_conflict_ends_with_the_expiry_of_one(bench: Bench) -> None:
+    bench.reserve(1, "SKA001", seconds=30.0)
+    bench.reserve(2, "SKA001")
+    bench.cycle()
+    assert bench.shown("reservationConflicts") == 1
+    bench.clock.sleep(30.0)
+    bench.cycle(20)
+    assert (bench.shown("reservationConflicts"), bench.shown("reservationConflicts", MASTER)) == (0, 0)
+    assert bench.alerts("reservationConflict")[-1] == ("sdp-facade/reservations", "CLEARED")
+
+
+def test_resources_in_use_whose_reservation_has_expired_are_an_alarm(bench: Bench) -> None:
+    one = bench.reserve(1, "SKA001", "SKA002", seconds=30.0)
+    bench.report(FIRST, {"receptors": ["SKA001"], "receive_nodes": 4})
+    bench.report(SECOND, {"receptors": ["SKA009"]})
+    bench.cycle()
+    assert bench.alerts("reservationExpired") == []
+    bench.clock.sleep(30.0)
+    bench.cycle()
+    assert bench.alerts("reservationExpired") == [("sdp-facade/subarray/01", "ACTIVE")]
+    said = "subarray 01 has receptors SKA001, whose reservation has expired"
+    assert any(said in line for line in bench.shown("healthInfo", MASTER))
+    bench.start()
+    assert bench.alerts("reservationExpired") == [("sdp-facade/subarray/01", "ACTIVE")]
+    one = bench.source.renew(one, seconds=30.0)
+    bench.cycle(20)
+    assert bench.alerts("reservationExpired")[-1] == ("sdp-facade/subarray/01", "CLEARED")
+    bench.clock.sleep(30.0)
+    bench.cycle()
+    assert bench.alerts("reservationExpired")[-1] == ("sdp-facade/subarray/01", "ACTIVE")
+    bench.report(FIRST, {})
+    bench.cycle(20)
+    assert bench.alerts("reservationExpired")[-1] == ("sdp-facade/subarray/01", "CLEARED")
+
+
+GOOD = {
+    **{"schema": "reservation/1", "id": "a/1", "kind": "receptors", "names": ["SKA001"], "subarray": 1},
+    **{"state": "GRANTED", "expires": BASE_US + 10**10, "sequence": 1, "time": BASE_US},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"state": "EXPIRED"}, "schema"),
+        ({"id": "a/2"}, "inconsistent"),
+        ({"id": "a/1\n"}, "schema"),
+        ({"kind": "Receptors"}, "schema"),
+        ({"names": [""]}, "schema"),
+        ({"names": ["x"] * 1025}, "schema"),
+        ({"subarray": 17}, "schema"),
+        ({"pb_id": ""}, "schema"),
+        ({"pb_id": None}, "schema"),
+        ({"quantity": -1}, "schema"),
+        ({"exclusive": 1}, "schema"),
+        ({"sequence": 0}, "schema"),
+        ({"expires": BASE_US // 10**6}, "inconsistent"),
+        ({"more": 1}, "schema"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_bad_record_is_set_aside_once_and_hides_none(bench: Bench, changes: dict[str, Any], reason: str) -> None:
+    bench.broker.append(Record(topic=RESERVATIONS, key=b"a/1", value=json.dumps({**GOOD, **changes}).encode()))
+    bench.broker.append(Record(topic=RESERVATIONS, key=b"a/1", value=json.dumps(GOOD).encode()))
+    bench.cycle()
+    (letter,) = bench.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"] == reason.encode()
+    assert bench.counts() == (0, 1, 0)
+    for server, _ in bench.servers:
+        assert server.event_loop.accounts[RESERVATIONS].balance == 0
+
+
+def test_a_source_refuses_what_nobody_could_read(bench: Bench) -> None:
+    with pytest.raises(ValueError, match=r"reservation 'subarray-01/receptors': \$\.state"):
+        bench.reserve(1, state="EXPIRED")
+    with pytest.raises(ValueError, match=r"\$\.expires: expected at least"):
+        bench.reserve(1, seconds=-1.0)
+    assert bench.broker.read(RESERVATIONS) == []
+
+
+def test_each_record_of_a_source_is_newer_than_the_one_before(bench: Bench) -> None:
+    """Also where the clock stands still or was set back, and whoever writes it."""
+    one = bench.reserve(1, "SKA001", state="REQUESTED")
+    bench.clock.sleep(-5.0)
+    manager = ReservationSource(bench.broker.append, "platform-services", bench.clock)
+    one = manager.grant(one)
+    one = bench.source.renew(one, seconds=100.0)
+    one = bench.source.release(one)
+    sequences = [json.loads(record.value or b"")["sequence"] for record in bench.broker.read(RESERVATIONS)]
+    assert sequences == sorted(set(sequences))
+    bench.source.remove(one.id)
+    assert bench.broker.read(RESERVATIONS)[-1].value is None
+
+
+NOW = BASE_US
+
+
+def told(number: int, state: str = "GRANTED", sequence: int = 1, **more: Any) -> Record:
+    name = f"a/{number}"
+    value = {**GOOD, "id": name, "names": [f"SKA{number:03d}"], "state": state, "sequence": sequence, **more}
+    return Record(topic=RESERVATIONS, key=name.encode(), value=json.dumps(value).encode())
+
+
+def test_each_record_has_one_outcome() -> None:
+    ledger = Ledger()
+    for record, outcome in (
+        (told(1, "REQUESTED", 5), USED),
+        (told(1, "REQUESTED", 5), Suppressed("repeated")),
+        (told(1, "GRANTED", 4), Suppressed("older")),
+        (told(1, "GRANTED", 6, subarray=2), USED),
+        (told(1, "RELEASED", 7), USED),
+        (told(1, "GRANTED", 7), Suppressed("repeated")),
+        (told(1, "GRANTED", 6), Suppressed("older")),
+        (told(1, "GRANTED", 8), USED),
+        (Record(topic=RESERVATIONS, key=b"a/1", value=None), TOMBSTONE),
+        (Record(topic=RESERVATIONS, key=b"\xff", value=None), TOMBSTONE),
+        (told(1, "GRANTED", 2), USED),
+    ):
+        assert ledger.fold(record, NOW) == outcome
+    assert [(one.id, one.sequence) for one in ledger.all()] == [("a/1", 2)]
+    assert [one.id for one in ledger.holders("receptors", "SKA001", NOW)] == ["a/1"]
+    assert not [*ledger.all(2)]
+
+
+S, PB1, PB2, SHARED = {}, {"pb_id": "pb-1"}, {"pb_id": "pb-2"}, {"exclusive": False}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_conflict"),
+    [
+        (S, {"subarray": 2}, True),
+        (SHARED, {"subarray": 2}, True),
+        (SHARED, {"subarray": 2, **SHARED}, False),
+        (S, S, False),
+        (S, PB1, False),
+        (PB1, PB1, False),
+        (PB1, PB2, True),
+        (PB1, {**PB2, **SHARED}, True),
+        ({**PB1, **SHARED}, {**PB2, **SHARED}, False),
+        (PB1, {"subarray": 2}, True),
+        (PB1, {"subarray": 2, **PB1}, True),
+        (S, {"subarray": 2, "state": "REQUESTED"}, False),
+        (S, {"subarray": 2, "state": "REFUSED"}, False),
+        (S, {"subarray": 2, "state": "RELEASED"}, False),
+        (S, {"subarray": 2, "expires": NOW}, False),
+        (S, {"subarray": 2, "kind": "nodes"}, False),
+        (S, {"subarray": 2, "names": ["SKA002"]}, False),
+        (S, {"subarray": 2, "names": ["SKA002", "SKA001", "SKA001"]}, True),
+        (S, {"subarray": 2, "names": []}, False),
+    ],
+    ids=str,
+)
+def test_which_owners_conflict(first: dict[str, Any], second: dict[str, Any], is_conflict: bool) -> None:
+    records = [told(1, **{"names": ["SKA001"], **first}), told(2, **{"names": ["SKA001"], **second})]
+    for order in (records, records[::-1]):
+        found = read_ledger(order, NOW).conflicts(NOW)
+        assert bool(found) is is_conflict
+        assert {one.resource for one in found} <= {("receptors", "SKA001")}
+
+
+def naive_conflicts(records: list[dict[str, Any]], now: int) -> set[tuple[str, str]]:
+    """Return the resources of which two reservations conflict, by comparing each with each."""
+    found = set()
+    held = [one for one in records if one["state"] == "GRANTED" and one["expires"] > now]
+    for a in held:
+        for b in held:
+            same = a["subarray"] == b["subarray"]
+            blocks = {a.get("pb_id"), b.get("pb_id")} - {None}
+            apart = a["id"] != b["id"] and (not same or len(blocks) == 2)
+            if apart and (a.get("exclusive", True) or b.get("exclusive", True)):
+                found |= {(a["kind"], name) for name in set(a["names"]) & set(b["names"]) if a["kind"] == b["kind"]}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_history_gives_what_the_newest_records_say(seed: int) -> None:
+    """Live, with repeats and old records, and when what compaction has left is read from the beginning or anywhere."""
+    rng = random.Random(seed)
+    history: list[Record] = []
+    for sequence in range(1, 300):
+        record = told(
+            rng.randrange(15),
+            rng.choice(STATES),
+            sequence,
+            names=[f"SKA{rng.randrange(8):03d}" for _ in range(rng.randrange(4))],
+            subarray=rng.choice((1, 2)),
+            expires=NOW + rng.randrange(100),
+            exclusive=rng.random() < 0.5,
+            **({"pb_id": f"pb-{rng.randrange(3)}"} if rng.random() < 0.5 else {}),
+        )
+        history += [record] * rng.choice((1, 1, 2))
+        if rng.random() < 0.1:
+            history.append(Record(topic=RESERVATIONS, key=b"a/%d" % rng.randrange(15), value=None))
+    newest = {one.key: one for one in history}
+    live = Ledger()
+    before: Record | None = None
+    for record in history:
+        live.fold(record, NOW)
+        if before is not None and before.key == record.key and before.value and record.value:
+            assert isinstance(live.fold(before, NOW), Suppressed)
+        before = record
+    dirty = rng.randrange(len(history))
+    compacted = [one for at, one in enumerate(history) if at >= dirty or newest[one.key] is one]
+    left = [json.loads(one.value) for one in newest.values() if one.value is not None]
+    for now in (NOW, NOW + 50, NOW + 100):
+        wanted = {one["id"] for one in left if one["state"] != "RELEASED" and one["expires"] > now}
+        for ledger in (live, read_ledger(newest.values(), NOW), read_ledger(compacted, NOW)):
+            assert {one.id for one in ledger.current(now)} == wanted
+            assert {one.resource for one in ledger.conflicts(now)} == naive_conflicts(left, now)
+            for name in (f"SKA{number:03d}" for number in range(8)):
+                assert {one.id for one in ledger.holders("receptors", name, now)} == {
+                    one["id"]
+                    for one in left
+                    if one["state"] == "GRANTED" and one["expires"] > now and name in one["names"]
+                }
+    assert live._names == sum(len(one["names"]) for one in left if one["state"] != "RELEASED")
+    for key in newest:
+        live.fold(Record(topic=RESERVATIONS, key=key, value=None), NOW)
+    assert not any((live._known, live._released, live._granted, live._contested, live._names))
+
+
+def test_memory_is_bounded_and_expired_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "MOST", 100)
+    monkeypatch.setattr(ledgers, "MOST_NAMES", 300)
+    monkeypatch.setattr(ledgers, "MOST_RELEASED", 50)
+    ledger = read_ledger([told(number, expires=NOW + 10 + number) for number in range(100)], NOW)
+    assert ledger.fold(told(200), NOW) == Suppressed("too-many")
+    assert ledger.left_out == 1
+    assert ledger.fold(told(1, sequence=2), NOW) is USED, "one that is known is renewed all the same"
+    assert ledger.fold(told(200), NOW + 20) is USED
+    assert len([*ledger.all()]) == 91
+    assert ledger.fold(told(201, names=["x"] * 300), NOW + 20) == Suppressed("too-many")
+    assert ledger.fold(told(200, sequence=2, names=["x"] * 300), NOW + 20) == Suppressed("too-many")
+    for number in range(300):
+        assert ledger.fold(told(number, "RELEASED", 3), NOW) is USED
+    assert (len(ledger._released), len([*ledger.all()]), ledger._names) == (50, 0, 0)
+
+
+def test_what_is_shown_is_bounded() -> None:
+    names = [f"n{number}" for number in range(1000)]
+    ledger = read_ledger([told(number, names=names, subarray=1 + number % 16) for number in range(99)], NOW)
+    shown = {name: one.value for name, one in readings(ledger, NOW / 1e6).items()}
+    assert (len(shown["reservations"]), shown["reservationsHeld"]) == (MOST_SHOWN, 99)
+    assert len(json.loads(shown["reservations"][0])["names"]) == MOST_NAMES_SHOWN
+    assert (len(shown["conflictingReservations"]), shown["reservationConflicts"]) == (MOST_SHOWN, 1000)
+    assert json.loads(shown["reservations"][0])["quantity"] == 1000
+
+
+def test_the_owner_is_a_block_or_its_subarray() -> None:
+    ledger = read_ledger([told(1), told(2, pb_id="pb-1")], NOW)
+    assert {owner_of(one) for one in ledger.all()} == {"subarray/01", "pb-1"}
