@@ -230,7 +230,7 @@ def test_processing_blocks_go_with_the_observation() -> None:
 
 
 def test_receptors_are_reserved_for_as_long_as_the_subarray_has_them() -> None:
-    """With the names that it has then; other resources are not reserved, and names that no record takes are left out."""
+    """With the names that it has then; other resources are not reserved, nor names that no record takes."""
     site = Site()
     site.say(State="OFF")
     life = Life(site, controller=simulated(clock=site.clock).controller)

@@ -404,7 +404,7 @@ def test_memory_is_bounded_and_expired_ones_make_room(monkeypatch: pytest.Monkey
 def test_what_is_shown_is_bounded() -> None:
     names = [f"n{number}" for number in range(1000)]
     ledger = read_ledger([told(number, names=names, subarray=1 + number % 16) for number in range(99)], NOW)
-    shown = {name: one.value for name, one in readings(ledger, NOW / 1e6).items()}
+    shown: dict[str, Any] = {name: one.value for name, one in readings(ledger, NOW / 1e6).items()}
     assert (len(shown["reservations"]), shown["reservationsHeld"]) == (MOST_SHOWN, 99)
     assert len(json.loads(shown["reservations"][0])["names"]) == MOST_NAMES_SHOWN
     assert (len(shown["conflictingReservations"]), shown["reservationConflicts"]) == (MOST_SHOWN, 1000)
