@@ -64,6 +64,16 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
         assert held == ("subarray/01", "receptors", "GRANTED")
         assert deployment.read_one(device, "reservationsHeld") == 1
         assert deployment.read_one(device, "reservationConflicts") == 0
+    listed = subprocess.run(
+        ["sdp-facade", "reservations", "list", "--json"],
+        env=deployment.environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=True,
+    )
+    said = json.loads(listed.stdout)
+    assert ([one["id"] for one in said["reservations"]], said["conflicts"]) == (["subarray-01/receptors"], {})
     # Commands that hang are under way for as long as it takes to look at them.
     assert controller.terminate() == 0
     deployment.controller("--fault", "hang:Configure", "--fault", "hang:AssignResources", speed=4.0)

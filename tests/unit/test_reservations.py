@@ -10,6 +10,7 @@ import pytest
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
 from facade.flows.reservations.ledger import Ledger, read_ledger
 from facade.flows.reservations.messages import RESERVATIONS, STATES, owner_of
@@ -414,3 +415,30 @@ def test_what_is_shown_is_bounded() -> None:
 def test_the_owner_is_a_block_or_its_subarray() -> None:
     ledger = read_ledger([told(1), told(2, pb_id="pb-1")], NOW)
     assert {owner_of(one) for one in ledger.all()} == {"subarray/01", "pb-1"}
+
+
+def test_a_person_sees_who_holds_what_until_when(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = {"expires": NOW * 5}
+    records = [
+        told(1, **later, text="for \x1b[2Jcommissioning"),
+        told(2, "REQUESTED", subarray=2, names=[], quantity=1e12, unit="B", kind="storage", **later),
+        told(3, names=["SKA001"], subarray=2, **later),
+        told(4),
+        Record(topic=RESERVATIONS, key=b"a/5", value=b"junk"),
+    ]
+    monkeypatch.setattr(cli.KafkaBus, "read_all", lambda _, topic: records if topic == RESERVATIONS else [])
+    monkeypatch.setattr(cli, "SystemClock", lambda: ManualClock(NOW / 1e6 + 20_000))
+    cli.list_reservations()
+    said, counted = capsys.readouterr()
+    first, *lines = said.splitlines()
+    assert first.split() == "owner kind resources state expires id text".split()
+    assert [line.split()[0] for line in lines] == ["subarray/01", "subarray/02", "subarray/02", "conflict:"]
+    assert "1e+12 B" in lines[2]
+    assert "\x1b[2J" not in said
+    assert lines[3] == "conflict: receptors SKA001 is reserved by subarray/01 and subarray/02"
+    assert "3 reservations, 1 conflicts" in counted
+    assert "1 records could not be read" in counted
+    cli.list_reservations(subarray=[1], kind=["receptors"], all_=True)
+    assert "GRANTED, expired" in capsys.readouterr().out
