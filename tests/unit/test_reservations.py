@@ -428,7 +428,9 @@ def test_a_person_sees_who_holds_what_until_when(
         told(4),
         Record(topic=RESERVATIONS, key=b"a/5", value=b"junk"),
     ]
-    monkeypatch.setattr(cli.KafkaBus, "read_all", lambda _, topic: records if topic == RESERVATIONS else [])
+    monkeypatch.setattr(
+        "facade.bus.kafka.bus.KafkaBus.read_all", lambda _, topic: records if topic == RESERVATIONS else []
+    )
     monkeypatch.setattr(cli, "SystemClock", lambda: ManualClock(NOW / 1e6 + 20_000))
     cli.list_reservations()
     said, counted = capsys.readouterr()
