@@ -34,6 +34,7 @@ from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
 from facade.runtime.composition import Server, assemble
+from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 
 os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # what this process starts may trace
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         start_logging(f"tango-server:{SERVER}/{arguments[0]}")
         icd, settings = load(), load_settings()
+        start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
         _serve(icd, settings, arguments)
     except FacadeError as error:
@@ -95,6 +97,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
                 _log.exception("server cannot start instance=%s", arguments[0])
             tango.Util.instance().unregister_server()
             os.write(2, f"{SERVER} {arguments[0]}: {error}\n".encode())
+            logging.shutdown()
             os._exit(1)
         FacadeDevice.service = service
         threads.append(threading.Thread(target=_run_event_loop, args=(service, stop), name=EVENT_LOOP, daemon=True))

@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "SDP_TABLE_MEMORY": "table_memory",
     "SDP_TABLE_DISK": "table_disk",
     "SDP_TABLE_EXPIRY": "table_expiry",
+    "SDP_LOG_EXPORT": "log_export",
 }
 """Environment variable to setting; a variable wins over the file."""
 
@@ -68,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Temporary files of tables under way; beyond it the oldest table is given up [bytes]."""
     table_expiry: float = 600.0
     """A table of which nothing came for so long is given up [s]."""
+    log_export: str = ""
+    """Topic to which each process also sends its log, such as logs; empty: none."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 

@@ -33,6 +33,7 @@ PROCESS_VARIABLES = {
     FILE_VARIABLE: "The settings file (TOML).",
     "SDP_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR; of device servers, Tango can change it while they run.",
     "SDP_LOG_FORMAT": "`ska`: log lines in SKA's form; `plain`, the default: in a form for people.",
+    "OTEL_RESOURCE_ATTRIBUTES": "Where a process runs, as its exported log says it: host.name=...,rack=...",
     "SDP_METRICS_PORT": "Port for Prometheus counters; each process of a host needs its own; unset: none.",
     "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
     "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",

@@ -25,6 +25,7 @@ ROLES = {
     "fill-columnar": "proving.bench.columnar_load:fill",
     "worker": "proving.bench.throughput_roles:worker",
     "fill-logs": "proving.bench.logs_roles:fill",
+    "flood-logs": "proving.bench.logs_roles:flood",
     "log-worker": "proving.bench.logs_roles:worker",
     "bare": "proving.bench.throughput_roles:bare",
     "memo": "proving.bench.peer_roles:write_one_by_one",

@@ -25,6 +25,7 @@ from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
+from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def run(
         signal.signal(number, lambda *_: stop.set())
     icd, clock = load(), SystemClock()
     settings = settings or load_settings()
+    start_log_export(icd, settings, controller.component, clock)
     devices = devices_of(controller.classes, icd, settings)
     connection = Connection(settings, clock=clock)
     bus = KafkaBus(connection, client=controller.component)

@@ -10,6 +10,7 @@ _DEFAULT: dict[Side, str] = {"send": "Write records.", "receive": "Read records.
 
 QUALITY_OF_SERVICE: dict[str, str] = {
     "bulk": "Bulk: many or large records. It may wait while others of its kind pass; it never delays another class.",
+    "log": "Log: whatever the nodes write about themselves. Brokers slow down who writes too much of it.",
     "telemetry": "Telemetry: only the newest matters to those who watch, and what is in between may be merged.",
     "state": "State: little, but it must be right and survive any restart.",
     "command": "Command: every record is on all in-sync replicas before anybody relies on it; order holds per key.",

@@ -316,7 +316,7 @@ class Topic(_Table, frozen=True, kw_only=True):
     timestamp: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     max_bytes: int = 1_048_576
     """Largest record [bytes]."""
-    qos: Literal["bulk", "telemetry", "state", "command", "alert"]
+    qos: Literal["bulk", "log", "telemetry", "state", "command", "alert"]
     window: Window | None = None
     account: Account | None = None
     """None: nobody accounts for its records."""
@@ -336,6 +336,8 @@ class Icd(_Table, frozen=True, kw_only=True):
     topics: dict[str, Topic]
     roles: dict[str, Role] = msgspec.field(default_factory=dict)
     """Roles by name."""
+    quotas: dict[str, int] = msgspec.field(default_factory=dict)
+    """What each broker takes of a client that writes topics of such a class and no others, by class [bytes/s]."""
     messages: dict[str, dict[str, Any]]
     """JSON Schemas by message name."""
     enums: dict[str, tuple[str, ...]]

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -43,6 +43,7 @@ class _Extension(msgspec.Struct, forbid_unknown_fields=True):
 class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
     topics: dict[str, Topic] = {}
     roles: dict[str, Role] = {}
+    quotas: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
     extends: dict[str, _Extension] = {}
 
 
@@ -105,6 +106,7 @@ class _Part:
             ("enums.toml", "enums"): enums.enums,
             ("topics.toml", "topics"): topics.topics,
             ("topics.toml", "roles"): topics.roles,
+            ("topics.toml", "quotas"): topics.quotas,
             ("conditions.toml", "conditions"): conditions.conditions,
             ("{}.toml", "classes"): self._classes(),
             (f"{{}}{_SCHEMA_SUFFIX}", "messages"): self._messages(),

@@ -158,6 +158,24 @@ def libraries(report: tools.Report) -> Path:
     return tools.installed_once(f"kafka-{digest}", install, report) / "libs"
 
 
+def configure(arguments: Sequence[str], properties: Path | None, report: tools.Report) -> str:
+    """Run Kafka's own tool for settings of its entities, and return what it says.
+
+    Parameters
+    ----------
+    properties
+        Of its client; None: none are needed.
+
+    Raises
+    ------
+    InfraError
+        Java or the jars cannot be had, or the tool refuses.
+    """
+    argv = [find_java(), "-cp", f"{libraries(report)}/*", "kafka.admin.ConfigCommand", *arguments]
+    argv += [] if properties is None else ["--command-config", str(properties)]
+    return tools.run(argv, what="setting or reading quotas with Kafka's own tool")
+
+
 def archived_classes(java: str, report: tools.Report) -> Path | None:
     """Return an archive of the classes that a broker loads, made once for each Java; None: it could not be made.
 

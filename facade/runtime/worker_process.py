@@ -20,6 +20,7 @@ from facade.icd.model import Icd
 from facade.logs import start_logging
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
+from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 from facade.runtime.stopping import stopping
 
@@ -86,6 +87,7 @@ def run_worker(
     settings, clock = load_settings(), SystemClock()
     site = Site(load(), settings, Connection(settings, clock=clock), clock, group, slot)
     name = f"{group}-{slot}"
+    start_log_export(site.icd, settings, name, clock)
     claimed = SlotClaim(site.connection, group, member or name)
     with stopping() as stopped:
         if claimed.claim(take_over=take_over, stopped=stopped):

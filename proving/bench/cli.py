@@ -38,6 +38,7 @@ MEASUREMENTS = {
     "alerts": "proving.bench.hops:alerts",
     "blocks": "proving.bench.blocks:blocks",
     "logs": "proving.bench.logs:logs",
+    "flood": "proving.bench.flood:flood",
     "mirror": "proving.bench.mirror:mirror",
     "visit": "proving.bench.visit:visit",
     "alert-restart": "proving.bench.alert_restart:alert_restart",

@@ -55,6 +55,26 @@ def fill(context: RoleContext, *, records: int, form: str) -> Filled:
     return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
 
 
+def flood(context: RoleContext, *, client: str) -> Filled:
+    """Write the log of one node as fast as the broker takes it, until called off."""
+    clock = context.clock
+    writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=BusHealth(), client=client)
+    writer.require_topic(LOGS, 10.0)
+    begin, value_bytes, made = clock.monotonic(), 0, 0
+    values = [_syslog(number * _NODES, clock.now()) for number in range(_AT_ONCE)]
+    keys = [b"r01/node-0000"] * len(values)
+    each = sum(map(len, values))
+    context.announce()
+    while not context.called_off:
+        while writer.backlog > _MOST_WAITING and not context.called_off:
+            writer.poll(0.005)
+        writer.send_many(LOGS, keys, values)
+        made, value_bytes = made + len(values), value_bytes + each
+    seconds, waiting = clock.monotonic() - begin, writer.backlog
+    writer.abandon()
+    return Filled(records=made - waiting, value_bytes=round(value_bytes * (1 - waiting / made)), seconds=seconds)
+
+
 def _syslog(number: int, now: float) -> bytes:
     time = datetime.fromtimestamp(now, UTC).isoformat()
     host, component = f"node-{number % _NODES:04d}", f"flagger-{number % _COMPONENTS}"

@@ -250,7 +250,7 @@ def _topics(deployment: Deployment, stack: ExitStack) -> None:
 def _bounded(name: str, topic: Topic) -> Topic:
     if name == MODEL:  # its account looks at all records: none is compacted before its segment is full
         return msgspec.structs.replace(topic, config={})
-    if topic.qos != "bulk":
+    if topic.qos not in ("bulk", "log"):
         return topic
     config = {**topic.config, "retention.bytes": str(_MOST_DISK), "segment.bytes": str(_MOST_DISK // 8)}
     return msgspec.structs.replace(topic, config=config)

@@ -4,14 +4,16 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
+import tango
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Record
 from facade.errors import InfraError
 from proving.shippers import LogSocket, Shippers
 from tests.conftest import Deploy
-from tests.support.deployment import BUS
+from tests.support.deployment import BUS, Deployment
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -79,3 +81,60 @@ def balanced(shown: dict[str, int | None]) -> bool:
     consumed = shown.pop("logsConsumed")
     expected = {name: int(name == "logsDeadLettered") for name in shown}
     return (consumed or 0) > 2 * EACH and shown == expected
+
+
+def test_our_own_processes_are_components_once_they_export_their_logs(deploy: Deploy) -> None:
+    """A worker and a device server log beside the worker of logs, which exports its log too, and feeds on no line."""
+    deployment = deploy(nodes=1)
+    export = {"SDP_LOG_EXPORT": "logs", "OTEL_RESOURCE_ATTRIBUTES": "host.name=n7,rack=r01"}
+    servers = {name: deployment.server(name, ready=False, **export) for name in ("control", "logs")}
+    worker = deployment.launch("logs-aggregate-0", "logs", "aggregate", "--slot", "0", **export)
+    tables = deployment.launch("tables", "tables", "assemble", **export)
+    for name, process in servers.items():
+        deployment.await_server(process, name)
+    wanted = {"sdp-facade/SdpFacade-control", "sdp-facade/SdpFacade-logs", "sdp-facade/tables-assemble-0"}
+    until(lambda: wanted <= components(deployment), "device servers and a worker are components")
+    # What a process says last is sent before it ends.
+    admin = deployment.proxy("dserver/SdpFacade/control")
+    admin.SetLoggingLevel([[int(tango.LogLevel.LOG_WARN)], ["*"]])
+    said = "log level is now WARNING, as Tango says"
+    until(lambda: said in servers["control"].text, "the device server follows")
+    assert servers["control"].terminate() == 0
+    assert tables.terminate() == 0
+    sent = exported(deployment)
+    assert sent["SdpFacade-control"][-1] == said
+    until(lambda: deployment.read_one(LOGS, "records") == sum(map(len, exported(deployment).values())), "all is shown")
+    assert deployment.read(LOGS, "holes") == {"holes": 0}
+    assert deployment.read_one(LOGS, "components") == len(sent)
+    assert worker.running
+    for name, lines in sent.items():
+        text = deployment.processes[PROCESSES[name]].text
+        assert all(line.splitlines()[0] in text for line in lines), "it is on its own output as well"
+
+
+PROCESSES = {
+    "SdpFacade-control": "control",
+    "SdpFacade-logs": "logs",
+    "tables-assemble-0": "tables",
+    "logs-aggregate-0": "logs-aggregate-0",
+}
+
+
+def components(deployment: Deployment) -> set[str]:
+    """Return the components that are on the sums that SdpLogs reads."""
+    read = KafkaBus(deployment.connection, client="test").read_all("logs.summary")
+    summaries = (msgspec.json.decode(record.value or b"{}") for record in read)
+    return {one["component"] for summary in summaries for one in summary.get("counts", ())}
+
+
+def exported(deployment: Deployment) -> dict[str, list[str]]:
+    """Return the lines on the topic, by the process that wrote them."""
+    found: dict[str, list[str]] = {}
+    for record in KafkaBus(deployment.connection, client="test").read_all("logs"):
+        (resource,) = msgspec.json.decode(record.value or b"")["resourceLogs"]
+        (name,) = [
+            one["value"]["stringValue"] for one in resource["resource"]["attributes"] if one["key"] == "service.name"
+        ]
+        lines = [one["body"]["stringValue"] for scope in resource["scopeLogs"] for one in scope["logRecords"]]
+        found.setdefault(name, []).extend(lines)
+    return found

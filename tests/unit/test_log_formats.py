@@ -86,6 +86,17 @@ RECORD = {
             f"<134>1 {TIME} n7 podman - - - 1|{TIME}|ERROR|main|f|a.py#1|tango-device:mid-sdp/x/0|boom",
             record(component="mid-sdp/x/0", host="n7", body="boom"),
         ),
+        # RFC 3164, which has neither year nor zone: its time is that of the broker.
+        ("<131>Nov 23 10:00:00 n7 flagger[47]: boom [x]: y", log(0, 17, "flagger", "n7", body="boom [x]: y")),
+        ("<134>Nov  3 10:00:00 n7 flagger: - hello", log(0, 9, "flagger", "n7", body="- hello")),
+        ("<134>Nov  3 10:00:00 n7 flagger hello you", log(0, 9, "flagger", "n7", body=" hello you")),
+        ("<134>Nov 23 10:00:00 flagger[47]: a program's own", log(0, 9, "flagger", body="a program's own")),
+        ("<134>Nov 23 10:00:00 fe80::1 flagger:", log(0, 9, "flagger", "fe80::1")),
+        (f"<131>{TIME} n7 flagger[47]: as rsyslog forwards", record(host="n7", body="as rsyslog forwards")),
+        (
+            f"<134>Nov 23 10:00:00 n7 podman[1]: 1|{TIME}|ERROR|main|f|a.py#1|tango-device:mid-sdp/x/0|boom",
+            record(component="mid-sdp/x/0", host="n7", body="boom"),
+        ),
         (f"1|{TIME}|ERROR|main|f|flagger.py#1||boom | more\n", record(component="flagger.py", body="boom | more")),
         (
             f"1|{TIME}|WARNING|||#|tango-device:mid-sdp/x/0,host:n7,rack:r01,eb_id:{EB}|hm",
@@ -101,6 +112,32 @@ RECORD = {
             + ', "service": {"name": "flagger"}}',
             record(host="n7"),
         ),
+        # Filebeat, and a logger that writes whole names.
+        (
+            json.dumps(
+                {
+                    "@timestamp": TIME,
+                    "@metadata": {"beat": "filebeat", "type": "_doc", "version": "8.15.0"},
+                    "message": "boom",
+                    "log": {"level": "error", "offset": 17, "file": {"path": "/var/log/flagger.log"}},
+                    "host": {"name": "n7", "ip": ["10.0.0.7"], "os": {"type": "linux"}},
+                    "agent": {"type": "filebeat", "version": "8.15.0"},
+                    "ecs": {"version": "8.0.0"},
+                    "event": {"dataset": "sdp.log", "sequence": 3},
+                    "process": {"name": "flagger", "pid": 47},
+                    "labels": {"eb_id": EB, "deep": {}},
+                    "fields": {"rack": "r01"},
+                }
+            ),
+            record(host="n7", rack="r01", observation=EB, body="boom"),
+        ),
+        (
+            json.dumps({"@timestamp": TIME, "log.level": "ERROR", "message": "boom", "ecs.version": "1.2.0"})[:-1]
+            + ', "service.name": "flagger", "log.logger": "a.b", "host.name": "n7", "process.thread.name": "main"}',
+            record(host="n7", body="boom"),
+        ),
+        (json.dumps({"message": "m", "log": {"logger": "a.b"}, "labels": {"rack": 7}}), log(0, 0, "a.b", body="m")),
+        (json.dumps({"message": "m", "event": {"dataset": "nginx.access"}}), log(0, 0, "nginx.access", body="m")),
         (json.dumps({"message": "m", "severity": 3, "program": "flagger"}), log(0, 17, "flagger", body="m")),
         (json.dumps(otlp_logs(RECORD)), record(host="n7", observation=EB, body="boom")),
         (
@@ -110,7 +147,9 @@ RECORD = {
         ("", Rejected("format", "$", "expected one of")),
         ("hello", Rejected("format", "$", "expected one of")),
         ("<192>1 - - - - - -", Rejected("syslog", "$", "expected a message of RFC 5424")),
-        ("<13>Nov 23 10:00:00 n7 flagger: of RFC 3164", Rejected("syslog", "$", "expected a message of RFC 5424")),
+        ("<13>Smarch 3 10:00:00 n7 flagger: x", Rejected("syslog", "$", "expected a message of RFC 5424 or RFC 3164")),
+        ("<192>Nov 23 10:00:00 n7 flagger: x", Rejected("syslog", "$", "expected a message of RFC 5424 or RFC 3164")),
+        ("<13>2026-13-45T10:00:00Z n7 flagger: x", Rejected("syslog", "$", "must be in 1..12")),
         ("<13>1 yesterday n7 a - - - x", Rejected("syslog", "$", "Invalid isoformat string")),
         ("<13>1 1969-12-31T00:00:00Z n7 a - - - x", Rejected("syslog", "$", "expected a time since 1970")),
         ("1|too|few", Rejected("ska", "$", "expected eight fields")),
@@ -194,6 +233,48 @@ def test_metrics_of_collectd_are_those_of_the_attributes(value, metric, instance
     assert found.metric == metric
     if metric:
         assert found == MetricRecord(US, "n7", metric, instance, 41.5)
+
+
+def metricbeat(**system):
+    return {
+        "@timestamp": TIME,
+        "host": {"name": "n7"},
+        "agent": {"type": "metricbeat"},
+        "event": {"dataset": "system.any", "module": "system"},
+        "metricset": {"name": "any", "period": 10000},
+        "service": {"type": "system"},
+        "fields": {"rack": "r01"},
+        "system": system,
+    }
+
+
+@pytest.mark.parametrize(
+    ("system", "metric", "instance", "value"),
+    [
+        ({"memory": {"total": 17, "used": {"pct": 0.9}, "actual": {"used": {"pct": 0.5}}}}, "nodeMemoryUsed", "", 50),
+        ({"filesystem": {"mount_point": "/data", "used": {"pct": 0.25}}}, "nodeDiskUsed", "/data", 25),
+        ({"load": {"1": 3, "5": 2.5, "15": 2, "norm": {"1": 0.1}, "cores": 4}}, "nodeLoad", "", 3),
+        ({"cpu": {"total": {"pct": 0.5}}}, "", "", 0),
+        ({"load": 3}, "", "", 0),
+        ({}, "", "", 0),
+    ],
+)
+def test_metrics_of_metricbeat_are_those_of_the_attributes(system, metric, instance, value):
+    (found,) = metrics(json.dumps(metricbeat(**system)).encode())
+    assert found == MetricRecord(US, "n7", metric, instance, value, "r01" if metric else "")
+
+
+def test_a_metric_of_metricbeat_that_is_no_number_is_refused():
+    found = metrics(json.dumps(metricbeat(load={"1": "high"})).encode())
+    assert (found.reason, found.detail) == ("metricbeat", "system.load.1: expected a number, got 'high'")
+    assert metrics(b'{"host": 1}').reason == "metricbeat"
+
+
+def test_an_older_message_is_never_taken_for_one_whose_header_is_known():
+    """Its words stand where the newer form has other fields."""
+    for component in ("one", "two", "one"):
+        (found,) = logs(f"<134>Nov 23 10:00:00 n7 {component}: - same text".encode())
+        assert (found.source.component, found.time, found.body) == (component, 0, "- same text")
 
 
 def test_a_bad_value_list_is_set_aside_alone():

@@ -23,6 +23,7 @@ from facade.icd.load import load
 from facade.outcome import USED
 from facade.reading import Quality
 from facade.runtime.accounts import OVERLAP, AccountEntry
+from facade.runtime.log_export import NAMESPACE, Line, encode
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
@@ -149,7 +150,7 @@ def test_a_bad_part_of_a_batch_is_set_aside_alone(bench):
     bench.send(json.dumps(lists), topic="metrics", key=b"-")
     bench.send(b"{}", topic="metrics")
     bench.work()
-    reasons = {"collectd": 1, "not-shown": 1, "no-host": 1, "otlp-json": 1}
+    reasons = {"collectd": 1, "not-shown": 1, "no-host": 1, "metricbeat": 1}
     assert bench.totals() == {"consumed": 5, "used": 1, "dead_lettered": 2, "suppressed": 2, **reasons}
     assert original(bench.broker.read("dead-letters")[0]).value == b'[{"values": "x"}]'
 
@@ -273,6 +274,31 @@ def test_who_wrote_regularly_is_missed_while_others_write():
     assert ledger.silent() == []
     speak(ledger, at, 3700, "b")
     assert ledger.silent() == [], "forgotten after an hour"
+
+
+def test_processes_of_the_facade_log_when_something_happens_and_their_silence_says_nothing():
+    ledger = LogLedger()
+    at = speak(ledger, NOW, 60, f"{NAMESPACE}/controller", "b")
+    speak(ledger, at, 50, "b")
+    assert ledger.silent() == []
+
+
+def test_numbers_of_otlp_show_what_is_missing_of_each_process():
+    bench = Bench()
+
+    def send(service: str, *numbers: int) -> None:
+        lines = [Line(number, round(NOW * 1e9), 20, "a", "text") for number in numbers]
+        bench.send(encode(lines, {"service.name": service, "host.name": "n7"}))
+
+    send("one", 1, 2, 3)
+    send("two", 1, 2)
+    send("one", 6, 7)
+    bench.work()
+    assert bench.shown()["holes"] == 2
+    send("one", 1, 2)  # it was started again
+    send("two", 3)
+    bench.work()
+    assert bench.shown()["holes"] == 2
 
 
 def test_errors_that_come_much_more_often_rise():

@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from facade.flows.logs import otlp
+from facade.flows.logs import elastic, otlp
 from facade.flows.logs.lines import ska_line, syslog_message
 from facade.flows.logs.names import of_collectd
 from facade.flows.logs.records import (
-    OF_SYSLOG,
     BadRow,
     LogRecord,
     MetricRecord,
@@ -23,9 +22,6 @@ from facade.flows.logs.records import (
     metric_record,
     micro,
     rejected,
-    severity_of,
-    source_of,
-    time_of,
 )
 from facade.outcome import TOMBSTONE, Rejected, Suppressed
 
@@ -45,46 +41,6 @@ class Format(NamedTuple):
     """Returns a row, or the rows of a batch."""
     is_batch: bool = False
     """Whether a record of the bus may have many."""
-
-
-class _Ecs(msgspec.Struct, gc=False):
-    """What Logstash's JSON has below `host`, `log` and `service`."""
-
-    name: str = ""
-    hostname: str = ""
-    level: str = ""
-
-
-class _Logstash(msgspec.Struct, gc=False):
-    """An event of Logstash: its own fields, and those of the Elastic Common Schema."""
-
-    message: str
-    timestamp: str = msgspec.field(default="", name="@timestamp")
-    host: str | _Ecs = ""
-    level: str = ""
-    severity: str | int = ""
-    log: _Ecs = msgspec.field(default_factory=_Ecs)
-    logger_name: str = ""
-    program: str = ""
-    service: str | _Ecs = ""
-    rack: str = ""
-    eb_id: str = ""
-
-
-_decode_logstash = msgspec.json.Decoder(_Logstash).decode
-
-
-def _logstash(value: bytes) -> LogRecord:
-    one = _decode_logstash(value)
-    host = one.host if isinstance(one.host, str) else one.host.name or one.host.hostname
-    service = one.service if isinstance(one.service, str) else one.service.name
-    if isinstance(one.severity, int):  # as the syslog input has it
-        severity = OF_SYSLOG[one.severity] if 0 <= one.severity < len(OF_SYSLOG) else 0
-    else:
-        severity = severity_of(one.level or one.log.level or one.severity)
-    component = service or one.program or one.logger_name
-    source = source_of(component, severity, host, one.rack, one.eb_id)
-    return LogRecord(source, time_of(one.timestamp) if one.timestamp else 0, one.message)
 
 
 class _Collectd(msgspec.Struct, gc=False):
@@ -123,12 +79,13 @@ LOGS: Final = (
     Format("syslog", _begins(rb"<\d"), syslog_message),
     Format("ska", _begins(rb"1\|"), ska_line),
     Format("otlp-json", _begins(rb'\s*\{\s*"resourceLogs"'), otlp.json_logs, is_batch=True),
-    Format("logstash", _begins(rb"\s*\{"), _logstash),
+    Format("logstash", _begins(rb"\s*\{"), elastic.log_event),
     Format("otlp-protobuf", _begins(rb"\n"), otlp.protobuf_logs, is_batch=True),
 )
 METRICS: Final = (
     Format("collectd", _begins(rb"\s*\["), _collectd, is_batch=True),
-    Format("otlp-json", _begins(rb"\s*\{"), otlp.json_metrics, is_batch=True),
+    Format("otlp-json", _begins(rb'\s*\{\s*"resourceMetrics"'), otlp.json_metrics, is_batch=True),
+    Format("metricbeat", _begins(rb"\s*\{"), elastic.metrics_event, is_batch=True),
     Format("otlp-protobuf", _begins(rb"\n"), otlp.protobuf_metrics, is_batch=True),
 )
 FORMATS: Final = {"logs": LOGS, "metrics": METRICS}

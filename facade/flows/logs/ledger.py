@@ -13,6 +13,7 @@ from facade.flows.logs.messages import LogCount, LogSummary
 from facade.flows.logs.records import ERROR, SEVERITIES
 from facade.flows.logs.sequences import ShipperNumbers
 from facade.flows.logs.sums import OTHER
+from facade.runtime.log_export import NAMESPACE
 
 MOST_COMPONENTS: Final = 1000
 MOST_LOCATIONS: Final = 2000
@@ -32,6 +33,7 @@ FORGOTTEN: Final = 3600.0
 """So long after it, nobody waits for it any more [s]."""
 SERIES: Final = 60.0
 """Errors with less between them are one series [s]."""
+_OF_OURS: Final = f"{NAMESPACE}/"
 METRICS_FOR: Final = 60.0
 """A metric that came longer ago is not shown [s]."""
 
@@ -209,12 +211,12 @@ class LogLedger:
                 one.is_regular = False
 
     def silent(self) -> list[str]:
-        """Return the components that are silent, by name."""
+        """Return the components that are silent, by name; ours log when something happens, and give signs of life."""
         heard = self.state.heard
         return sorted(
             name
             for name, one in self.state.components.items()
-            if one.is_regular and SILENT < heard - one.heard <= FORGOTTEN
+            if one.is_regular and SILENT < heard - one.heard <= FORGOTTEN and not name.startswith(_OF_OURS)
         )
 
     def rising(self, now: float) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Logs in lines: messages of syslog (RFC 5424), and lines of SKA's log form, alone or as the message of syslog.
+"""Logs in lines: messages of syslog (RFC 5424 and 3164), and lines of SKA's log form, alone or within such a message.
 
 Most messages differ from one before them in nothing but time, number and text. The source of such a message is found by
 the bytes of its header, and nothing of it is parsed again.
@@ -14,6 +14,13 @@ _SYSLOG: Final = re.compile(
     r'(-|(?:\[(?:[^\]"\\]|"(?:[^"\\\]]|\\.)*")*\])+)(?: (.*))?',
     re.DOTALL,
 )
+_OLD: Final = re.compile(
+    r"<(\d{1,3})>"
+    r"(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d|(\d{4}-\d\d-\d\dT[^ ]{8,24})) "
+    r"(?:([^ ]{0,254}[^ :]) )?([^ :\[]{1,100})(?:\[[^\] ]{0,100}\])?(?:: ?|(?= )|$)(.*)",
+    re.DOTALL,
+)
+"""Of RFC 3164, also with the time in full, as rsyslog forwards it, and without a host, as programs write it."""
 _PARAMETER: Final = re.compile(r'(sequenceId|rack|eb_id)="([^"\\\]]{0,100})"')
 _SKA: Final = re.compile(r"1\|([^|]{1,40})\|([A-Za-z]{1,20})\|[^|]*\|[^|]*\|([^|#]*)[^|]*\|([^|]*)\|(.*)", re.DOTALL)
 _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
@@ -28,7 +35,9 @@ _headers: dict[Header, Source] = {}
 
 
 def syslog_message(value: bytes) -> LogRecord:
-    """Decode a message of RFC 5424; of its structured data, `sequenceId`, `rack` and `eb_id` are known.
+    """Decode a message of RFC 5424 or 3164; of structured data, `sequenceId`, `rack` and `eb_id` are known.
+
+    The older form says neither year nor zone: such a message counts as one without a time.
 
     Raises
     ------
@@ -55,6 +64,8 @@ def _split(value: bytes) -> tuple[Header, bytes, bytes, bytes] | None:
         priority, time, host, component, _, _, rest = value.split(b" ", 6)
     except ValueError:
         return None
+    if not priority.endswith(b">1"):
+        return None
     if rest.startswith(NUMBERED):
         begin = rest.find(b'"', len(NUMBERED))
         # Within a value, neither a quotation mark nor a bracket stands alone.
@@ -73,12 +84,16 @@ def _split(value: bytes) -> tuple[Header, bytes, bytes, bytes] | None:
 
 
 def _parse(value: bytes) -> LogRecord:
-    found = _SYSLOG.match(text := value.decode("utf-8", "replace"))
-    if found is None or (priority := int(found[1])) > 191:
-        raise ValueError(f"expected a message of RFC 5424, got {text[:60]!r}")
-    _, time, host, component, data, body = found.groups("")
+    text = value.decode("utf-8", "replace")
+    if found := _SYSLOG.match(text):
+        priority, time, host, component, data, body = found.groups("")
+    elif found := _OLD.match(text):
+        priority, time, host, component, body = found.groups("")
+        data = ""
+    if found is None or int(priority) > 191:
+        raise ValueError(f"expected a message of RFC 5424 or RFC 3164, got {text[:60]!r}")
     body = body.removeprefix("\ufeff")
-    severity, tags = OF_SYSLOG[priority & 7], dict[str, str]()
+    severity, tags = OF_SYSLOG[int(priority) & 7], dict[str, str]()
     if body.startswith("1|") and (inner := _SKA.fullmatch(body)):
         time, body = inner[1], inner[5]
         component, severity, tags = _of_ska(inner)
@@ -92,7 +107,7 @@ def _parse(value: bytes) -> LogRecord:
         parameters.get("eb_id") or tags.get("eb_id", ""),
     )
     is_number = number.isascii() and number.isdecimal()
-    return LogRecord(source, 0 if time == _NIL else time_of(time), body, int(number) if is_number else 0)
+    return LogRecord(source, 0 if time in ("", _NIL) else time_of(time), body, int(number) if is_number else 0)
 
 
 def ska_line(value: bytes) -> LogRecord:

@@ -20,8 +20,10 @@ from facade.flows.logs.records import (
     severity_of,
     source_of,
 )
+from facade.numbers import LARGEST
+from facade.runtime.log_export import SEQUENCE
 
-_LOCATION = {"host.name", "rack", "eb_id", "service.name"}
+_LOCATION = {"host.name", "rack", "eb_id", "service.name", "service.namespace"}
 
 
 class _Json(msgspec.Struct, rename="camel", gc=False):
@@ -158,18 +160,27 @@ def _texts(attributes: Iterable[Any]) -> dict[str, str]:
     return {one.key: cleaned(one.value.string_value) for one in attributes if one.key in _LOCATION}
 
 
+def _number(attributes: Iterable[Any]) -> int:
+    """Return the number that a source gave a record; 0: none."""
+    found = next((one.value.int_value or 0 for one in attributes if one.key == SEQUENCE), 0)
+    return found if 0 < found <= LARGEST else 0
+
+
 def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
     for resource in resources:
         where = _texts(resource.resource.attributes)
         host, rack, of_all = where.get("host.name", ""), where.get("rack", ""), where.get("eb_id", "")
         for scope in resource.scope_logs:
-            component = where.get("service.name") or cleaned(scope.scope.name)
+            service = "/".join(where[one] for one in ("service.namespace", "service.name") if where.get(one))
+            component = service if where.get("service.name") else cleaned(scope.scope.name)
+            shipper = f"{host} {component}"
             for one in scope.log_records:
                 own = _texts(one.attributes) if one.attributes else {}
                 severity = one.severity_number or severity_of(one.severity_text)
                 source = source_of(component, severity, host, rack, own.get("eb_id", of_all))
                 time = from_nano(one.time_unix_nano or one.observed_time_unix_nano)
-                yield LogRecord(source, time, one.body.string_value)
+                number = _number(one.attributes) if one.attributes else 0
+                yield LogRecord(source, time, one.body.string_value, number, shipper if number else "")
 
 
 def _metrics(resources: Iterable[Any]) -> Iterator[MetricRecord]:

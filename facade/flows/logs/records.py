@@ -52,6 +52,8 @@ class LogRecord(msgspec.Struct, gc=False):
     """Text, or UTF-8."""
     sequence: int = 0
     """Number that the shipper gave it; 0: none."""
+    shipper: str = ""
+    """Who numbers; empty: its host."""
 
 
 class MetricRecord(msgspec.Struct, gc=False):

@@ -61,7 +61,7 @@ class LogSums:
         if one.source.severity >= ERROR:
             self._keep(one, time)
         if one.sequence:
-            self._number(one.source.host, one.sequence, one.sequence)
+            self._number(one.shipper or one.source.host, one.sequence, one.sequence)
         return is_late
 
     def add_columns(self, found: Columns, appended: Indices, text: Callable[[int], str | bytes]) -> int:

@@ -33,12 +33,13 @@ WORDS = Words(
     messages={
         "logs": lambda: _foreign(
             "Log",
-            "A record of a log, as a shipper writes it: a message of syslog (RFC 5424), a request of OTLP in JSON or"
-            " protobuf, a JSON object of Logstash, or a line of SKA's log form.",
+            "A record of a log, as a shipper writes it: a message of syslog (RFC 5424 or 3164), a request of OTLP in"
+            " JSON or protobuf, a JSON object of Logstash or Filebeat, or a line of SKA's log form.",
         ),
         "metrics": lambda: _foreign(
             "Metrics",
-            "Metrics as a shipper writes them: an array of collectd's JSON, or a request of OTLP in JSON or protobuf.",
+            "Metrics as a shipper writes them: an array of collectd's JSON, an object of Metricbeat's, or a"
+            " request of OTLP in JSON or protobuf.",
         ),
     },
     examples={
