@@ -97,7 +97,8 @@ class Progress:
         """Take note of where a reader is: also behind marks of transactions, which are no records."""
         for partition, at in offsets.items():
             self.next[partition] = max(at, self.next.get(partition, 0))
-        self.last |= last
+        # After a restart older records are read again: where they end says nothing of those behind them.
+        self.last |= {one: place for one, place in last.items() if place >= self.last.get(one, (0, 0))}
 
     def note_behind(self, reached: Mapping[int, int], behind: Mapping[int, int], *, is_connected: bool) -> None:
         """Take note of how many records wait, by partition, and whether a transaction without an end holds them back.

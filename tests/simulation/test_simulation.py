@@ -25,6 +25,13 @@ def test_what_must_hold_holds_under_faults(seed: int) -> None:
     assert all(result.counts.values()), result.counts
 
 
+@pytest.mark.parametrize("seed", [5006, 1800100114])
+def test_a_seed_that_found_something_finds_nothing_any_more(seed: int) -> None:
+    """Both: a snapshot that was written while records were read again had an older record as the last one."""
+    result = run(seed)
+    assert result.failures == [], "\n".join(result.lines)
+
+
 @pytest.mark.parametrize("seed", [9, 19])
 def test_of_what_brokers_lose_each_deviation_is_named(seed: int) -> None:
     """9: cut, and made again; 19: a summary is lost between its transaction and its mark."""

@@ -207,6 +207,26 @@ def test_what_has_the_place_of_a_lost_mark_is_read(kept: int, end: int, next_one
     assert (progress.account.skipped, progress.account.overlap) == (0, overlap)
 
 
+def test_a_snapshot_that_is_written_while_records_are_read_again_tells_where_the_last_one_was():
+    """Killed right after a start, a device server counted records twice (seeds 5006 and 1800100114).
+
+    Its snapshot had a record that was read again as the last one, and brokers had changed their leader behind that.
+    """
+    flow = SimpleNamespace(topic="accounts", partitions=None, place=lambda *_: None, durable=True,
+                           as_dict=dict, restore=lambda _: None)  # fmt: skip
+    clock = ManualClock(NOW)
+    progress = Progress(flow, keep=4.0, clock=clock)
+    progress.place(Extent("id", {0: (0, 10)}), {})
+    progress.reach({0: 10}, {0: (9, 1)})
+    progress.reach({0: 6}, {0: (5, 0)})  # it has begun again further back, to rebuild windows
+    written = progress.snapshot("control", {}, now=NOW, monotonic=clock.monotonic())
+    assert (written.offsets, written.last_read) == ({0: 10}, {0: (9, 1)})
+    progress = Progress(flow, keep=4.0, clock=clock)
+    progress.restore(written, clock.monotonic())
+    progress.place(Extent("id", {0: (0, 12)}), {0: 12})
+    assert (progress.next, progress.account.overlap) == ({0: 10}, 0)
+
+
 def test_records_that_are_read_again_after_a_restart_do_not_lag():
     """Health was DEGRADED for a moment after a start: all records that rebuild the windows were said to wait."""
     progress = Progress(SimpleNamespace(topic="ingest.summary"), keep=4.0, clock=ManualClock(NOW))
