@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults mirror-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
-	check-types check-style check-interface check-prose docs clean
+	check-types check-style check-interface check-prose pictures docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -93,6 +93,9 @@ check-interface: $(STAMP) $(ASYNCAPI)/.stamp
 
 check-prose: $(STAMP)
 	$(BIN)/python -m tests.prose $(ARGS)
+
+pictures: $(STAMP) ## Draw docs/images/*.svg from the descriptions beside them
+	$(BIN)/python -m tests.pictures
 
 docs: $(DOCS) ## Build the documentation site into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
