@@ -13,10 +13,11 @@ from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
-from proving.containers import bare, prometheus, systemd
-from proving.containers.images import Images
+from proving.containers import bare, kube, prometheus, systemd
+from proving.containers.images import RELEASES, Images
 from proving.containers.operator import Operator
 from proving.containers.project import OTHERS, SERVERS, Project
+from proving.containers.table import await_table, send_table
 from proving.demo.journal import JournalWriter
 from proving.demo.plan import OBSERVATION
 from proving.demo.tm import Subarray
@@ -46,7 +47,8 @@ _KILLED: Final = (
     "kafka",
 )
 """One of each kind."""
-_SHOWN_WITHIN_S: Final = 60.0
+_LOCK: Final = Path("/run/lock/sdp-facade-containers")
+"""Names, ports and images are those of the machine, so two runs would remove each other's."""
 
 
 def run(project: Project, progress: Progress, folder: Path) -> None:
@@ -67,7 +69,7 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     tm = Subarray(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
     tm.observe(OBSERVATION, 2.0, {})
     progress.step("one observation is through, by commands and events from outside")
-    table = _send_table(project, progress)
+    table = send_table(project, progress)
     operator = Operator(project.outside, progress)
     operator.acknowledge_an_alert()
     prometheus.check(project, progress, "aggregate-1")
@@ -75,7 +77,7 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
         project.kill(service)
         progress.step(f"{service}: killed, and started again by podman")
     project.await_healthy([*SERVERS, *_WORKERS, *OTHERS, "prometheus"])
-    _await_location(project, progress, table)
+    await_table(project, progress, table)
     operator.await_state("ACKED")
     progress.step("after the kills: table and acknowledgement are still shown, and one more observation follows")
     tm.observe(OBSERVATION, 2.0, {})
@@ -85,37 +87,29 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
         OUT.print(f"  memory of {service}: {used}")
 
 
-def _send_table(project: Project, progress: Progress) -> str:
-    """Send a table and return its digest when SdpCalibration shows it."""
-    argv = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "calibration"]
-    tools.run([*argv, "--count", "1", "--megabytes", "1"], what="sending a table", env=project.outside)
-    return _await_location(project, progress, "")
-
-
-def _await_location(project: Project, progress: Progress, digest: str) -> str:
-    """Wait until SdpCalibration shows a table, of this digest if there is one; return its digest."""
-    shown: list[str] = []
-
-    def is_shown() -> bool:
-        device = f"tango://{project.outside['TANGO_HOST']}/mid-sdp/calibration/01"
-        try:
-            shown[:] = [tango.DeviceProxy(device).read_attribute("digest").value or ""]
-        except tango.DevFailed:
-            return False
-        return bool(shown[0]) and shown[0] == (digest or shown[0])
-
-    progress.demand(is_shown, _SHOWN_WITHIN_S, "the table in SdpCalibration")
-    return shown[0]
-
-
 def main() -> int:
     """Build, run, and remove; return the exit code."""
     parser = argparse.ArgumentParser(prog="make containers ARGS=", description=__doc__)
     parser.add_argument("--systemd", action="store_true", help="start packaging/systemd instead of Compose")
     parser.add_argument("--bare", action="store_true", help="try README's commands on Debian alone instead")
+    parser.add_argument("--kube", action="store_true", help="play docker/kubernetes by podman instead")
+    parser.add_argument("--release", choices=RELEASES, help="of Debian, for --bare (otherwise all)")
     parser.add_argument("--keep-images", action="store_true", help="leave the images for the next time")
     given = parser.parse_args()
     progress, docker = Progress(OUT, SystemClock()), Path(__file__).parents[2] / "docker"
+    begin = progress.elapsed
+    try:
+        with tools.locked(_LOCK, lambda: progress.step("another run of this machine comes first: waiting for its end")):
+            _run_alone(given, docker, progress)
+    except (FacadeError, tango.DevFailed) as error:
+        ERR.print(f"make containers: {error}", style="red", markup=False)
+        return 1
+    progress.step(f"passed in {progress.elapsed - begin:.0f} s; containers, network and volumes are removed")
+    return 0
+
+
+def _run_alone(given: argparse.Namespace, docker: Path, progress: Progress) -> None:
+    """Make the images, do what was asked for, and remove what was made."""
     images = Images(docker, progress)
     with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
         secrets = Path(folder) / "secrets"
@@ -124,23 +118,20 @@ def main() -> int:
         try:
             project.remove()
             if given.bare:
-                bare.run(images, progress, Path(folder))
-                return 0
+                bare.run(images, progress, Path(folder), [given.release] if given.release else RELEASES)
+                return
             images.make_bases()
             images.make_ours(local=True)
             progress.step(f"{images.ours}: {images.size() / 1e6:.0f} MB")
             if given.systemd:
                 systemd.run(project, images, progress)
+            elif given.kube:
+                kube.run(project, images, progress, Path(folder))
             else:
                 run(project, progress, Path(folder))
-        except (FacadeError, tango.DevFailed) as error:
-            ERR.print(f"make containers: {error}", style="red", markup=False)
-            return 1
         finally:
             _try(project.remove)
             _try(lambda: images.remove(bases=not given.keep_images))
-    progress.step("passed; containers, network and volumes are removed")
-    return 0
 
 
 def _try(clean: Callable[[], None]) -> None:

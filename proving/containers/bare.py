@@ -20,8 +20,8 @@ _JAVA_CERTIFICATES: Final = Path("/etc/ssl/certs/java/cacerts")
 _PIP: Final = Path("/etc/pip.conf")
 
 
-def run(images: Images, progress: Progress, folder: Path) -> None:
-    """Try the commands on each release.
+def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str] = RELEASES) -> None:
+    """Try the commands on releases of Debian.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def run(images: Images, progress: Progress, folder: Path) -> None:
     """
     archive = folder / "sources.tar"
     _pack(Path(__file__).parents[2], archive)
-    for release in RELEASES:
+    for release in releases:
         image = images.make_debian(release)
         with_root = Machine(f"{NAME}_{release}-root_1", image, archive)
         said = with_root.refused("make demo", user="nobody-special")

@@ -17,7 +17,7 @@ from proving.progress import Progress
 _ALERTS: Final = "mid-sdp/alerts/0"
 _BUS: Final = "mid-sdp/bus/0"
 _CONDITION, _SOURCE = "receiveOverrun", "receive/0001"
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 300.0
 
 
 class Operator:

@@ -27,7 +27,10 @@ SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mi
 OTHERS: Final = ("kafka", "tango-db", "tango-databaseds")
 """Services that the facade stands between."""
 _SECRETS: Final = ("sdp-facade.toml", "tango-db-password", "grafana-password", "taranta-secret")
-_HEALTHY_WITHIN_S: Final = 120.0
+_HEALTHY_WITHIN_S: Final = 150.0
+"""Half of the longest time in which no further service gets healthy [s]."""
+_STATE: Final = "{{.State.Status}}, exit code {{.State.ExitCode}}, restarted {{.RestartCount}} times"
+_KILLED_WITHIN_S: Final = 120.0
 
 
 class Project:
@@ -54,13 +57,14 @@ class Project:
         bus, database = (f"127.0.0.1:{self.ports[name]}" for name in ("KAFKA_PORT", "TANGO_PORT"))
         return dict(os.environ) | {"KAFKA_BOOTSTRAP": bus, "TANGO_HOST": database, "SDP_TOPIC_PREFIX": PREFIX}
 
-    def prepare(self) -> None:
-        """Start Kafka and the Tango database, make the topics and register the devices."""
+    def prepare(self, *, tasks: bool = True) -> None:
+        """Start Kafka and the Tango database; make the topics and register the devices, unless others do."""
         self.start("kafka", "tango-db")
         self.await_healthy(["kafka", "tango-db"])
         self.start("tango-databaseds")
         self.await_healthy(OTHERS)
-        self.complete("topics", "register")
+        if tasks:
+            self.complete("topics", "register")
 
     def start(self, *services: str) -> None:
         """Start services without those that they depend on."""
@@ -82,34 +86,52 @@ class Project:
                 raise InfraError(f"{said}; its log ends:\n{self.log(service)}")
 
     def await_healthy(self, services: Sequence[str]) -> None:
-        """Wait until the health checks of all services pass.
+        """Wait until the health checks of all services pass; each that gets healthy begins the wait anew.
 
         Raises
         ------
         InfraError
-            Some do not in time; the message names them and holds the ends of their logs.
+            No further one does in time; the message says of each what its check says and how its log ends.
         """
-        left = list(services)
-
-        def are_healthy() -> bool:
-            left[:] = [one for one in left if not self.is_healthy(one)]
-            return not left
-
+        left = dict.fromkeys(services, "not asked")
         what = f"health of {services[0]}" if len(services) == 1 else f"health of {len(services)} services"
-        if self._progress.wait_until(are_healthy, _HEALTHY_WITHIN_S, what) is None:
-            said = f"expected {what} within {_HEALTHY_WITHIN_S:g} s, got none of {', '.join(left)}"
-            raise InfraError("\n".join([said, *(f"the log of {one} ends:\n{self.log(one)}" for one in left)]))
+        while left:
+            # The first time may be over after one round of slow checks, which says nothing of what has just started.
+            waits = (self._progress.wait_until(lambda: self._has_one_more(left), _HEALTHY_WITHIN_S, what) for _ in "12")
+            if all(took is None for took in waits):
+                said = f"{what}: no further one within {2 * _HEALTHY_WITHIN_S:g} s, {len(left)} are missing"
+                ends = (f"{one}: {why}; its log ends:\n{self.log(one)}" for one, why in left.items())
+                raise InfraError("\n".join([said, *ends]))
 
-    def is_healthy(self, service: str) -> bool:
-        """Run the health check of a service: where systemd is not, nobody else does."""
+    def _has_one_more(self, left: dict[str, str]) -> bool:
+        """Ask each service that is left, take away those that are healthy, and tell whether there were any."""
+        for one in list(left):
+            del left[one]
+            if not (ailment := self.ailment(one)):
+                return True  # a round asks one after the other, and may take longer than the wait
+            left[one] = ailment  # the last of the next round
+        return False
+
+    def ailment(self, service: str) -> str:
+        """Run the health check of a service, as nobody else does without systemd; return what is wrong, or nothing."""
         argv = ["podman", "healthcheck", "run", self.container(service)]
-        return subprocess.run(argv, env=environment(), capture_output=True, check=False).returncode == 0
+        done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return ""
+        look = ["podman", "inspect", "--format", _STATE, self.container(service)]
+        state = subprocess.run(look, env=environment(), capture_output=True, text=True, check=False)
+        return " ".join(f"{state.stdout} {done.stdout} {done.stderr}".split())
 
     def kill(self, service: str) -> None:
         """Let the first process of a service die as in a crash; after `podman kill` it would stay away."""
+        # Podman says 0 of a container that does not run, and signal 9 to process 0 would end ourselves.
+        self._progress.demand(lambda: self._pid(service) != 0, _KILLED_WITHIN_S, f"a process of {service}")
         before = self._pid(service)
-        os.kill(before, signal.SIGKILL)
-        self._progress.demand(lambda: self._pid(service) not in (0, before), 30.0, f"another process of {service}")
+        if before:
+            os.kill(before, signal.SIGKILL)
+        self._progress.demand(
+            lambda: self._pid(service) not in (0, before), _KILLED_WITHIN_S, f"another process of {service}"
+        )
 
     def stop(self, service: str) -> None:
         """Stop a service in order; it is not restarted."""

@@ -5,13 +5,14 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
+from facade.errors import InfraError
 from proving.containers.project import Project
 from proving.progress import Progress
 
 _NOT_STARTED: Final = frozenset({"kafka"})
 """Jobs of services whose images come from a registry alone."""
 _DOWN: Final = "SdpProcessDown"
-_UP_WITHIN_S, _FIRES_WITHIN_S = 60.0, 120.0
+_UP_WITHIN_S, _FIRES_WITHIN_S = 300.0, 300.0
 
 
 def check(project: Project, progress: Progress, worker: str) -> None:
@@ -24,7 +25,10 @@ def check(project: Project, progress: Progress, worker: str) -> None:
     """
     project.start("prometheus")
     project.await_healthy(["prometheus"])
-    progress.demand(lambda: not _down(project), _UP_WITHIN_S, "all targets of Prometheus")
+    if progress.wait_until(lambda: not _down(project), _UP_WITHIN_S, "all targets of Prometheus") is None:
+        raise InfraError(
+            f"Prometheus: expected all targets within {_UP_WITHIN_S:g} s, not reached: {'; '.join(_down(project))}"
+        )
     progress.step(f"Prometheus reaches {len(_targets(project))} targets")
     project.stop(worker)
     progress.demand(lambda: worker in _fired(project), _FIRES_WITHIN_S, f"{_DOWN} of {worker}")
@@ -42,7 +46,8 @@ def _targets(project: Project) -> list[dict[str, Any]]:
 
 def _down(project: Project) -> list[str]:
     targets = _targets(project)
-    return [one["labels"]["instance"] for one in targets if one["health"] != "up"] if targets else ["all"]
+    away = [one for one in targets if one["health"] != "up"]
+    return [f"{one['labels']['instance']} ({one['lastError']})" for one in away] if targets else ["all"]
 
 
 def _fired(project: Project) -> set[str]:

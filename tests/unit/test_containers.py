@@ -1,0 +1,78 @@
+"""`make containers`: how it waits for health, and what it makes of the manifests for podman."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from facade.clock import ManualClock
+from facade.console import OUT
+from facade.errors import InfraError
+from proving.containers.manifests import for_podman
+from proving.containers.project import Project
+from proving.progress import Progress
+from tests.support.docker import DOCKER
+from tests.unit.test_docker_kubernetes import BASE, built
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def project(tmp_path: Path, clock: ManualClock) -> Project:
+    return Project(DOCKER, tmp_path, Progress(OUT, clock))
+
+
+def test_a_round_of_slow_checks_is_no_failure(
+    project: Project, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All checks together took longer than the wait, so the run failed though each service was healthy."""
+    asked: dict[str, int] = {}
+
+    def ailment(service: str) -> str:
+        clock.sleep(100.0)
+        asked[service] = asked.get(service, 0) + 1
+        return "starting" if asked[service] == 1 else ""
+
+    monkeypatch.setattr(project, "ailment", ailment)
+    project.await_healthy(["one", "two", "three", "four"])
+    assert set(asked) == {"one", "two", "three", "four"}
+
+
+def test_a_service_that_stays_away_is_named_with_its_log(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "ailment", lambda service: "exited, exit code 1" if service == "two" else "")
+    monkeypatch.setattr(project, "log", lambda service: f"last words of {service}")
+    with pytest.raises(InfraError, match=r"two: exited, exit code 1; its log ends:\nlast words of two") as caught:
+        project.await_healthy(["one", "two"])
+    assert "last words of one" not in str(caught.value)
+
+
+def test_a_container_without_a_process_is_not_killed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Podman says process 0 of it, and signal 9 to process 0 ended the run itself."""
+    pids: Iterator[int] = iter([0, 0, 4711, 4711, 0, 4712])
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(project, "_pid", lambda _service: next(pids))
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    project.kill("one")
+    assert killed == [(4711, signal.SIGKILL)]
+
+
+def test_what_podman_lacks_is_put_in() -> None:
+    played, left_out = for_podman(built(BASE))
+    pods = {one["metadata"]["name"]: one["spec"] for one in played if one["kind"] == "Pod"}
+    assert {"aggregate-0", "aggregate-1", "topics", "register"} <= set(pods)
+    (worker,) = pods["aggregate-1"]["containers"]
+    assert worker["args"] == ["aggregate", "--slot", "1"]
+    assert {"name": "SDP_SLOT", "value": "1"} in worker["env"]
+    assert {one["kind"] for one in played} == {"ConfigMap", "Deployment", "Pod"}
+    assert {one.split()[0] for one in left_out} == {"Service", "PodDisruptionBudget", "NetworkPolicy"}
+    for spec in [*pods.values(), *(one["spec"]["template"]["spec"] for one in played if one["kind"] == "Deployment")]:
+        (container,) = spec["containers"]
+        assert "ports" not in container
+        assert "httpGet" not in container.get("livenessProbe", {})
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert all("optional" in one["secret"] for one in spec["volumes"] if "secret" in one)
