@@ -6,10 +6,12 @@ A description has ``title``, ``height``, and lists of four kinds of elements. Al
 ``frame``
     ``at = [x, y, width, height]``, ``text``: a heading at its top; ``dashed``.
 ``box``
-    ``name``, ``at``, ``text``, ``kind`` (a key of `COLOURS`). The first line is bold where there is another, or ``bold`` is set.
+    ``name``, ``at``, ``text``, ``kind`` (a key of `COLOURS`). The first line is bold where there is another, or where
+    ``bold`` is set.
 ``arrow``
-    ``path``: points, each ``[x, y]`` or ``"NAME.SIDE"`` or ``"NAME.SIDE+OFFSET"`` from the middle of that side. A coordinate
-    ``""`` takes that of the point before it, or of the next one. ``text`` with ``text_at`` and ``anchor``; ``dashed``, ``both``, ``plain`` (no head).
+    ``path``: points, each ``[x, y]`` or ``"NAME.SIDE"`` or ``"NAME.SIDE+OFFSET"`` from the middle of that side. A
+    coordinate ``""`` takes that of the point before it, or of the next one. ``text`` with ``text_at`` and ``anchor``;
+    ``dashed``, ``both``, ``plain`` (no head).
 ``note``
     ``at = [x, y]``, ``text``, ``anchor``, ``small``.
 """
@@ -190,7 +192,8 @@ def _above(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _rect(box: Box, kind: str, more: str) -> str:
-    return f'<rect class="{kind}" x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"{more}/>'
+    place = f'x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"'
+    return f'<rect class="{kind}" {place}{more}/>'
 
 
 def _text(lines: Sequence[str], x: float, y: float, *, anchor: str = "middle", bold: bool = False) -> Iterator[str]:
