@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from facade.config import Settings
 from facade.errors import ConfigError
-from facade.icd.model import DeviceClass
+from facade.icd.model import DeviceClass, Executor
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
@@ -34,7 +34,7 @@ FAMILIES = {
 """By what stands in the templates."""
 
 
-def devices_of(device_class: DeviceClass, settings: Settings) -> dict[str, list[str]]:
+def devices_of(device_class: DeviceClass | Executor, settings: Settings) -> dict[str, list[str]]:
     """Return the device names of a class by device-server instance; a rack of numbers shares one ``{rack}``."""
     name = device_class.family
     family = FAMILIES.get(name, Family("", 0, lambda _: 1, ""))

@@ -166,6 +166,7 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     ceiling: Natural
     repeatable: bool
     origin: Annotated[str, Meta(max_length=200)]
+    parent: Annotated[str, Meta(max_length=200)] = ""
 
 
 class Flagging(Message, frozen=True, kw_only=True, tag_field="schema", tag="flagging/1"):

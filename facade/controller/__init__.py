@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
+    from facade.controller.orders import NotFollowed, Order, OrderOutcome
     from facade.controller.process import run
 
-__all__ = ["Call", "Cancelled", "Controller", "Device", "Rejected", "run"]
+__all__ = [
+    "Call", "Cancelled", "Controller", "Device", "NotFollowed", "Order", "OrderOutcome", "Rejected", "run",
+]  # fmt: skip
+_ELSEWHERE = {"run": "process", "NotFollowed": "orders", "Order": "orders", "OrderOutcome": "orders"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'process' if name == 'run' else 'api'}"), name)
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'api')}"), name)

@@ -14,7 +14,7 @@ know them: it does what the command asks, reports the new state, and returns.
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from facade.flows.commands.messages import CommandMessage
 from facade.icd.model import Command, Icd
 
 if TYPE_CHECKING:
+    from facade.controller.orders import Order, OrderOutcome, Orders
     from facade.controller.outbox import Outbox, Posted
 
 
@@ -122,6 +123,7 @@ class Call(Device):
         place: Place,
         outbox: "Outbox",
         goal: tuple[str, tuple[str, ...]] = ("", ()),
+        orders: "Orders | None" = None,
     ) -> None:
         super().__init__(message.device, outbox, message.id, headers)
         self.message = message
@@ -130,6 +132,14 @@ class Call(Device):
         self.goal = goal
         """What the ICD says that it leads to: the attribute, and the labels that it may have then."""
         self.life = Life()
+        self.deadline = message.deadline
+        """When whoever waits for the outcome gives up [Unix us]; progress moves it."""
+        self.places: dict[tuple[str, str], int] = {}
+        """How many orders it has given, by device and command: an order's id follows from its place among them."""
+        self.given: list[Order] = []
+        self.taken_back = False
+        """Whether the controller that has given it as an order has ended it."""
+        self._orders = orders
         self._cancelled = threading.Event()
         self._reason = ""
 
@@ -167,6 +177,93 @@ class Call(Device):
         """Ask the handler to end; it hears of it in its next `wait`."""
         self._reason = self._reason or reason
         self._cancelled.set()
+
+    def take_back(self, reason: str) -> None:
+        """End an order that its giver has ended."""
+        self.taken_back = True
+        self.cancel(f"taken back: {reason}")
+
+    def extend(self, deadline_us: int) -> None:
+        """Move the deadline [Unix us], up to the ceiling; it never comes nearer."""
+        self.deadline = min(max(self.deadline, deadline_us), max(self.message.ceiling, self.message.deadline))
+
+    def order(self, device: str, command: str, argument: Mapping[str, Any] | None = None) -> "Order":
+        """Give an order to another controller; return once all in-sync replicas have it.
+
+        A handler that is executed again after a crash gives the same order again, and it is the same order: the one
+        with the same device, the same command, and as many such before it.
+
+        Parameters
+        ----------
+        device
+            A device of one of the classes or executors that the controller was made with as `orders`.
+        argument
+            Checked against the schemas of the command; `interface` may be left out.
+
+        Returns
+        -------
+        The order, for `collect`. An order that nobody collects goes on after the command has completed.
+
+        Raises
+        ------
+        ValueError
+            There is no such device or command, or the argument is wrong; nothing was sent.
+        Cancelled
+            The command was aborted.
+        """
+        return self.orders((device, command, argument))[0]
+
+    def orders(self, *wanted: tuple[str, str, Mapping[str, Any] | None]) -> "list[Order]":
+        """Give several orders at once, each a device, a command and an argument; see `order`."""
+        return self._giving.give(self, wanted)
+
+    def collect(self, orders: "Iterable[Order]") -> "list[OrderOutcome]":
+        """Wait for the outcomes of orders; one that has none by its deadline is TIMED_OUT.
+
+        A deadline is that of the ICD, or nine tenths of what was left of this command's if that is less.
+
+        Raises
+        ------
+        Cancelled
+            The command was aborted; its orders are ABORTED then.
+        """
+        return self._giving.collect(self, list(orders))
+
+    def follow(self, orders: "Iterable[Order]") -> "Sequence[OrderOutcome]":
+        """Wait for the outcomes of orders, and require that all are COMPLETED.
+
+        Raises
+        ------
+        NotFollowed
+            Says which were not, why, and how many were; the command fails with that text.
+        Cancelled
+            See `collect`.
+        """
+        from facade.controller.orders import require
+
+        outcomes = self.collect(orders)
+        require(outcomes)
+        return outcomes
+
+    def ordered(self, name: str) -> list[str]:
+        """Return the devices of a class, or the executors of a name, that this controller may give orders to."""
+        return self._giving.devices(name)
+
+    def reported_of(self, device: str, attribute: str, default: Any = None) -> Any:
+        """Return what was last reported of an attribute of a device to which it may give orders; see `reported`."""
+        reported = self._outbox.states.get(device, attribute)
+        return default if reported is None else reported.value
+
+    def abort_orders(self, why: str) -> None:
+        """End the orders that have no outcome yet."""
+        if self.given:
+            self._giving.abort(self, why)
+
+    @property
+    def _giving(self) -> "Orders":
+        if self._orders is None:
+            raise ValueError("expected a call that an execution has made, got one that gives no orders")
+        return self._orders
 
     def progress(self, percent: float, remaining: float | None = None, text: str = "") -> None:
         """Say how far it is.
@@ -214,14 +311,17 @@ class Controller:
     component
         Its name in heartbeats and acknowledgements: the same after a restart, and nobody else's.
     classes
-        Device classes of the ICD whose commands it executes.
+        Device classes and executors of the ICD whose commands it executes.
     group
         Controllers of one group share the devices, or take over from each other; None: it is alone.
+    orders
+        Device classes and executors of the ICD to which its handlers give orders.
     """
 
-    def __init__(self, component: str, *classes: str, group: str | None = None) -> None:
+    def __init__(self, component: str, *classes: str, group: str | None = None, orders: Sequence[str] = ()) -> None:
         self.component = component
         self.classes = classes
+        self.orders = tuple(orders)
         self.group = group or component
         self.handlers: dict[str, Handler] = {}
         self.on_interrupted: OnInterrupted = lambda device, command: None
@@ -260,12 +360,13 @@ class Controller:
         ConfigError
             The ICD lacks a class, or a command that a handler is for.
         """
-        if unknown := set(self.classes) - set(icd.classes):
+        all_ = icd.commanded
+        if unknown := {*self.classes, *self.orders} - set(all_):
             raise ConfigError(
-                f"controller {self.component}: expected device classes from {', '.join(icd.classes)},"
+                f"controller {self.component}: expected device classes or executors from {', '.join(all_)},"
                 f" got {', '.join(sorted(unknown))}"
             )
-        found = {name: {command.name: command for command in icd.classes[name].commands} for name in self.classes}
+        found = {name: {command.name: command for command in all_[name].commands} for name in self.classes}
         known = {name for commands in found.values() for name in commands}
         if strange := set(self.handlers) - known:
             raise ConfigError(

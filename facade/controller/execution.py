@@ -27,9 +27,11 @@ from facade.controller.api import Call, Controller, Place
 from facade.controller.handling import INTERRUPTED, Handling
 from facade.controller.inbox import CommandReader, History, Offsets, OpenReader
 from facade.controller.life import Event
+from facade.controller.orders import Orders
 from facade.controller.outbox import Outbox, Wait
 from facade.controller.queues import Queues
 from facade.errors import BusError
+from facade.flows.commands.outcomes import ABORTED
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
@@ -45,6 +47,8 @@ _REMEMBERED = 60_000
 refused for that."""
 _SOON = 0.002
 """Longest wait for records while a command is about to begin [s]: its thread asks this one for a proof."""
+_ANSWER = 0.01
+"""The same while a handler waits for what becomes of its orders [s]."""
 _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
@@ -55,7 +59,9 @@ class Execution:
     Parameters
     ----------
     devices
-        Device class by device name.
+        Device class, or executor, by device name.
+    ordered
+        The same of all to which orders may be given.
     wait
         How a handler waits; a test has other things to do meanwhile.
     """
@@ -71,6 +77,7 @@ class Execution:
         *,
         clock: Clock,
         wait: Wait = threading.Event.wait,
+        ordered: Mapping[str, str] = {},
     ) -> None:
         by_class = controller.commands(icd)
         self._commands = {device: by_class[name] for device, name in devices.items()}
@@ -78,10 +85,12 @@ class Execution:
         self._name = controller.component
         self._member = member
         self._clock = clock
-        self._states = DeviceStates(icd, devices)
-        self._tracker = Tracker(devices, keep=_REMEMBERED // max(len(devices), 1), acks=0, with_commands=False)
+        known = {**devices, **ordered}
+        self._states = DeviceStates(icd, known)
+        self._tracker = Tracker(known, keep=_REMEMBERED // max(len(known), 1), acks=0, with_commands=False)
         self._history = History(open_reader, self._tracker, self._states, component=self._name)
         self._outbox = Outbox(self._name, writer, self._states, clock=clock, wait=wait)
+        self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
         self._offsets = Offsets(member, clock=clock)
         self._queues = Queues(devices)
         self._handling = Handling(
@@ -116,15 +125,29 @@ class Execution:
         if not self.ready:
             self._catch_up(timeout)
             return
-        records = self._member.take(_BATCH, min(timeout, _SOON) if self._queues.has_beginning() else timeout)
+        records = self._member.take(_BATCH, min(timeout, self._pause()))
         if self._member.assignment != self._assignment:
             self._reassign(self._member.assignment)
             self._held += records
             return
         self._history.follow(0.0)
+        self._take_back()
         for record in records:
             self._take(record)
         self._offsets.commit_or_later(busy=bool(records))
+
+    def _pause(self) -> float:
+        """Return the longest wait for records [s]: somebody may wait for this thread."""
+        if self._queues.has_beginning():
+            return _SOON
+        return _ANSWER if self._orders.waiting else math.inf
+
+    def _take_back(self) -> None:
+        """Cancel the orders that run although whoever gave them has ended them."""
+        for call in self._queues.running():
+            known = self._tracker.newest(call.id) if call.message.parent and not call.cancelled else None
+            if known is not None and known.status == ABORTED:
+                call.take_back(known.text)
 
     def stop(self) -> None:
         """Begin no further command; what is queued is left to the next start."""
@@ -172,7 +195,8 @@ class Execution:
         if not self._recovered:
             self._recover()
             self._recovered = True
-        self._outbox.record_again(self._states.unrecorded())
+        # What is not ours is written by whoever has reported it.
+        self._outbox.record_again([one for one in self._states.unrecorded() if one.device in self._commands])
         self.ready = True
         held, self._held = self._held, []
         for record in held:
@@ -220,7 +244,7 @@ class Execution:
         headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
         command = self._commands[message.device].get(message.command)
         goal = ("", ()) if command is None else (command.reports, command.targets)
-        call = Call(message, headers, place, self._outbox, goal)
+        call = Call(message, headers, place, self._outbox, goal, self._orders)
         live = self._queues.enter(call)
         if live is not None:
             with self._handling.counting:

@@ -127,7 +127,7 @@ class Handling:
         if self._begins(call):
             tags = f"transaction_id={call.message.transaction_id} id={call.id} device={call.device}"
             _log.info("command begins %s again=%s", tags, call.again)
-            if self.happen(call, *self._handle(call)) is State.LEFT:
+            if self.happen(call, *self._ended(call, *self._handle(call))) is State.LEFT:
                 _log.warning("command left to the next start %s", tags)
 
     def _why_not_allowed(self, call: Call, command: Command) -> str:
@@ -201,6 +201,14 @@ class Handling:
             return False
         self.tracker.note(ack)
         return self.clock.monotonic() - asked < PROVEN or prove()
+
+    def _ended(self, call: Call, event: Event, text: str, result: object) -> tuple[Event, str, object]:
+        """See to it that nothing goes on of a command that has not completed; return what has come of it."""
+        if event in (Event.CANCEL, Event.FAIL, Event.REFUSED):
+            call.abort_orders(f"{call.command} {call.id}, which had given it, has ended")
+        if event is Event.CANCEL and call.taken_back:
+            self.call_hook(call.device, call.command)  # no other command comes that would say how the device is
+        return event, text, result
 
     def _handle(self, call: Call) -> tuple[Event, str, object]:
         """Call the handler; return what came of it, with a text and a result."""

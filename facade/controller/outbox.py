@@ -101,6 +101,16 @@ class Outbox:
         """Write an acknowledgement durably; see `insist`."""
         return self.insist(lambda: self._writer.send_durably(ack_record(ack, headers), _CONFIRM))
 
+    def send_all(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records durably within a time [s].
+
+        Raises
+        ------
+        BusError
+            The bus did not confirm them.
+        """
+        self._writer.send_all_durably(records, timeout)
+
     def report(self, device: Device, values: Mapping[str, str]) -> None:
         """Write states; see `facade.controller.api.Device.report`.
 
@@ -211,6 +221,8 @@ class Outbox:
             progress=min(max(round(percent), 0), 100),
             remaining=None if remaining is None else min(max(remaining, 0.0), _LONGEST_REMAINING),
         )
+        if ack.remaining is not None:
+            call.extend(ack.time + round(ack.remaining * 1e6))
         self._writer.send(ack_record(ack, call.headers))
 
     def wait(self, event: threading.Event, seconds: float) -> None:

@@ -72,19 +72,22 @@ def run(
         signal.signal(number, lambda *_: stop.set())
     icd, clock = load(), SystemClock()
     settings = settings or load_settings()
+    controller.commands(icd)  # before anything is opened
     start_log_export(icd, settings, controller.component, clock)
     devices = devices_of(controller.classes, icd, settings)
     connection = Connection(settings, clock=clock)
     bus = KafkaBus(connection, client=controller.component)
     # What others have done is wanted to its end, and else not in a hurry.
     open_reader = partial(bus.open_reader, together=True)
-    controller.commands(icd)  # before anything is opened
     if not claim_devices(controller, devices, connection, take_over=take_over, stopped=stop.is_set):
         return
     member = KafkaGroupMember(
         connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health
     )
-    execution = Execution(controller, icd, devices, member, open_reader, through(bus.writer()), clock=clock)
+    ordered = devices_of(controller.orders, icd, settings)
+    execution = Execution(
+        controller, icd, devices, member, open_reader, through(bus.writer()), clock=clock, ordered=ordered
+    )
     serve_metrics({COMMANDS: execution.account})
     beat = _beats(controller, list(devices), bus.writer(), clock)
     Threads(execution, list(devices), beat, stop, clock=clock).run()
@@ -112,11 +115,11 @@ def _beats(controller: Controller, devices: Sequence[str], writer: Writer, clock
 
 
 def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str, str]:
-    """Return the devices of some classes in a deployment, with their classes."""
+    """Return the devices of some classes, or executors, in a deployment, with their classes."""
     return {
         device: name
         for name in classes
-        for devices in instances.devices_of(icd.classes[name], settings).values()
+        for devices in instances.devices_of(icd.commanded[name], settings).values()
         for device in devices
     }
 

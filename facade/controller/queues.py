@@ -93,6 +93,11 @@ class Queues:
             call.life.happen(Event.TURN)
             return call
 
+    def running(self) -> list[Call]:
+        """Return the calls that run."""
+        with self._lock:
+            return list(self._running.values())
+
     def done(self, device: str) -> None:
         """Note that the running call has returned."""
         with self._lock:

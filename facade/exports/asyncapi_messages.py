@@ -87,10 +87,10 @@ def _batch_headers(name: str) -> Node:
 def _commands(icd: Icd) -> str:
     """Say which commands there are and where the schemas of their arguments are."""
     lines = ["Commands, and the files in schemas/commands that their arguments are checked against:", ""]
-    for device_class in icd.classes.values():
-        for one in device_class.commands:
+    for name, owner in icd.commanded.items():
+        for one in owner.commands:
             takes = f"{one.argument}-*.schema.json, {icd.versions(one.argument)}" if one.argument else "no argument"
-            lines.append(f"- {device_class.name} {one.name}: {takes}")
+            lines.append(f"- {name} {one.name}: {takes}")
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from facade.exports.markdown import code, escaped, items, link, page, paragraph, table
 from facade.exports.reference_bus import messages_page, topics_page
-from facade.exports.reference_devices import device_page
+from facade.exports.reference_devices import device_page, executors_page
 from facade.icd.model import Condition, Icd
 from facade.icd.words import duration_in_words, families
 
@@ -32,6 +32,7 @@ _READING = (
 _OTHERS = (
     ("Topics", "topics.md", "keys, partitions, retention, and the rights of each role"),
     ("Messages", "messages.md", "the fields of each message"),
+    ("Executors", "executors.md", "the executors that controllers give orders to, with their commands"),
     ("Alerts", "alerts.md", "alarm conditions, their meaning, and the response of an operator"),
     ("Enumerations", "enums.md", "labels and values"),
 )
@@ -43,6 +44,7 @@ def export(icd: Icd) -> Mapping[str, str]:
         "index.md": _index(icd),
         "topics.md": topics_page(icd),
         "messages.md": messages_page(icd),
+        "executors.md": executors_page(icd),
         "alerts.md": _alerts(icd),
         "enums.md": _enums(icd),
         **{f"{name}.md": device_page(icd, device_class) for name, device_class in icd.classes.items()},

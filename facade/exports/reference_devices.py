@@ -26,6 +26,11 @@ _COMMANDS = (
     "REJECTED as the controller says, TIMED_OUT if it says nothing in time, or UNDELIVERED if it never began. It is "
     "shown by `longRunningCommandResult` and `lrcFinished`, and `GetCommand` gives all that is known of it."
 )
+_EXECUTORS = (
+    "What controllers give orders to and is no Tango device. An order is a command on the topic `commands`, as TM's "
+    "are; `parent` names the command that it belongs to. "
+    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers)."
+)
 _QUERIES = "The device answers these itself, from memory, or puts an operator's action on the bus."
 
 
@@ -138,10 +143,12 @@ def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
         versions = icd.versions(command.argument)
         place = code(f"schemas/commands/{command.argument}-*.schema.json")
         yield f"Argument: JSON text, ska-sdp-{command.argument}, versions {versions}. The schemas are {place}"
-    yield f"Allowed in State: {', '.join(command.state)}"
+    if command.state:
+        yield f"Allowed in State: {', '.join(command.state)}"
     if command.obs_state:
         yield f"Allowed in {link('obsState', 'enums.md', 'ObsState')}: {', '.join(command.obs_state)}"
-    yield f"Leads to: {escaped(effect_in_words(command))}"
+    if command.targets:
+        yield f"Leads to: {escaped(effect_in_words(command))}"
     if command.commanded:
         yield f"commandedObsState after it: {command.commanded}"
     yield (
@@ -154,6 +161,19 @@ def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
     )
     if command.overtakes:
         yield "Overtakes: it is allowed while another command is under way, and cancels it with all that is queued"
+
+
+def executors_page(icd: Icd) -> str:
+    """Return the page of what controllers give orders to and is no Tango device."""
+    blocks = []
+    for name, one in icd.executors.items():
+        family = FAMILIES.get(one.family)
+        each = f", one for each {family.word}" if family else ""
+        blocks += [f"## {name}", paragraph(escaped(one.description)), items([f"Name: {code(one.device)}{each}"])]
+        for command in one.commands:
+            blocks += [f"### {code(command.name)}", paragraph(escaped(command.description))]
+            blocks.append(items(_command_facts(icd, command)))
+    return page("Executors", paragraph(_EXECUTORS), *blocks)
 
 
 def _queries(device_class: DeviceClass) -> Iterator[str]:

@@ -9,13 +9,21 @@ import msgspec
 
 from facade.icd.checks import Checks, Found
 from facade.icd.finding import Finding
-from facade.icd.model import DeviceClass, Icd
+from facade.icd.model import DeviceClass, Executor, Icd
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _NAME_PART = re.compile(r"[A-Za-z0-9_.-]+")
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 of_class = Checks(lambda icd: ((f"{one.name}.toml", "", (one,)) for one in icd.classes.values()))
+
+
+@Checks(lambda icd: (("executors.toml", f"executors[{name}]", (one,)) for name, one in icd.executors.items())).rule
+def executor_patterns_are_names(icd: Icd, one: Executor) -> Found:
+    """Require names as devices have them."""
+    placeholder = "subarray" if "{subarray" in one.device else "node"
+    if problem := _pattern_problem(one.device, placeholder, parts=3):
+        yield "device", problem
 
 
 def version_is_semantic(icd: Icd) -> Iterator[Finding]:
@@ -72,6 +80,10 @@ def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
         for key, value in _numbers(one):
             if not math.isfinite(value):
                 yield Finding(f"{one.name}.toml", key, f"expected a finite number, got {value}")
+    for name, executor in icd.executors.items():
+        for key, value in _numbers(executor, f"executors[{name}]."):
+            if not math.isfinite(value):
+                yield Finding("executors.toml", key, f"expected a finite number, got {value}")
     for name, topic in icd.topics.items():
         for key, value in _numbers(topic):
             if not math.isfinite(value):
@@ -79,7 +91,7 @@ def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
                 yield Finding("topics.toml", f"topics[{name}].{key}", what)
 
 
-CHECKS = (*of_class, version_is_semantic, enums_have_labels, numbers_are_finite)
+CHECKS = (*of_class, executor_patterns_are_names, version_is_semantic, enums_have_labels, numbers_are_finite)
 
 
 def _pattern_problem(pattern: str, placeholder: str, *, parts: int) -> str:

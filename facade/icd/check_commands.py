@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from facade.icd.checks import Checks, Found, entries
+from facade.icd.checks import Checks, Found, commands, entries
 from facade.icd.finding import Finding
-from facade.icd.model import Attribute, Command, DeviceClass, Icd, Query
+from facade.icd.model import Attribute, Command, DeviceClass, Executor, Icd, Query
 
 TANGO_STATES = (
     "ON",
@@ -35,11 +35,13 @@ _TIMES = ("start_within", "deadline", "ceiling")
 _TOPICS = {"commands": "command", "command-acks": "command-ack", "heartbeats": "heartbeat"}
 """What the command path needs: topic and message."""
 
-of_entry, of_command, of_query = (
+of_entry, of_command, of_query, of_any_command = (
     Checks(entries("commands", "queries")),
     Checks(entries("commands")),
     Checks(entries("queries")),
+    Checks(commands),
 )
+"""The last ones also hold for commands of executors; the others are about devices."""
 
 
 @of_entry.rule
@@ -88,8 +90,8 @@ def encoded_results_are_bounded(icd: Icd, owner: DeviceClass, query: Query) -> F
         yield "max_bytes", f"expected none, because the result is {query.result}, got {query.max_bytes}"
 
 
-@of_command.rule
-def command_arguments_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+@of_any_command.rule
+def command_arguments_exist(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
     """Require a family of schemas for an argument."""
     if command.argument is not None and command.argument not in icd.arguments:
         yield "argument", f"expected one of {sorted(icd.arguments)}, got {command.argument!r}"
@@ -134,8 +136,8 @@ def commanded_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Fo
             yield "commanded", f"expected none, because the class has no {_COMMANDED}, got {command.commanded!r}"
 
 
-@of_command.rule
-def command_times_are_ordered(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+@of_any_command.rule
+def command_times_are_ordered(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
     """Require 0 < start_within <= deadline <= ceiling."""
     lower, least = "0", 0.0
     for key in _TIMES:
@@ -156,8 +158,8 @@ def transitions_can_be_left(icd: Icd, owner: DeviceClass, command: Command) -> F
         yield "transitional", f"expected a state in which some command that overtakes is allowed, got {label!r}"
 
 
-@of_command.rule
-def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+@of_any_command.rule
+def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
     """Require that what stops everything may be done once more: after a crash nobody could say whether it did."""
     if command.overtakes and not command.repeatable:
         yield "repeatable", "expected true, because the command overtakes, got false"
@@ -165,7 +167,7 @@ def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass, command: Co
 
 def command_topics_exist(icd: Icd) -> Iterator[Finding]:
     """Require the topics of the command path, judged by the broker's clock, where a class has commands."""
-    if not any(owner.commands for owner in icd.classes.values()):
+    if not any(owner.commands for owner in icd.commanded.values()):
         return
     for name, message in _TOPICS.items():
         topic = icd.topics.get(name)
@@ -187,7 +189,52 @@ def acks_outlive_commands(icd: Icd) -> Iterator[Finding]:
         yield _topic("command-acks", ".retention", what)
 
 
-CHECKS = (*of_entry, *of_query, *of_command, command_names_are_free, command_topics_exist, acks_outlive_commands)
+def executors_are_complete(icd: Icd) -> Iterator[Finding]:
+    """Require of executors what rules about devices do not say: names, texts, commands, and no states."""
+    devices = {one.device.casefold(): name for name, one in icd.classes.items()}
+    for name, one in icd.executors.items():
+        where = f"executors[{name}]"
+        if name in icd.classes or not _CAMEL_CASE.fullmatch(name):
+            yield Finding("executors.toml", where, f"expected UpperCamelCase that no class has, got {name!r}")
+        if not one.description.strip().endswith("."):
+            what = f"expected text that ends with a full stop, got {one.description!r}"
+            yield Finding("executors.toml", f"{where}.description", what)
+        if owner := devices.setdefault(one.device.casefold(), ""):
+            what = f"expected a name of its own, got {one.device!r} of {owner}"
+            yield Finding("executors.toml", f"{where}.device", what)
+        devices[one.device.casefold()] = name
+        if not one.commands:
+            yield Finding("executors.toml", f"{where}.commands", "expected at least one, got none")
+        yield from _of_executor(where, one)
+
+
+def _of_executor(where: str, one: Executor) -> Iterator[Finding]:
+    names: set[str] = set()
+    for command in one.commands:
+        place = f"{where}.commands[{command.name}]"
+        if not _CAMEL_CASE.fullmatch(command.name) or command.name in names:
+            yield Finding("executors.toml", f"{place}.name", f"expected UpperCamelCase, once, got {command.name!r}")
+        names.add(command.name)
+        for key, text in _texts(command):
+            if not text.strip().endswith("."):
+                what = f"expected text that ends with a full stop, got {text!r}"
+                yield Finding("executors.toml", f"{place}.{key}", what)
+        for key in ("state", "obs_state", "targets", "transitional", "commanded"):
+            if given := getattr(command, key):
+                what = f"expected none, because an executor has no states, got {given!r}"
+                yield Finding("executors.toml", f"{place}.{key}", what)
+
+
+CHECKS = (
+    *of_entry,
+    *of_query,
+    *of_command,
+    *of_any_command,
+    executors_are_complete,
+    command_names_are_free,
+    command_topics_exist,
+    acks_outlive_commands,
+)
 
 
 def _texts(entry: Command | Query) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,14 @@ def entries(*kinds: str) -> Callable[[Icd], Entries]:
     return each
 
 
+def commands(icd: Icd) -> Entries:
+    """Return the commands of all classes and executors, each with its owner."""
+    yield from entries("commands")(icd)
+    for name, owner in icd.executors.items():
+        for one in owner.commands:
+            yield "executors.toml", f"executors[{name}].commands[{one.name}]", (owner, one)
+
+
 def illegal(schema: Schema) -> Found:
     """Say what of a schema does not follow JSON Schema 2020-12."""
     # Importing it takes longer than everything else that a server does with the interface.

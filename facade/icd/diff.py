@@ -28,9 +28,9 @@ from facade.icd.diff_rules import (
     text,
 )
 from facade.icd.diff_schema import Sides, schema_differences
-from facade.icd.diff_tables import ATTRIBUTE, CLASS, COMMAND, CONDITION, QUERY, ROLE, TOPIC, enum_labels
+from facade.icd.diff_tables import ATTRIBUTE, CLASS, COMMAND, CONDITION, EXECUTOR, QUERY, ROLE, TOPIC, enum_labels
 from facade.icd.fields import Schema
-from facade.icd.model import DeviceClass, Icd
+from facade.icd.model import DeviceClass, Executor, Icd
 from facade.icd.units import unit_of
 
 Compare = Callable[[str, Any, Any], Iterator[Difference]]
@@ -59,6 +59,14 @@ def compare(old: Icd, new: Icd) -> list[Difference]:
     both, sides, callers = (breaks(*_BOTH), adds(*_BOTH)), Sides(*((one,) for one in _BOTH)), Sides(*_ARGUMENTS)
     found = [
         *entries("", old.classes, new.classes, partial(_class, old, new), removed=gone, added=more),
+        *entries(
+            "executors",
+            old.executors,
+            new.executors,
+            partial(_executor, old, new),
+            removed=breaks(CONTROLLERS),
+            added=adds(CONTROLLERS),
+        ),
         *entries("enums", old.enums, new.enums, _labels, removed=gone, added=more),
         *entries(
             "conditions",
@@ -145,6 +153,12 @@ def _class(old: Icd, new: Icd, where: str, before: DeviceClass, after: DeviceCla
     ):
         pair = _by_name(old, getattr(before, name)), _by_name(new, getattr(after, name))
         yield from entries(where, *pair, _by(rules), removed=breaks(CLIENTS), added=adds(*whom))
+
+
+def _executor(old: Icd, new: Icd, where: str, before: Executor, after: Executor) -> Iterator[Difference]:
+    yield from fields(where, EXECUTOR, before, after)
+    pair = _by_name(old, before.commands), _by_name(new, after.commands)
+    yield from entries(where, *pair, _by(COMMAND), removed=breaks(CONTROLLERS), added=adds(CONTROLLERS))
 
 
 def _by_name(icd: Icd, things: Iterable[Any]) -> dict[str, Any]:

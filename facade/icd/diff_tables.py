@@ -74,6 +74,8 @@ COMMAND: Mapping[str, Rule] = {
     **_each("start_within deadline ceiling", measured(less=breaks(CONTROLLERS), more=adds(CLIENTS))),
 }
 
+EXECUTOR: Mapping[str, Rule] = {"description": text, "device": changed(breaks(CONTROLLERS))}
+
 QUERY: Mapping[str, Rule] = {
     "name": ignored,
     **_each("description argument_description result_description", text),

@@ -5,7 +5,7 @@ Durations are in seconds; names are those that Tango, Kafka and the SKA control 
 """
 
 from string import Formatter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -149,16 +149,16 @@ class Command(_Table, frozen=True, kw_only=True):
     description: str
     argument: str | None = None
     """Family of JSON Schemas under ``schemas/commands``; None: the command takes nothing."""
-    state: tuple[str, ...]
-    """Tango states in which it is allowed."""
+    state: tuple[str, ...] = ()
+    """Tango states in which it is allowed; none: the command is that of an executor, which has no states."""
     obs_state: tuple[str, ...] = ()
     """Values of obsState in which it is allowed; none: any, or the class has no obsState."""
     reports: Literal["obsState", "State"] = "obsState"
     """The attribute whose fresh report shows that it took effect."""
     transitional: str | None = None
     """What `reports` shows until the controller reports one of `targets`, or a fault."""
-    targets: tuple[str, ...]
-    """Values of `reports` that end it, the expected one first."""
+    targets: tuple[str, ...] = ()
+    """Values of `reports` that end it, the expected one first; none, as for `state`."""
     commanded: str | None = None
     """commandedObsState after it; None: the first of `targets` where `reports` is obsState, else unchanged."""
     repeatable: bool
@@ -233,7 +233,29 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
     @property
     def family(self) -> str:
         """Return what the number in its device names counts, ``node`` or ``subarray``; empty: it has one device."""
-        return next((name for _, name, _, _ in Formatter().parse(self.device) if name is not None), "")
+        return _family(self.device)
+
+
+class Executor(_Table, frozen=True, kw_only=True):
+    """What takes orders of controllers and is no Tango device, such as a processing controller."""
+
+    description: str
+    device: str
+    """Its name in records; the placeholders are those of `DeviceClass.device`."""
+    commands: tuple[Command, ...]
+    """Without states and what they lead to, which only devices have."""
+    attributes: ClassVar[tuple[Attribute, ...]] = ()
+    instance: ClassVar[str] = ""
+    """No device-server instance serves it."""
+
+    @property
+    def family(self) -> str:
+        """Return what the number in its names counts; see `DeviceClass.family`."""
+        return _family(self.device)
+
+
+def _family(template: str) -> str:
+    return next((name for _, name, _, _ in Formatter().parse(template) if name is not None), "")
 
 
 class Window(_Table, frozen=True, kw_only=True):
@@ -346,8 +368,15 @@ class Icd(_Table, frozen=True, kw_only=True):
     """Alarm conditions by name."""
     arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""
+    executors: dict[str, Executor] = msgspec.field(default_factory=dict)
+    """What controllers give orders to and is no Tango device, by name."""
     units: tuple[str, ...] = ()
     """Units beyond those of `facade.icd.units`."""
+
+    @property
+    def commanded(self) -> dict[str, DeviceClass | Executor]:
+        """Return all that may have commands, by name: device classes and executors."""
+        return {**self.classes, **self.executors}
 
     def versions(self, family: str) -> str:
         """Return in words which versions of an argument there are, and which are checked as another one."""

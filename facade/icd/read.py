@@ -16,7 +16,7 @@ import msgspec
 from facade.icd.expand import expand
 from facade.icd.explain import explain
 from facade.icd.finding import Finding
-from facade.icd.model import Condition, DeviceClass, Icd, Role, Topic
+from facade.icd.model import Condition, DeviceClass, Executor, Icd, Role, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
@@ -51,11 +51,16 @@ class _ConditionsFile(msgspec.Struct, forbid_unknown_fields=True):
     conditions: dict[str, Condition] = {}
 
 
+class _ExecutorsFile(msgspec.Struct, forbid_unknown_fields=True):
+    executors: dict[str, Executor] = {}
+
+
 _COMMON: dict[str, type[msgspec.Struct]] = {
     "icd.toml": _VersionFile,
     "enums.toml": _EnumsFile,
     "topics.toml": _TopicsFile,
     "conditions.toml": _ConditionsFile,
+    "executors.toml": _ExecutorsFile,
 }
 """Files that are no device classes; each folder but the first may do without any of them."""
 
@@ -101,6 +106,7 @@ class _Part:
         enums = self._common("enums.toml", _EnumsFile) or _EnumsFile()
         topics = self._common("topics.toml", _TopicsFile) or _TopicsFile()
         conditions = self._common("conditions.toml", _ConditionsFile) or _ConditionsFile()
+        executors = self._common("executors.toml", _ExecutorsFile, optional=True) or _ExecutorsFile()
         self.version, self.units, self._extends = version.version if version else "", enums.units, topics.extends
         self.entries: dict[tuple[str, str], dict[str, Any]] = {
             ("enums.toml", "enums"): enums.enums,
@@ -108,6 +114,7 @@ class _Part:
             ("topics.toml", "roles"): topics.roles,
             ("topics.toml", "quotas"): topics.quotas,
             ("conditions.toml", "conditions"): conditions.conditions,
+            ("executors.toml", "executors"): executors.executors,
             ("{}.toml", "classes"): self._classes(),
             (f"{{}}{_SCHEMA_SUFFIX}", "messages"): self._messages(),
             ("{}", "arguments"): self._arguments(),
@@ -127,9 +134,9 @@ class _Part:
             topics[name] = msgspec.structs.replace(topic, writers=writers, readers=readers)
         return findings
 
-    def _common(self, name: str, wanted: type[File]) -> File | None:
+    def _common(self, name: str, wanted: type[File], *, optional: bool = False) -> File | None:
         path = self._folder / "icd" / name
-        return self._table(path, wanted) if self._is_main or path.exists() else None
+        return self._table(path, wanted) if (self._is_main and not optional) or path.exists() else None
 
     def _classes(self) -> dict[str, DeviceClass]:
         found = {}

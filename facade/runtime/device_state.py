@@ -13,7 +13,7 @@ import msgspec
 from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.icd.model import Attribute, DeviceClass, Executor, Icd
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading, Flow, LastReadings
@@ -58,7 +58,7 @@ class DeviceStates(Flow):
     Parameters
     ----------
     devices
-        Device class by device name.
+        Device class, or executor of the ICD, by device name.
     """
 
     topic = TOPIC
@@ -66,7 +66,7 @@ class DeviceStates(Flow):
     def __init__(self, icd: Icd, devices: Mapping[str, str]) -> None:
         self._icd = icd
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
-            device: _known(icd.classes[name]) for device, name in devices.items()
+            device: _known(icd.commanded[name]) for device, name in devices.items()
         }
         self._told: dict[tuple[str, str], Reported] = {}
         self._versions = dict.fromkeys(devices, 0)
@@ -205,7 +205,7 @@ class DeviceStates(Flow):
         return text
 
 
-def _known(device_class: DeviceClass) -> dict[str, Attribute | frozenset[str]]:
+def _known(device_class: DeviceClass | Executor) -> dict[str, Attribute | frozenset[str]]:
     known: dict[str, Attribute | frozenset[str]] = {a.name: a for a in device_class.attributes if a.reported}
     states = [label for command in device_class.commands if command.reports == STATE for label in command.targets]
     if states:

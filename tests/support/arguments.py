@@ -124,6 +124,8 @@ def example(family: str, version: str) -> Document:
             body = {"transaction_id": TRANSACTION, "scan_id": 17}
             if version == "2.1":
                 body |= {"start_time": "2026-11-21T10:15:00.5Z", "duration": 600.0}
+        case "prepare":
+            body = {"transaction_id": TRANSACTION, "scan_type": "target:a"}
         case "recvaddrs":
             body = copy.deepcopy(_RECEIVE)
             if version == "0.5":

@@ -227,7 +227,14 @@ class _Pauses(ManualClock):
 class Life:
     """One life of a controller: from its start until it is killed."""
 
-    def __init__(self, site: Site, *, component: str = COMPONENT, controller: Controller | None = None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        component: str = COMPONENT,
+        controller: Controller | None = None,
+        ordered: dict[str, str] | None = None,
+    ) -> None:
         self.site = site
         self.bus = Bus(site)
         self.member = Member(site, component)
@@ -244,6 +251,7 @@ class Life:
             self.bus.writer(),
             clock=_Pauses(site, self._pause),
             wait=self._wait,
+            ordered=ordered or {},
         )
         self._stepping = False
         self._current: Call | None = None

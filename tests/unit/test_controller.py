@@ -431,7 +431,7 @@ def test_the_icd_is_asked_when_a_controller_is_made() -> None:
         controller.commands(ICD)
     with pytest.raises(ConfigError, match="Configure has two handlers"):
         controller.command("Configure")(lambda call: None)
-    with pytest.raises(ConfigError, match=r"expected device classes from .* got SdpNothing"):
+    with pytest.raises(ConfigError, match=r"expected device classes or executors from .* got SdpNothing"):
         Controller(COMPONENT, "SdpNothing").commands(ICD)
 
 

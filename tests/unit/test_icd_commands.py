@@ -122,6 +122,7 @@ MESSAGES = {
         ceiling=4,
         repeatable=False,
         origin="SdpFacade-subarray",
+        parent="1795255000_16_On",
     ),
     "command-ack": AckMessage(
         id="1795255000_17_Scan",

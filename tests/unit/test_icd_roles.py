@@ -112,7 +112,7 @@ PROCESSES = {
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": (
         {COMMANDS, ACKS, STATE, HEARTBEATS, RESERVATIONS},
-        {ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS, RESERVATIONS},
+        {COMMANDS, ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS, RESERVATIONS},
     ),
     "platform-services": ({RESERVATIONS}, {RESERVATIONS}),
     "ingest-node": (set(), {HeapStream.topic, "ingest.buffers"}),

@@ -76,6 +76,24 @@ def device_class(name: str = NODE, /, **changes: Any) -> Edit:
     return edit
 
 
+def executor(**changes: Any) -> Edit:
+    """Change keys of an executor, or of its command with ``command_`` before the key."""
+
+    def edit(icd: Icd) -> Icd:
+        was = icd.executors["ProcessingController"]
+        plain = {key: value for key, value in changes.items() if not key.startswith("command_")}
+        of_it = {key.removeprefix("command_"): value for key, value in changes.items() if key not in plain}
+        if of_it:
+            plain["commands"] = (msgspec.structs.replace(was.commands[0], **of_it),)
+        changed = {**icd.executors, "ProcessingController": msgspec.structs.replace(was, **plain)}
+        return msgspec.structs.replace(icd, executors=changed)
+
+    return edit
+
+
+_EXECUTOR = "executors.toml: executors[ProcessingController]"
+
+
 def topic(name: str, /, **changes: Any) -> Edit:
     """Change keys of one topic; those of its window by ``window_`` and the key."""
 
@@ -626,6 +644,15 @@ FAILING: list[tuple[str, Edit, str]] = [
     ),
     ("transitions_can_be_left", command("Off", state=("OFF",)), of_command("Restart", "transitional")),
     ("overtaking_commands_are_repeatable", command("Abort", repeatable=False), of_command("Abort", "repeatable")),
+    ("executor_patterns_are_names", executor(device="a/b"), f"{_EXECUTOR}.device"),
+    ("executors_are_complete", executor(description="No stop"), f"{_EXECUTOR}.description"),
+    ("executors_are_complete", executor(device="MID-sdp/control/0"), f"{_EXECUTOR}.device"),
+    ("executors_are_complete", executor(commands=()), f"{_EXECUTOR}.commands"),
+    ("executors_are_complete", executor(command_description="No"), f"{_EXECUTOR}.commands[Prepare].description"),
+    ("executors_are_complete", executor(command_state=("ON",)), f"{_EXECUTOR}.commands[Prepare].state"),
+    ("command_arguments_exist", executor(command_argument="none"), f"{_EXECUTOR}.commands[Prepare].argument"),
+    ("command_times_are_ordered", executor(command_deadline=1.0), f"{_EXECUTOR}.commands[Prepare].deadline"),
+    ("numbers_are_finite", executor(command_ceiling=float("inf")), f"{_EXECUTOR}.commands[Prepare].ceiling"),
     ("command_topics_exist", without("heartbeats"), "topics.toml: topics[heartbeats]"),
     ("command_topics_exist", topic("commands", message="heap"), "topics.toml: topics[commands].message"),
     ("command_topics_exist", topic("commands", timestamp="CreateTime"), "topics.toml: topics[commands].timestamp"),

@@ -4,7 +4,7 @@ from facade.manifest import Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="commands",
-    summary="Commands of TM to subarrays and to SDP as a whole, and the states that controllers report.",
+    summary="Commands of TM, orders that controllers give each other, and the states that controllers report.",
     topics={
         "commands": Isolation.READ_COMMITTED,
         "command-acks": Isolation.READ_COMMITTED,

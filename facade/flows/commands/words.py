@@ -24,6 +24,13 @@ WORDS = Words(
         Part("receive", "state", "Show the state of the devices."),
         Part("send", "commands", "Hand a command of TM over.", reply="command-acks"),
         Part(
+            "send",
+            "commands",
+            "Give an order to another controller while you execute a command.",
+            who=("controller",),
+            reply="command-acks",
+        ),
+        Part(
             "receive",
             "commands",
             "Execute the commands of your devices; leave those of other devices alone. Commits are made by hand, "

@@ -1,0 +1,277 @@
+"""Orders: commands that a controller gives to other controllers while it executes one.
+
+An order is a record on ``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from
+the command that it belongs to, its parent: a handler that is repeated after a crash gives no order twice, but finds
+what became of it. Its times are within those of the parent. An order whose parent is cut short is ended by an ABORTED
+that its giver writes: whoever would begin it finds that on the log, and whoever executes it is cancelled.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from facade import tracing
+from facade.clock import Clock
+from facade.errors import ArgumentError, BusError, FacadeError
+from facade.flows.commands.messages import AckStatus, CommandMessage, command_id, command_record, issued
+from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, MICRO
+from facade.flows.commands.tracker import Tracker
+from facade.icd.model import Command, Icd
+
+if TYPE_CHECKING:
+    from facade.controller.api import Call
+    from facade.controller.outbox import Outbox
+    from facade.flows.commands.arguments import Arguments
+
+_log = logging.getLogger(__name__)
+
+_SHARE = 0.9
+"""Part of what is left of the parent's time that an order may take; the rest is for the parent's own outcome."""
+_RESERVE = 1.0
+"""The same, where progress has moved the deadline of an order [s]."""
+_SEND = 1.0
+"""Longest wait for the bus to confirm orders before they are sent once more [s]."""
+_RETRY = 0.2
+"""Pause before that [s]."""
+_LOOK = 0.01
+"""Time between two looks at what has become of orders [s]."""
+
+
+class OrderOutcome(NamedTuple):
+    """What became of one order."""
+
+    device: str
+    command: str
+    id: str
+    status: str
+    """COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT or UNDELIVERED."""
+    text: str = ""
+    result: Any = None
+
+    @property
+    def completed(self) -> bool:
+        """Return whether it was done."""
+        return self.status == "COMPLETED"
+
+    def __str__(self) -> str:
+        return f"{self.device}: {self.status}" + (f" {self.text}" if self.text else "")
+
+
+class NotFollowed(FacadeError):
+    """Some orders were not followed; the text says which, why, and how many were."""
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """An order that is on the bus, or was never confirmed by it."""
+
+    message: CommandMessage
+    undelivered: str = ""
+    """Why the bus did not confirm it; empty: it is there."""
+
+    @property
+    def id(self) -> str:
+        """Return its id."""
+        return self.message.id
+
+
+class Orders:
+    """Gives the orders of one controller; may be used from several threads.
+
+    Parameters
+    ----------
+    devices
+        Device class or executor of all that it may give orders to, by name.
+    tracker
+        Follows the acknowledgements of these.
+    """
+
+    def __init__(
+        self, icd: Icd, devices: Mapping[str, str], tracker: Tracker, outbox: "Outbox", *, component: str, clock: Clock
+    ) -> None:
+        self._icd = icd
+        self._devices = devices
+        self._commands = {
+            name: {command.name: command for command in icd.commanded[name].commands} for name in set(devices.values())
+        }
+        self._tracker = tracker
+        self._outbox = outbox
+        self._component = component
+        self._clock = clock
+        self._checked: Arguments | None = None
+        self.waiting = 0
+        """Handlers that wait for outcomes; not exact, as threads count it: it only says how often to look."""
+
+    def devices(self, name: str) -> list[str]:
+        """Return the devices of a class, or the executors of a name, in this deployment."""
+        return sorted(device for device, one in self._devices.items() if one == name)
+
+    def give(self, call: "Call", wanted: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> list[Order]:
+        """Put orders on the bus together; return once all in-sync replicas have them.
+
+        Raises
+        ------
+        ValueError
+            The ICD has no such device or command, or the argument is wrong: nothing was sent.
+        Cancelled
+            The parent was cut short.
+        """
+        counts = dict(call.places)
+        orders = [Order(self._message(call, counts, *one)) for one in wanted]
+        call.check()
+        call.places.update(counts)
+        call.given += orders  # before they are sent: what may be on the bus is ended with the parent
+        self._send(call, [order for order in orders if self._tracker.newest(order.id) is None])
+        return orders
+
+    def outcome(self, order: Order) -> OrderOutcome | None:
+        """Return what became of an order; None: nothing yet."""
+        message, ack = order.message, self._tracker.newest(order.id)
+        if ack is not None and ack.status in FINAL:
+            return OrderOutcome(message.device, message.command, order.id, ack.status, ack.text, ack.result)
+        if order.undelivered and ack is None:
+            return OrderOutcome(message.device, message.command, order.id, "UNDELIVERED", order.undelivered)
+        return None
+
+    def collect(self, call: "Call", orders: Sequence[Order]) -> list[OrderOutcome]:
+        """Wait for the outcomes of orders, and return them in the same order.
+
+        Raises
+        ------
+        Cancelled
+            The parent was cut short.
+        """
+        self.waiting += 1
+        try:
+            while open_ := [order for order in orders if self.outcome(order) is None]:
+                for order in open_:
+                    if self._outbox.now_us() > self._deadline(call, order):
+                        self._end(call, order, "TIMED_OUT", self._waited(order))
+                call.wait(_LOOK)
+        finally:
+            self.waiting -= 1
+        return [found for order in orders if (found := self.outcome(order)) is not None]
+
+    def abort(self, call: "Call", why: str) -> None:
+        """End all orders of a command that have no outcome, because it has ended itself."""
+        for order in call.given:
+            if self.outcome(order) is None:
+                self._end(call, order, "ABORTED", why)
+
+    def _message(
+        self,
+        call: "Call",
+        counts: dict[tuple[str, str], int],
+        device: str,
+        name: str,
+        argument: Mapping[str, Any] | None,
+    ) -> CommandMessage:
+        command = self._command(call, device, name)
+        checked = self._argument(command, argument)
+        parent, now_us = call.message, self._outbox.now_us()
+        number = counts[device, name] = counts.get((device, name), 0) + 1
+        left = max(call.deadline - now_us, 0)
+        # By its id, as the ids of states are judged by the time in them.
+        at = (issued(parent.id) or parent.issued) + number
+        deadline = now_us + min(round(command.deadline * MICRO), round(left * _SHARE))
+        return CommandMessage(
+            id=command_id(at, _number(parent.id, device, name, number), name),
+            device=device,
+            command=name,
+            argument=checked,
+            transaction_id=parent.transaction_id,
+            issued=at,
+            not_after=min(now_us + round(command.start_within * MICRO), deadline),
+            deadline=deadline,
+            ceiling=max(min(now_us + round(command.ceiling * MICRO), parent.ceiling), deadline),
+            repeatable=command.repeatable,
+            origin=self._component,
+            parent=parent.id,
+        )
+
+    def _command(self, call: "Call", device: str, name: str) -> Command:
+        if device == call.device:
+            raise ValueError(f"{device}: expected another device, got the one that waits for the order")
+        if device not in self._devices:
+            known = ", ".join(sorted(set(self._devices.values()))) or "none; name them as orders= of the controller"
+            raise ValueError(f"order: expected a device or executor of {known}, got {device!r:.80}")
+        commands = self._commands[self._devices[device]]
+        if name not in commands:
+            raise ValueError(f"order to {device}: expected one of {', '.join(commands)}, got {name!r:.80}")
+        return commands[name]
+
+    def _argument(self, command: Command, argument: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if command.argument is None:
+            if argument is not None:
+                raise ValueError(f"order {command.name}: expected no argument, got one")
+            return None
+        if self._checked is None:
+            # It takes long to import, and most controllers give no orders.
+            from facade.flows.commands.arguments import Arguments
+
+            self._checked = Arguments(self._icd)
+        try:
+            return self._checked.check(command.argument, json.dumps(argument)).document
+        except ArgumentError as error:
+            raise ValueError(f"order {command.name}: {error}") from error
+
+    def _send(self, call: "Call", orders: Sequence[Order]) -> None:
+        """Write orders until the bus has them, or it is too late for them to begin."""
+        headers = tracing.current() or call.headers
+        records = [command_record(order.message, headers) for order in orders]
+        while records:
+            try:
+                self._outbox.send_all(records, _SEND)
+            except BusError as error:
+                _log.warning("orders of %s not confirmed, trying again: %s", call.id, error)
+                if self._outbox.now_us() > min(order.message.not_after for order in orders):
+                    for order in orders:
+                        order.undelivered = f"the bus did not confirm it in time: {error}"
+                    return
+                call.wait(_RETRY)
+            else:
+                for order in orders:
+                    _log.info("order given id=%s device=%s parent=%s", order.id, order.message.device, call.id)
+                return
+
+    def _deadline(self, call: "Call", order: Order) -> int:
+        """Return until when an outcome is waited for [Unix us]: progress moves it, within the times of the parent."""
+        message, ack = order.message, self._tracker.newest(order.id)
+        until = message.deadline
+        if ack is not None and ack.status == IN_PROGRESS and ack.remaining is not None:
+            until = min(max(until, ack.time + round(ack.remaining * MICRO)), message.ceiling)
+        return min(until, max(message.deadline, call.deadline - round(_RESERVE * MICRO)))
+
+    def _waited(self, order: Order) -> str:
+        known = self._tracker.newest(order.id)
+        seen = "nobody has acknowledged it" if known is None else f"{known.origin} has said {known.status}"
+        return f"no outcome in time, {seen}; whether it took effect is not known"
+
+    def _end(self, call: "Call", order: Order, status: AckStatus, text: str) -> None:
+        """Write the outcome of an order; the log may have had another one before."""
+        ack = self._outbox.ack(order.message, status, text)
+        if self._outbox.send(ack, call.headers):
+            self._tracker.note(ack)
+
+
+def _number(parent: str, device: str, name: str, number: int) -> int:
+    """Return the number in the id of an order: the same whenever its parent is executed again."""
+    digest = hashlib.sha256(f"{parent}/{device}/{name}/{number}".encode()).digest()
+    return int.from_bytes(digest[:8]) % 10**12
+
+
+def require(outcomes: Sequence[OrderOutcome]) -> None:
+    """Require that all orders were followed.
+
+    Raises
+    ------
+    NotFollowed
+        Says which were not, and why.
+    """
+    failed = [one for one in outcomes if not one.completed]
+    if failed:
+        followed = len(outcomes) - len(failed)
+        raise NotFollowed(f"{'; '.join(map(str, failed))}; {followed} of {len(outcomes)} followed")

@@ -1,0 +1,143 @@
+"""Orders of a controller to other controllers; what these would say is written by the test."""
+
+from typing import Any
+
+import pytest
+
+from facade.controller import Call
+from facade.flows.commands.messages import COMMANDS, CommandMessage, decode_command
+from tests.support.controllers import DEVICES, Crash, Life, Site
+
+PROCESSING = "mid-sdp/processing/01"
+ORDERED = {PROCESSING: "ProcessingController", "mid-sdp/worker/01": "ProcessingWorker"}
+ARGUMENT = {"scan_type": "target:a"}
+PREPARE = (PROCESSING, "Prepare", ARGUMENT)
+
+
+@pytest.fixture
+def site() -> Site:
+    site = Site()
+    for device in DEVICES:
+        site.say(device, State="ON", obsState="IDLE")
+    return site
+
+
+def children(site: Site) -> list[CommandMessage]:
+    return [one for one in map(decode_command, (r.value for r in site.broker.read(COMMANDS))) if one.parent]
+
+
+def life(site: Site, answer: str = "", handle: Any = None) -> Life:
+    """A controller whose handler gives an order; the order is answered while the handler waits."""
+    one = Life(site, ordered=ORDERED)
+    one.handle = handle or (lambda call: call.follow([call.order(*PREPARE)])[0].status)
+
+    def meanwhile(call: Call | None) -> None:
+        site.clock.sleep(0.5)
+        for child in children(site) if answer else ():
+            if not site.outcome(child):
+                site.acknowledge(child, answer)
+        one._pause()
+
+    one.meanwhile = meanwhile
+    return one
+
+
+def test_an_order_is_a_command_within_the_times_of_its_parent(site: Site) -> None:
+    message = site.send("Configure", repeatable=False)
+    life(site, "COMPLETED").work()
+    assert site.outcomes(message)[0].result == "COMPLETED"
+    (order,) = children(site)
+    assert (order.parent, order.transaction_id) == (message.id, message.transaction_id)
+    assert order.argument == {"interface": "https://schema.skao.int/ska-sdp-prepare/0.1", **ARGUMENT}
+    assert order.not_after <= order.deadline <= message.deadline
+    assert order.deadline <= order.ceiling <= message.ceiling
+    record = site.broker.read(COMMANDS)[-1]
+    assert record.key == PROCESSING.encode()
+    assert record.headers == (("traceparent", b"00-01"),)
+
+
+@pytest.mark.parametrize("status", ["FAILED", "REJECTED", "ABORTED"])
+def test_an_order_that_was_not_followed(site: Site, status: str) -> None:
+    message = site.send("Configure", repeatable=False)
+    life(site, status).work()
+    (outcome,) = site.outcomes(message)
+    assert (outcome.status, outcome.text) == ("FAILED", f"NotFollowed: {PROCESSING}: {status}; 0 of 1 followed")
+
+
+def test_an_order_that_nobody_answers(site: Site) -> None:
+    """It is timed out before its parent is, for all who read the log."""
+    message = site.send("Configure", repeatable=False)
+    life(site).work()
+    (outcome,) = site.outcomes(message)
+    assert outcome.status == "FAILED"
+    assert outcome.text.startswith(
+        f"NotFollowed: {PROCESSING}: TIMED_OUT no outcome in time, nobody has acknowledged it"
+    )
+    assert outcome.time <= message.deadline
+    assert site.outcome(children(site)[0]) == "TIMED_OUT"
+
+
+def test_an_abort_ends_the_order(site: Site) -> None:
+    message = site.send("Configure", repeatable=False)
+    one = life(site)
+    wait = one.meanwhile
+
+    def meanwhile(call: Call | None) -> None:
+        if children(site) and len(site.broker.read(COMMANDS)) == 2:
+            site.send("Abort")
+        wait(call)
+
+    one.meanwhile = meanwhile
+    original = one.handle
+    one.handle = lambda call: None if call.command == "Abort" else original(call)
+    one.work()
+    assert site.outcome(message) == site.outcome(children(site)[0]) == "ABORTED"
+
+
+def test_a_repeated_handler_finds_its_order(site: Site) -> None:
+    """Killed after the order: the same id, and no second record once its outcome is known."""
+    message = site.send("ReleaseAllResources")
+
+    def dies(call: Call) -> None:
+        call.order(*PREPARE)
+        raise Crash
+
+    with pytest.raises(Crash):
+        life(site, handle=dies).work()
+    (order,) = children(site)
+    site.acknowledge(order, "COMPLETED")
+    life(site, "COMPLETED").work()
+    assert site.outcome(message) == "COMPLETED"
+    assert children(site) == [order]
+
+
+def test_a_repeated_order_without_an_answer_has_the_same_id(site: Site) -> None:
+    """Its record may be there or not: it is written again, and its executor takes one id once."""
+    message = site.send("ReleaseAllResources")
+
+    def dies(call: Call) -> None:
+        call.order(*PREPARE)
+        raise Crash
+
+    with pytest.raises(Crash):
+        life(site, handle=dies).work()
+    life(site, "COMPLETED").work()
+    assert site.outcome(message) == "COMPLETED"
+    assert len({one.id for one in children(site)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what"),
+    [
+        (("mid-sdp/subarray/01", "On", None), "expected another device"),
+        (("mid-sdp/other/01", "On", None), "expected a device or executor of"),
+        ((PROCESSING, "Load", ARGUMENT), "expected one of Prepare, got 'Load'"),
+        ((PROCESSING, "Prepare", {"scan_type": 1}), "$.scan_type: expected text"),
+    ],
+)
+def test_a_wrong_order_is_not_given(site: Site, wanted: tuple[str, str, Any], what: str) -> None:
+    message = site.send("Configure", repeatable=False)
+    life(site, handle=lambda call: call.order(*wanted)).work()
+    assert site.outcome(message) == "FAILED"
+    assert what in site.outcomes(message)[0].text
+    assert not children(site)
