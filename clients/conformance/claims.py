@@ -23,10 +23,12 @@ _REASONS: Mapping[str, str] = {
         Command.description Query.description DeviceClass.description Topic.description Role.description Role.side
         Condition.response Condition.priority""",
     "who may is for the broker's access rules to say; who did does not stand in a record": """
-        Topic.writers Topic.readers Icd.roles""",
+        Topic.writers Topic.readers Icd.roles Icd.quotas""",
     "a rule of the aggregate workers; the demo's account shows it": """
         Window.length Window.hold Window.time Window.group Window.sequence Window.epoch Window.quantile_error
         Window.summary Window.groups Window.most_groups Window.all_expected""",
+    "no Tango device: only its own controller executes what another one orders": """
+        Icd.executors Executor.description Executor.device Executor.commands""",
     "has become attributes when the interface was read, which are compared one by one": """
         Topic.account Account.about Account.figures Account.suppressed Account.lag DeviceClass.accounts
         AccountFigure.label AccountFigure.description AccountFigure.format AccountFigure.stale_after

@@ -135,8 +135,8 @@ class Handling:
         obs_state = self.outbox.states.get(call.device, OBS_STATE)
         return why_not_allowed(
             command,
-            # A state that nobody has reported yet is no reason to refuse.
-            state=self.outbox.states.label(call.device, STATE, command.state[0]),
+            # A state that nobody has reported yet is no reason to refuse; an executor has none.
+            state=self.outbox.states.label(call.device, STATE, next(iter(command.state), "")),
             obs_state=None if obs_state is None else str(obs_state.value),
             under_way=None,
         )

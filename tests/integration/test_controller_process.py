@@ -122,6 +122,11 @@ class Sdp:
         assert outcome["status"] == "COMPLETED", outcome
         return command
 
+    def orders(self) -> list[dict[str, Any]]:
+        """All commands that controllers have given, each once; one that was written twice is the same."""
+        found = [json.loads(message.value()) for message in self.read("commands")]
+        return list({one["id"]: one for one in found if one.get("parent")}.values())
+
     def executions(self) -> Counter[str]:
         """How often each command was executed."""
         if not self.report.exists():
@@ -285,3 +290,56 @@ def test_sigint_ends_in_the_middle_of_a_command(sdp: Sdp) -> None:
     assert process.exit_code() == 0
     outcome = sdp.outcome(command)
     assert (outcome["status"], "stopped while it ran" in outcome["text"]) == ("FAILED", True)
+
+
+def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
+    """SDP's On switches both subarrays on; a Configure comes to the worker, although the controller between is killed
+    when it has given its order and nobody has answered it: one order a hop, one outcome each, one trace."""
+    sdp.controller("--orders", "--only", "SdpMaster", "--only", "SdpSubarray", name="sdp")
+    on = sdp.do("On", MASTER)
+    assert [one["command"] for one in sdp.orders()] == ["On", "On"]
+    assert {one["parent"] for one in sdp.orders()} == {on["id"]}
+    assert sdp.state(FIRST)["State"] == sdp.state(SECOND)["State"] == sdp.state(MASTER)["State"] == "ON"
+    sdp.do("AssignResources", argument=RESOURCES)
+
+    processing = sdp.controller("--orders", "--only", "ProcessingController", "--name", "processing", name="processing")
+    configure = sdp.send("Configure", argument={"scan_type": "target:a"})
+    until(lambda: len(sdp.orders()) == 4, "the order for the worker is on the bus")
+    processing.kill()
+    sdp.controller("--only", "ProcessingWorker", "--name", "worker", name="worker")
+    again = ("--orders", "--only", "ProcessingController", "--name", "processing", "--take-over")
+    sdp.controller(*again, name="processing-again")
+    assert sdp.outcome(configure)["status"] == "COMPLETED"
+    assert sdp.state()["obsState"] == "READY"
+    # In the order of their times: they are on several partitions.
+    later = sorted(sdp.orders(), key=lambda one: one["issued"])[2:]
+    orders = {one["id"]: one for one in later}
+    assert [(one["command"], one["device"], one["parent"]) for one in orders.values()] == [
+        ("Prepare", "mid-sdp/processing/01", configure["id"]),
+        ("Load", "mid-sdp/worker/01", next(iter(orders))),
+    ]
+    for order in orders.values():
+        assert sdp.outcome(order)["status"] == "COMPLETED"
+        assert order["deadline"] <= configure["deadline"]
+    traced = {dict(message.headers() or ())["traceparent"] for message in sdp.read("commands")}
+    assert traced == {b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+def test_one_outcome_says_which_subarray_did_not_follow(sdp: Sdp) -> None:
+    """SDP keeps its State, and the same command, given again, asks only those that are behind."""
+    subarrays = ("--only", "SdpSubarray", "--name", "subarrays")
+    sdp.controller("--orders", "--only", "SdpMaster", name="sdp")
+    running = sdp.controller(*subarrays, name="subarrays")
+    sdp.do("On")
+    running.kill()
+    running = sdp.controller(*subarrays, "--fault", "reject:On", "--take-over", name="refusing")
+    outcome = sdp.outcome(sdp.send("On", MASTER))
+    assert outcome["status"] == "FAILED"
+    assert f"{SECOND}: REJECTED" in outcome["text"]
+    assert "0 of 1 followed" in outcome["text"]
+    assert "State" not in sdp.state(MASTER)
+    running.kill()
+    sdp.controller(*subarrays, "--take-over", name="willing")
+    sdp.do("On", MASTER)
+    assert [one["device"] for one in sdp.orders()] == [SECOND, SECOND]
+    assert [sdp.state(device)["State"] for device in (MASTER, FIRST, SECOND)] == ["ON"] * 3

@@ -234,8 +234,10 @@ class Life:
         component: str = COMPONENT,
         controller: Controller | None = None,
         ordered: dict[str, str] | None = None,
+        devices: dict[str, str] = DEVICES,
     ) -> None:
         self.site = site
+        self.devices = devices
         self.bus = Bus(site)
         self.member = Member(site, component)
         self.meanwhile: Callable[[Call | None], None] = lambda call: None
@@ -245,7 +247,7 @@ class Life:
         self.execution = Execution(
             self.controller,
             ICD,
-            DEVICES,
+            devices,
             self.member,
             self.bus.open_reader,
             self.bus.writer(),
@@ -299,7 +301,7 @@ class Life:
         while True:
             for _ in range(4):  # after a change of partitions the past is read first
                 self.step()
-            done = [self.execution.execute_next(device) for device in DEVICES]
+            done = [self.execution.execute_next(device) for device in self.devices]
             if not any(done):
                 self.step()
                 return self

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from facade.controller import Call
+from facade.controller.simulator.controller import SimulatedController
+from facade.controller.simulator.orders import MASTER
+from facade.controller.simulator.orders import PROCESSING as PROCESSING_CLASS
 from facade.flows.commands.messages import COMMANDS, CommandMessage, decode_command
-from tests.support.controllers import DEVICES, Crash, Life, Site
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site
 
 PROCESSING = "mid-sdp/processing/01"
 ORDERED = {PROCESSING: "ProcessingController", "mid-sdp/worker/01": "ProcessingWorker"}
@@ -141,3 +144,84 @@ def test_a_wrong_order_is_not_given(site: Site, wanted: tuple[str, str, Any], wh
     assert site.outcome(message) == "FAILED"
     assert what in site.outcomes(message)[0].text
     assert not children(site)
+
+
+SDP = "mid-sdp/control/0"
+
+
+def cascade(
+    site: Site,
+    answers: dict[str, str],
+    device: str = SDP,
+    device_class: str = MASTER,
+    ordered: dict[str, str] = DEVICES,
+) -> Life:
+    """The simulated controller of SDP, or of another device; those below answer their orders as the test says."""
+    simulated = SimulatedController(
+        ICD, component=COMPONENT, faults=[], report=None, seed=1, speed=1.0, clock=site.clock,
+        executes=[device_class], orders=True,
+    )  # fmt: skip
+    one = Life(site, controller=simulated.controller, devices={device: device_class}, ordered=ordered)
+
+    def meanwhile(call: Call | None) -> None:
+        site.clock.sleep(0.5)
+        for child in children(site):
+            if child.device in answers and not site.outcome(child):
+                site.acknowledge(child, answers[child.device])
+        one._pause()
+
+    one.meanwhile = meanwhile
+    return one
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "answers", "ordered", "outcome", "text"),
+    [
+        ("On", ["OFF", "OFF"], ["COMPLETED"] * 2, ["On", "On"], "COMPLETED", ""),
+        ("On", ["ON", "OFF"], ["", "COMPLETED"], ["On"], "COMPLETED", ""),
+        ("On", ["ON", "ON"], ["", ""], [], "COMPLETED", ""),
+        ("Off", ["ON", "FAULT"], ["COMPLETED"] * 2, ["Off", "Off"], "COMPLETED", ""),
+        ("Standby", ["ON", "OFF"], ["COMPLETED", ""], ["Off"], "COMPLETED", ""),
+        ("On", ["OFF"] * 2, ["COMPLETED", "REJECTED"], ["On", "On"], "FAILED", f"{SECOND}: REJECTED; 1 of 2 followed"),
+        ("On", ["OFF", "OFF"], ["COMPLETED", ""], ["On", "On"], "FAILED", f"{SECOND}: TIMED_OUT no outcome in time"),
+        ("Disable", ["ON", "ON"], ["", ""], [], "COMPLETED", ""),
+    ],
+)  # fmt: skip
+def test_the_commands_of_sdp_go_on_to_the_subarrays_that_are_not_there_yet(
+    site: Site, name: str, before: list[str], answers: list[str], ordered: list[str], outcome: str, text: str
+) -> None:
+    """One outcome says which did not follow; then SDP keeps its State, and the command can be given again."""
+    for device, state in zip(DEVICES, before, strict=True):
+        site.say(device, State=state)
+    site.say(SDP, State="OFF" if name == "On" else "ON")
+    message = site.send(name, SDP)
+    cascade(site, {device: answer for device, answer in zip((FIRST, SECOND), answers, strict=True) if answer}).work()
+    found = site.outcomes(message)[0]
+    assert found.status == outcome
+    assert text in found.text
+    assert [child.command for child in children(site)] == ordered
+    assert (len(site.reported("State", SDP)) == 2) == (outcome == "COMPLETED")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "text"),
+    [
+        ("COMPLETED", "COMPLETED", ""),
+        ("FAILED", "FAILED", "mid-sdp/worker/01: FAILED; 0 of 1 followed"),
+        ("", "FAILED", "mid-sdp/worker/01: TIMED_OUT no outcome in time"),
+    ],
+)
+def test_a_processing_controller_executes_its_order_and_gives_one_to_its_worker(
+    site: Site, answer: str, outcome: str, text: str
+) -> None:
+    """Who has no state is not asked for it. A time that ran out below runs out here first."""
+    argument = {"interface": "https://schema.skao.int/ska-sdp-prepare/0.1", **ARGUMENT}
+    order = site.send("Prepare", PROCESSING, argument=argument)
+    one = cascade(site, {"mid-sdp/worker/01": answer} if answer else {}, PROCESSING, PROCESSING_CLASS, ORDERED)
+    one.work()
+    found = site.outcomes(order)[0]
+    assert found.status == outcome
+    assert text in found.text
+    assert found.time < order.deadline
+    (child,) = children(site)
+    assert (child.command, child.argument, child.parent) == ("Load", argument, order.id)

@@ -49,6 +49,14 @@ def controller(
     fault: Annotated[
         list[str] | None, _faults(metavar="KIND[:COMMAND[:PROBABILITY]]", help="See below. Repeatable.")
     ] = None,
+    orders: Annotated[
+        bool,
+        _executing("--orders", help="On, Off and Standby go on to the subarrays, Configure to their processing."),
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        _executing(metavar="CLASS", help="Device class or executor whose commands it executes. Repeatable."),
+    ] = None,
     take_over: Annotated[bool, _executing("--take-over", help="Start although another controller is alive.")] = False,
     seed: Annotated[int, _faults(min=0, help="Same seed and id, same fault.")] = 1,
     bootstrap: Bootstrap = None,
@@ -67,6 +75,8 @@ def controller(
         seed=seed,
         speed=speed,
         clock=SystemClock(),
+        executes=only or (),
+        orders=orders,
     )
     run(simulated.controller, settings, through=simulated.through, take_over=take_over)
     # Everything is said and done. The client's destructor would wait for its group as closing it does.

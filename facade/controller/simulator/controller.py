@@ -16,9 +16,10 @@ import msgspec
 
 from facade.bus.port import Receipt, Record, Writer
 from facade.clock import Clock
-from facade.controller import Call, Controller, Device, Rejected
-from facade.controller.simulator import blocks, observation, reservations
+from facade.controller import Call, Controller, Device, NotFollowed, Rejected
+from facade.controller.simulator import blocks, observation, orders, reservations
 from facade.controller.simulator.observation import Subarray
+from facade.controller.simulator.orders import MASTER, ORDERED, PROCESSING, SUBARRAY, WORKER
 from facade.errors import ConfigError, FacadeError
 from facade.flows.blocks.source import BlockSource
 from facade.flows.commands.messages import ACKS, AckMessage, ack_record
@@ -44,7 +45,6 @@ KINDS = {
 
 CRASHED = 70
 """Exit code of a simulated crash."""
-SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _SLOW = 10.0
 _LATE = 2.0
 _STEPS = 4
@@ -122,6 +122,10 @@ class SimulatedController:
 
     Parameters
     ----------
+    executes
+        Device classes and executors whose commands it executes; empty: the device classes, and with orders all.
+    orders
+        Whether commands go on to those below; see `facade.controller.simulator.orders`.
     report
         File to which a line is added for each execution, before it has any effect.
     speed
@@ -138,16 +142,22 @@ class SimulatedController:
         seed: int,
         speed: float,
         clock: Clock,
+        executes: Sequence[str] = (),
+        orders: bool = False,
     ) -> None:
         self._faults, self._seed, self._speed, self._clock = faults, seed, speed, clock
         self._commands = {(name, c.name): c for name in (SUBARRAY, MASTER) for c in icd.classes[name].commands}
+        self._orders = orders
         self._report = None
         if report is not None:
             self._report = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self.controller = Controller(component, SUBARRAY, MASTER)
-        self.controller.command(*dict.fromkeys(name for _, name in self._commands))(self._execute)
+        executes = executes or ((SUBARRAY, MASTER, PROCESSING, WORKER) if orders else (SUBARRAY, MASTER))
+        self.controller = Controller(component, *executes, orders=ORDERED if orders else ())
+        for name, commands in self.controller.commands(icd).items():
+            handler = self._execute if name in (SUBARRAY, MASTER) else self._execute_below
+            self.controller.command(*(one for one in commands if one not in self.controller.handlers))(handler)
         self.controller.interrupted(self._on_interrupted)
-        known = {name for _, name in self._commands}
+        known = set(self.controller.handlers)
         if strange := {fault.command for fault in faults} - known - {""}:
             raise ConfigError(f"fault: expected one of the commands {', '.join(sorted(known))}, got {strange.pop()!r}")
 
@@ -171,6 +181,7 @@ class SimulatedController:
             call.wait(60.0)
         if "crash-before" in faults and not call.again:
             self._crash(call)
+        self._go_on(call, SUBARRAY if "subarray" in call.device else MASTER)
         before = observation.subarray(call)  # of SDP as a whole, one without anything
         tell = self._telling(call, before, str(changes.get("ebID") or before.eb_id or ""))
         tell(blocks.begin(call.command, call.argument))
@@ -188,6 +199,32 @@ class SimulatedController:
             self._crash(call)
         if "late-acks" in faults:
             call.wait(max(call.message.deadline / 1e6 + _LATE - self._clock.now(), 0.0))
+
+    def _execute_below(self, call: Call) -> None:
+        """Execute an order: it goes on to those below, and takes its time."""
+        faults = self.faults_of(call.id, call.command)
+        if "reject" in faults:
+            raise Rejected("simulated refusal")
+        self._write_line(call)
+        while "hang" in faults:
+            call.wait(60.0)
+        if "crash-before" in faults and not call.again:
+            self._crash(call)
+        self._go_on(call, PROCESSING)
+        self._work(call, _SLOW if "slow" in faults else 1.0)
+        if "fail" in faults:
+            raise SimulatedFailure(f"simulated failure of {call.command}")
+        if "crash-after" in faults and not call.again:
+            self._crash(call)
+
+    def _go_on(self, call: Call, device_class: str) -> None:
+        if not self._orders:
+            return
+        try:
+            orders.go_on(call, device_class)
+        except NotFollowed as error:
+            self._fault(call, str(error))
+            raise
 
     def _plan(self, call: Call) -> tuple[Command, dict[str, Any]]:
         if (SUBARRAY, call.command) in self._commands and "subarray" in call.device:
