@@ -164,6 +164,7 @@ class _Session:
         self.subscriptions: dict[str, int] = {}
         """Tango's numbers, by full name of the attribute."""
         self._labels: dict[str, Sequence[str]] = {}
+        self._is_closed = False
 
     def ping(self) -> None:
         """Ask whether the device is there."""
@@ -179,8 +180,13 @@ class _Session:
         if name in self.subscriptions:
             return True
 
+        asks = threading.get_ident()
+
         def take(event: Any) -> None:
-            self._event(name, event)
+            # Tango calls at once, with a value that it reads: that is no sign yet that events arrive. What an end of a
+            # subscription does not reach, as Tango refuses it, is of no interest either.
+            if not self._is_closed and threading.get_ident() != asks:
+                self._event(name, event)
 
         try:
             number = self._proxy.subscribe_event(
@@ -202,6 +208,7 @@ class _Session:
 
     def close(self) -> None:
         """End all subscriptions."""
+        self._is_closed = True
         for name in list(self.subscriptions):
             self.leave(name)
 

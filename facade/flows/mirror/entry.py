@@ -43,8 +43,8 @@ class Entry:
         """Return what was last said of the connection; empty: nothing."""
         return self.newest.connection if self.newest is not None else ""
 
-    def see(self, seen: Seen, by: By) -> TelescopeAttribute | None:
-        """Take a value, and return the record of it; None: it is the one that is known."""
+    def see(self, seen: Seen, by: By, now: int) -> TelescopeAttribute | None:
+        """Take a value that has come now [Unix us], and return the record of it; None: it is the one that is known."""
         newest, was_doubtful = self.newest, self.is_doubtful
         self.is_doubtful = False
         if newest is not None and newest.connection == CONNECTED:
@@ -52,8 +52,10 @@ class Entry:
                 return None  # an event has overtaken it
             same = (newest.value, newest.type, newest.quality) == (seen.value, seen.type, seen.quality)
             is_known = same and newest.error == seen.error[:_LONGEST_ERROR]
-            if is_known and (seen.time == newest.time or (by == "POLL" and not self.is_broken)):
-                self.newest = msgspec.structs.replace(newest, time=seen.time, by=newest.by if self.is_pushed else by)
+            is_timeless = by == "POLL" or not seen.time
+            if is_known and (seen.time == newest.time or (is_timeless and not self.is_broken)):
+                by = newest.by if self.is_pushed else by
+                self.newest = msgspec.structs.replace(newest, time=seen.time or now, by=by)
                 self.is_broken = self.is_unsure = False
                 return None
             if by == "POLL" and self.is_pushed:
@@ -61,7 +63,8 @@ class Entry:
                     self.is_doubtful = True
                     return None
                 self.is_broken = True  # it has changed, and no event has told so
-        return self._say(seen, CONNECTED, by)
+        # Without a value there is no time of it: it is missing since that was found.
+        return self._say(seen if seen.time else seen._replace(time=now), CONNECTED, by)
 
     def miss(self) -> None:
         """Note that values may have been missed."""

@@ -69,6 +69,8 @@ class _Device:
         self.is_busy = False
         self.is_lost = True
         """Whether the connection is to be made anew."""
+        self.is_deaf = True
+        """Whether events are of no use: they are of a connection that is being given up, and end one by one."""
         self.unread: list[str] = []
         """Attributes that were not read yet on this connection."""
 
@@ -76,6 +78,7 @@ class _Device:
         """Return what is to be done with it."""
         if self.is_lost:
             self.unread, self.leaving = list(self.entries), set()
+            self.is_deaf = True
         anew, self.is_lost = self.is_lost, False
         first = [name for name in self.unread if name in self.entries][:MOST_AT_ONCE]
         self.unread = [name for name in self.unread if name in self.entries][MOST_AT_ONCE:]
@@ -265,11 +268,7 @@ class Mirror:
         if done.trouble or device.is_lost:
             self._lose(device, done.trouble or "its events have stopped", now)
             return
-        for seen in done.seen:
-            if (entry := device.entries.get(seen.name)) is not None:
-                self._take(entry, seen, "POLL", now)
-                period = CONFIRM if entry.is_doubtful else CHECK
-                entry.read_at = now + (period if entry.is_pushed else entry.period)
+        device.is_deaf = False
         for name in done.job.subscribe:
             if (entry := device.entries.get(name)) is not None:
                 entry.is_pushed = name in done.pushed
@@ -278,6 +277,12 @@ class Mirror:
                 entry.read_at = now + (CONFIRM if entry.is_pushed else entry.period)
             elif name in done.pushed:
                 device.leaving.add(name)
+        for seen in done.seen:  # what was read before a subscription is older than its first event
+            if (entry := device.entries.get(seen.name)) is not None:
+                self._take(entry, seen, "POLL", now)
+                if seen.name not in done.pushed:
+                    period = CONFIRM if entry.is_doubtful else CHECK
+                    entry.read_at = now + (period if entry.is_pushed else entry.period)
         self._call(device, min(device.next_due(now), now + ALIVE))
 
     def _lose(self, device: _Device, why: str, now: float) -> None:
@@ -288,7 +293,7 @@ class Mirror:
 
     def _event(self, seen: Seen, now: float) -> None:
         entry = self.entries.get(seen.name)
-        if entry is None or self._devices[device_of(seen.name)].is_lost:
+        if entry is None or (device := self._devices[device_of(seen.name)]).is_lost or device.is_deaf:
             return
         self._take(entry, seen, "EVENT", now)
         if seen.time:
@@ -301,7 +306,7 @@ class Mirror:
 
     def _take(self, entry: Entry, seen: Seen, by: By, now: float) -> None:
         self.values += 1
-        message = entry.see(seen, by)
+        message = entry.see(seen, by, self._now_us())
         self._gaps += message is not None and message.gap
         if message is None and entry.name not in self._said:
             message = entry.newest  # that of the mirror before this one still holds
