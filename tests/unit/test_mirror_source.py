@@ -64,10 +64,15 @@ class Proxy:
 
     def __init__(self) -> None:
         self.take: Callable[[Any], None] = lambda event: None
+        self.refusal = ""
 
     def set_transparency_reconnection(self, on: bool) -> None: ...
 
+    def ping(self) -> None: ...
+
     def subscribe_event(self, name: str, kind: Any, take: Callable[[Any], None], mode: Any) -> int:
+        if self.refusal:
+            tango.Except.throw_exception(self.refusal, "", "")
         self.take = take
         self.push()
         return 7
@@ -104,6 +109,16 @@ def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
     session.close()
     proxy.push_elsewhere()
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "answer"), [("API_AttributePollingNotStarted", False), ("API_DeviceTimedOut", None)]
+)
+def test_only_a_device_that_says_so_does_not_push(monkeypatch: pytest.MonkeyPatch, refusal: str, answer: bool | None):
+    proxy = Proxy()
+    proxy.refusal = refusal
+    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    assert devices.mirror._Session("a/b/c", lambda news: None).subscribe("a/b/c/d") is answer
 
 
 def test_an_event_costs_no_wrapper():

@@ -34,9 +34,9 @@ class Entry:
         self.period = 1.0
         """Time between two reads, if the device pushes nothing [s]."""
         self.is_pushed: bool | None = None
-        """Whether the device pushes its changes; None: that was not tried yet."""
-        self.read_at = self.push_at = float("inf")
-        """When it is to be read next, and when a subscription is to be tried again [monotonic s]."""
+        """Whether the device pushes its changes; None: not known, so that values may be missing before another one."""
+        self.read_at, self.push_at = float("inf"), 0.0
+        """When it is to be read next, and when a subscription is to be tried next [monotonic s]."""
 
     @property
     def connection(self) -> str:
@@ -63,6 +63,8 @@ class Entry:
                     self.is_doubtful = True
                     return None
                 self.is_broken = True  # it has changed, and no event has told so
+        if self.is_pushed is None:
+            self.miss()
         # Without a value there is no time of it: it is missing since that was found.
         return self._say(seen if seen.time else seen._replace(time=now), CONNECTED, by)
 
@@ -72,7 +74,7 @@ class Entry:
 
     def disconnect(self, why: str, now: int) -> TelescopeAttribute | None:
         """Note that its device is away [Unix us], and return the record of it; None: that is known."""
-        self.is_pushed, self.read_at, self.push_at = None, float("inf"), float("inf")
+        self.is_pushed, self.read_at, self.push_at = None, float("inf"), 0.0
         return None if self.connection == DISCONNECTED else self._leave(DISCONNECTED, why, now)
 
     def end(self, now: int) -> TelescopeAttribute | None:

@@ -37,6 +37,8 @@ CHECK = 4.0
 """Time between two reads of what is pushed [s]: the last event of all may be lost, and nobody would tell."""
 PUSH_AGAIN = 60.0
 """Time between two attempts to subscribe to what a device does not push [s]."""
+FAILED_AGAIN = 5.0
+"""Time from a subscription that has failed until the next attempt [s]."""
 SEARCH_AGAIN = 30.0
 """Time between two searches for what a pattern chooses [s]; soon again, where something could not be asked."""
 MOST_AT_ONCE = 50
@@ -86,7 +88,7 @@ class _Device:
         if first:
             return Job(self.name, tuple(first), (), leave, anew)
         entries = self.entries.values()
-        subscribe = [one for one in entries if one.is_pushed is None or one.push_at <= now][:MOST_AT_ONCE]
+        subscribe = [one for one in entries if one.push_at <= now][:MOST_AT_ONCE]
         for one in subscribe:
             one.is_unsure = True
         # Who waits longest comes first: the others may be due again before it had its turn.
@@ -95,7 +97,7 @@ class _Device:
 
     def next_due(self, now: float) -> float:
         """Return when it is to be asked next."""
-        if self.unread or self.leaving or any(one.is_pushed is None for one in self.entries.values()):
+        if self.unread or self.leaving:
             return now
         return min((min(one.read_at, one.push_at) for one in self.entries.values()), default=now + ALIVE)
 
@@ -271,9 +273,10 @@ class Mirror:
         device.is_deaf = False
         for name in done.job.subscribe:
             if (entry := device.entries.get(name)) is not None:
-                entry.is_pushed = name in done.pushed
-                entry.is_unsure &= entry.is_pushed
-                entry.push_at = float("inf") if entry.is_pushed else now + PUSH_AGAIN
+                entry.is_pushed = name in done.pushed if name not in done.failed else None
+                entry.is_unsure &= entry.is_pushed is not False
+                again = FAILED_AGAIN if entry.is_pushed is None else PUSH_AGAIN
+                entry.push_at = float("inf") if entry.is_pushed else now + again
                 entry.read_at = now + (CONFIRM if entry.is_pushed else entry.period)
             elif name in done.pushed:
                 device.leaving.add(name)
