@@ -29,6 +29,8 @@ CALL_MS = 3000
 """Longest time that a device may take for an answer [ms]."""
 _EVENTS_STOPPED, _EVENTS_MISSED = "API_EventTimeout", "API_MissedEvents"
 """Tango's reasons for an event that is none."""
+_NOT_PUSHED = {"API_AttributePollingNotStarted", "API_EventPropertiesNotSet", "API_AttrNotFound"}
+"""Tango's reasons why there are no change events of an attribute; any other one may be gone at the next attempt."""
 _LONGEST_TEXT = 500
 MOST_FOUND = 20_000
 """Attributes that a pattern may choose."""
@@ -120,12 +122,13 @@ class TangoSource:
             if not job.read:
                 session.ping()
             seen = session.read(job.read) if job.read else ()
-            pushed = frozenset(name for name in job.subscribe if session.subscribe(name))
+            pushes = {name: session.subscribe(name) for name in job.subscribe}
         except tango.DevFailed as failed:
             return Done(job, trouble=_reason(failed))
         if job.leave and not session.subscriptions:
             del self._sessions[job.device]  # perhaps nothing of the device is wanted any more
-        return Done(job, seen, pushed)
+        pushed = frozenset(name for name, is_pushed in pushes.items() if is_pushed)
+        return Done(job, seen, pushed, frozenset(name for name, is_pushed in pushes.items() if is_pushed is None))
 
     def _search(self, search: Search) -> Found:
         device, _, attribute = search.pattern.rpartition("/")
@@ -164,6 +167,7 @@ class _Session:
         self.subscriptions: dict[str, int] = {}
         """Tango's numbers, by full name of the attribute."""
         self._labels: dict[str, Sequence[str]] = {}
+        self._is_closed = False
 
     def ping(self) -> None:
         """Ask whether the device is there."""
@@ -174,13 +178,18 @@ class _Session:
         found = self._proxy.read_attributes([name.rpartition("/")[2] for name in names])
         return tuple(self._seen(name, one) for name, one in zip(names, found, strict=True))
 
-    def subscribe(self, name: str) -> bool:
-        """Subscribe to the changes of an attribute; False: the device does not push them."""
+    def subscribe(self, name: str) -> bool | None:
+        """Subscribe to the changes of an attribute; False: the device does not push them; None: it has failed."""
         if name in self.subscriptions:
             return True
 
+        asks = threading.get_ident()
+
         def take(event: Any) -> None:
-            self._event(name, event)
+            # Tango calls at once, with a value that it reads: that is no sign yet that events arrive. What an end of a
+            # subscription does not reach, as Tango refuses it, is of no interest either.
+            if not self._is_closed and threading.get_ident() != asks:
+                self._event(name, event)
 
         try:
             number = self._proxy.subscribe_event(
@@ -188,9 +197,12 @@ class _Session:
             )
         except _AWAY:
             raise
-        except tango.DevFailed:
+        except tango.DevFailed as failed:
             self.ping()  # whoever does not answer pushes perhaps
-            return False
+            if any(one.reason in _NOT_PUSHED for one in failed.args):
+                return False
+            _log.warning("subscription failed attribute=%s why=%s", name, _reason(failed))
+            return None
         self.subscriptions[name] = number
         return True
 
@@ -202,6 +214,7 @@ class _Session:
 
     def close(self) -> None:
         """End all subscriptions."""
+        self._is_closed = True
         for name in list(self.subscriptions):
             self.leave(name)
 

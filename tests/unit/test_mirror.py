@@ -23,7 +23,7 @@ from facade.flows.mirror.messages import (
     device_of,
     rule_record,
 )
-from facade.flows.mirror.mirror import AGAIN, ALIVE, CHECK, CONFIRM, REPEAT, SEARCH_AGAIN, Mirror
+from facade.flows.mirror.mirror import AGAIN, ALIVE, CHECK, CONFIRM, FAILED_AGAIN, REPEAT, SEARCH_AGAIN, Mirror
 from facade.flows.mirror.outbox import MOST_UNDER_WAY
 from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
 from facade.icd.load import load
@@ -43,6 +43,8 @@ class Telescope:
         self.away: set[str] = set()
         self.hanging: set[str] = set()
         """Devices that give no answer for now."""
+        self.failing: set[str] = set()
+        """Attributes whose subscriptions fail for no reason of theirs."""
         self.subscribed: set[str] = set()
         self.is_deaf = False
         """Whether events are lost although there is a subscription."""
@@ -90,9 +92,10 @@ class Telescope:
                     self.subscribed = {name for name in self.subscribed if device_of(name) != task.device}
                 self.subscribed -= set(task.leave)
                 seen = tuple(self.seen(name) for name in task.read)
-                pushed = frozenset(name for name in task.subscribe if name in self.values and name not in self.polled)
+                failed = frozenset(task.subscribe) & self.failing
+                pushed = (frozenset(task.subscribe) & self.values.keys()) - self.polled - failed
                 self.subscribed |= pushed
-                self.news.append(Done(task, seen, pushed))
+                self.news.append(Done(task, seen, pushed, failed))
 
     def take(self) -> Sequence[News]:
         found, self.news = self.news, []
@@ -298,6 +301,58 @@ def test_events_that_have_stopped_are_subscribed_to_anew(is_busy: bool):
     assert sum(one.anew for one in bench.telescope.asked if isinstance(one, Job)) == 2
 
 
+def test_events_of_a_connection_that_is_given_up_hide_no_gap():
+    """Its subscriptions end one after the other, which may take long: what is pushed behind the first end is missed."""
+    bench = Bench(AZ, EL)
+    bench.settle()
+    bench.telescope.news.append(Lost(DISH, "API_EventTimeout"))
+    bench.turn()
+    bench.telescope.hanging = {DISH}
+    bench.settle(2 * AGAIN)
+    bench.telescope.set(AZ, 5.0)
+    bench.turn()
+    bench.telescope.subscribed.remove(AZ)
+    for value in (6.0, 7.0):
+        bench.telescope.set(AZ, value)
+        bench.turn()
+    bench.telescope.hanging = set()
+    bench.settle(2 * AGAIN)
+    assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (7.0, "CONNECTED", True)]
+
+
+def test_while_a_subscription_fails_each_value_that_is_read_may_be_one_of_many():
+    """On a busy machine a subscription takes too long: that says nothing of whether the device pushes its values."""
+    bench = Bench(AZ)
+    bench.telescope.failing = {AZ}
+    bench.settle()
+    for value in range(50):
+        bench.telescope.set(AZ, float(value))
+        bench.turn(0.05)
+    assert {gap for value, _, gap in bench.new(AZ)[1:]} == {True}
+    bench.telescope.failing = set()
+    bench.settle(FAILED_AGAIN + 2 * CONFIRM)
+    for value in (100.0, 101.0):
+        bench.telescope.set(AZ, value)
+        bench.turn()
+    assert bench.new(AZ)[-2:] == [(100.0, "CONNECTED", False), (101.0, "CONNECTED", False)]
+
+
+def test_a_read_before_a_subscription_does_not_replace_its_first_event():
+    bench = Bench(AZ)
+    while not any(isinstance(one, Job) and one.subscribe for one in bench.telescope.waiting):
+        bench.telescope.answer()
+        bench.clock.sleep(0.01)
+        bench.mirror.step()
+    (job,), bench.telescope.waiting = bench.telescope.waiting, []
+    old = bench.telescope.seen(AZ)
+    bench.clock.sleep(0.1)
+    bench.telescope.subscribed.add(AZ)
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.news.append(Done(job._replace(read=(AZ,)), (old,), frozenset({AZ})))
+    bench.settle(2 * CONFIRM)
+    assert bench.new(AZ) == [(1.0, "CONNECTED", False), (5.0, "CONNECTED", True)]
+
+
 def test_missed_events_are_a_gap_and_the_newest_is_read():
     bench = Bench(AZ)
     bench.settle()
@@ -365,6 +420,18 @@ def test_an_attribute_that_cannot_be_read_says_why_and_its_device_is_there():
     (said,) = bench.said(f"{DISH}/nothing")
     assert (said.connection, said.quality, said.value) == ("CONNECTED", "INVALID", None)
     assert said.error == "API_AttrNotFound: there is none"
+
+
+def test_a_value_that_is_missing_is_so_since_that_was_found():
+    """An error has no time of its own; time 0 would make readers take all that they know for the future."""
+    bench = Bench(AZ)
+    bench.settle()
+    for _ in range(2):
+        bench.telescope.news.append(Seen(AZ, error="API_DriverFailure: broken"))
+        bench.turn()
+    good, bad = bench.said(AZ)
+    assert (bad.quality, bad.number) == ("INVALID", 2)
+    assert good.time < bad.time <= bench.telescope.now()
 
 
 BEFORE = TelescopeAttribute(
@@ -515,3 +582,18 @@ def test_a_bus_that_takes_nothing_gets_the_newest_later_and_the_gap_is_said():
     last = bench.said(AZ)[-1]
     assert (last.value, last.gap, last.number) == (MOST_UNDER_WAY + 499.0, True, MOST_UNDER_WAY + 501)
     assert bench.mirror.gaps > 0
+
+
+def test_a_sign_of_life_of_what_waits_for_the_bus_keeps_its_gap():
+    """The device is silent while the bus is away: its newest record comes again before it was ever written."""
+    bench = Bench(AZ, EL)
+    bench.settle()
+    bench.log.is_stuck = True
+    for number in range(MOST_UNDER_WAY + 10):
+        bench.telescope.set(AZ, float(number))
+        bench.turn(0.001)
+    bench.settle(REPEAT + 1)
+    bench.log.is_stuck = False
+    bench.turn()
+    last = bench.said(AZ)[-1]
+    assert (last.value, last.gap) == (MOST_UNDER_WAY + 9.0, True)

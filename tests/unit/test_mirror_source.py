@@ -2,6 +2,9 @@
 
 import json
 import math
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,6 +57,68 @@ def test_events_that_have_no_room_are_missed(monkeypatch: pytest.MonkeyPatch):
     source._tell(lost)
     assert sorted(source.take(), key=str) == sorted([Seen("a"), Seen("b"), lost, Missed("c"), Missed("d")], key=str)
     assert source.take() == []
+
+
+class Proxy:
+    """A device whose value Tango reads as it is subscribed to, and that takes no end of a subscription."""
+
+    def __init__(self) -> None:
+        self.take: Callable[[Any], None] = lambda event: None
+        self.refusal = ""
+
+    def set_transparency_reconnection(self, on: bool) -> None: ...
+
+    def ping(self) -> None: ...
+
+    def subscribe_event(self, name: str, kind: Any, take: Callable[[Any], None], mode: Any) -> int:
+        if self.refusal:
+            tango.Except.throw_exception(self.refusal, "", "")
+        self.take = take
+        self.push()
+        return 7
+
+    def unsubscribe_event(self, number: int) -> None:
+        raise tango.DevFailed
+
+    def push(self) -> None:
+        value = SimpleNamespace(
+            has_failed=False,
+            type=KIND.DevDouble,
+            quality=tango.AttrQuality.ATTR_VALID,
+            value=1.0,
+            time=tango.TimeVal(5),
+        )
+        self.take(SimpleNamespace(err=False, attr_value=value))
+
+    def push_elsewhere(self) -> None:
+        """Push as Tango does: in a thread of its own."""
+        thread = threading.Thread(target=self.push)
+        thread.start()
+        thread.join()
+
+
+def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
+    """Neither the value with which a subscription begins, nor what comes after a connection was given up."""
+    proxy, told = Proxy(), list[Any]()
+    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    session = devices.mirror._Session("a/b/c", told.append)
+    assert session.subscribe("a/b/c/d")
+    assert told == []
+    proxy.push_elsewhere()
+    assert told == [Seen("a/b/c/d", 1.0, "DevDouble", "VALID", 5_000_000)]
+    session.close()
+    proxy.push_elsewhere()
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "answer"), [("API_AttributePollingNotStarted", False), ("API_DeviceTimedOut", None)]
+)
+def test_only_a_device_that_says_so_does_not_push(monkeypatch: pytest.MonkeyPatch, refusal: str, answer: bool | None):
+    proxy = Proxy()
+    proxy.refusal = refusal
+    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    assert devices.mirror._Session("a/b/c", lambda news: None).subscribe("a/b/c/d") is answer
 
 
 def test_an_event_costs_no_wrapper():

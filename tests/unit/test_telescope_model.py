@@ -94,6 +94,23 @@ def test_while_the_device_is_away_the_value_is_invalid(site: Site):
     assert site.model.at(13.0)[AZ].why == "nobody answers"
 
 
+def test_across_an_invalid_value_nothing_is_interpolated_and_the_past_is_kept(site: Site):
+    """Pointing that was INVALID for a while is known before and after, and invalid in between."""
+    site.say(10.0, 1.0)
+    site.say(12.0, 2.0)
+    site.say(14.0, None, type="", quality="INVALID", error="the encoder is broken")
+    site.say(20.0, 8.0)
+    site.say(22.0, 9.0)
+    assert [site.at(time) for time in (11.0, 13.0, 17.0, 20.0, 21.0)] == [
+        (1.5, "VALID"),
+        (2.0, "VALID"),
+        (None, "INVALID"),
+        (8.0, "VALID"),
+        (8.5, "VALID"),
+    ]
+    assert site.model.at(17.0)[AZ].why == "the encoder is broken"
+
+
 def test_without_a_sign_of_life_the_value_is_invalid(site: Site):
     site.say(10.0, 1.0)
     site.say(10.0, 1.0, number=1, heard=20.0)

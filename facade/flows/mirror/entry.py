@@ -34,17 +34,17 @@ class Entry:
         self.period = 1.0
         """Time between two reads, if the device pushes nothing [s]."""
         self.is_pushed: bool | None = None
-        """Whether the device pushes its changes; None: that was not tried yet."""
-        self.read_at = self.push_at = float("inf")
-        """When it is to be read next, and when a subscription is to be tried again [monotonic s]."""
+        """Whether the device pushes its changes; None: not known, so that values may be missing before another one."""
+        self.read_at, self.push_at = float("inf"), 0.0
+        """When it is to be read next, and when a subscription is to be tried next [monotonic s]."""
 
     @property
     def connection(self) -> str:
         """Return what was last said of the connection; empty: nothing."""
         return self.newest.connection if self.newest is not None else ""
 
-    def see(self, seen: Seen, by: By) -> TelescopeAttribute | None:
-        """Take a value, and return the record of it; None: it is the one that is known."""
+    def see(self, seen: Seen, by: By, now: int) -> TelescopeAttribute | None:
+        """Take a value that has come now [Unix us], and return the record of it; None: it is the one that is known."""
         newest, was_doubtful = self.newest, self.is_doubtful
         self.is_doubtful = False
         if newest is not None and newest.connection == CONNECTED:
@@ -52,8 +52,10 @@ class Entry:
                 return None  # an event has overtaken it
             same = (newest.value, newest.type, newest.quality) == (seen.value, seen.type, seen.quality)
             is_known = same and newest.error == seen.error[:_LONGEST_ERROR]
-            if is_known and (seen.time == newest.time or (by == "POLL" and not self.is_broken)):
-                self.newest = msgspec.structs.replace(newest, time=seen.time, by=newest.by if self.is_pushed else by)
+            is_timeless = by == "POLL" or not seen.time
+            if is_known and (seen.time == newest.time or (is_timeless and not self.is_broken)):
+                by = newest.by if self.is_pushed else by
+                self.newest = msgspec.structs.replace(newest, time=seen.time or now, by=by)
                 self.is_broken = self.is_unsure = False
                 return None
             if by == "POLL" and self.is_pushed:
@@ -61,7 +63,10 @@ class Entry:
                     self.is_doubtful = True
                     return None
                 self.is_broken = True  # it has changed, and no event has told so
-        return self._say(seen, CONNECTED, by)
+        if self.is_pushed is None:
+            self.miss()
+        # Without a value there is no time of it: it is missing since that was found.
+        return self._say(seen if seen.time else seen._replace(time=now), CONNECTED, by)
 
     def miss(self) -> None:
         """Note that values may have been missed."""
@@ -69,7 +74,7 @@ class Entry:
 
     def disconnect(self, why: str, now: int) -> TelescopeAttribute | None:
         """Note that its device is away [Unix us], and return the record of it; None: that is known."""
-        self.is_pushed, self.read_at, self.push_at = None, float("inf"), float("inf")
+        self.is_pushed, self.read_at, self.push_at = None, float("inf"), 0.0
         return None if self.connection == DISCONNECTED else self._leave(DISCONNECTED, why, now)
 
     def end(self, now: int) -> TelescopeAttribute | None:

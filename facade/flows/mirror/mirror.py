@@ -37,6 +37,8 @@ CHECK = 4.0
 """Time between two reads of what is pushed [s]: the last event of all may be lost, and nobody would tell."""
 PUSH_AGAIN = 60.0
 """Time between two attempts to subscribe to what a device does not push [s]."""
+FAILED_AGAIN = 5.0
+"""Time from a subscription that has failed until the next attempt [s]."""
 SEARCH_AGAIN = 30.0
 """Time between two searches for what a pattern chooses [s]; soon again, where something could not be asked."""
 MOST_AT_ONCE = 50
@@ -69,6 +71,8 @@ class _Device:
         self.is_busy = False
         self.is_lost = True
         """Whether the connection is to be made anew."""
+        self.is_deaf = True
+        """Whether events are of no use: they are of a connection that is being given up, and end one by one."""
         self.unread: list[str] = []
         """Attributes that were not read yet on this connection."""
 
@@ -76,6 +80,7 @@ class _Device:
         """Return what is to be done with it."""
         if self.is_lost:
             self.unread, self.leaving = list(self.entries), set()
+            self.is_deaf = True
         anew, self.is_lost = self.is_lost, False
         first = [name for name in self.unread if name in self.entries][:MOST_AT_ONCE]
         self.unread = [name for name in self.unread if name in self.entries][MOST_AT_ONCE:]
@@ -83,7 +88,7 @@ class _Device:
         if first:
             return Job(self.name, tuple(first), (), leave, anew)
         entries = self.entries.values()
-        subscribe = [one for one in entries if one.is_pushed is None or one.push_at <= now][:MOST_AT_ONCE]
+        subscribe = [one for one in entries if one.push_at <= now][:MOST_AT_ONCE]
         for one in subscribe:
             one.is_unsure = True
         # Who waits longest comes first: the others may be due again before it had its turn.
@@ -92,7 +97,7 @@ class _Device:
 
     def next_due(self, now: float) -> float:
         """Return when it is to be asked next."""
-        if self.unread or self.leaving or any(one.is_pushed is None for one in self.entries.values()):
+        if self.unread or self.leaving:
             return now
         return min((min(one.read_at, one.push_at) for one in self.entries.values()), default=now + ALIVE)
 
@@ -265,19 +270,22 @@ class Mirror:
         if done.trouble or device.is_lost:
             self._lose(device, done.trouble or "its events have stopped", now)
             return
-        for seen in done.seen:
-            if (entry := device.entries.get(seen.name)) is not None:
-                self._take(entry, seen, "POLL", now)
-                period = CONFIRM if entry.is_doubtful else CHECK
-                entry.read_at = now + (period if entry.is_pushed else entry.period)
+        device.is_deaf = False
         for name in done.job.subscribe:
             if (entry := device.entries.get(name)) is not None:
-                entry.is_pushed = name in done.pushed
-                entry.is_unsure &= entry.is_pushed
-                entry.push_at = float("inf") if entry.is_pushed else now + PUSH_AGAIN
+                entry.is_pushed = name in done.pushed if name not in done.failed else None
+                entry.is_unsure &= entry.is_pushed is not False
+                again = FAILED_AGAIN if entry.is_pushed is None else PUSH_AGAIN
+                entry.push_at = float("inf") if entry.is_pushed else now + again
                 entry.read_at = now + (CONFIRM if entry.is_pushed else entry.period)
             elif name in done.pushed:
                 device.leaving.add(name)
+        for seen in done.seen:  # what was read before a subscription is older than its first event
+            if (entry := device.entries.get(seen.name)) is not None:
+                self._take(entry, seen, "POLL", now)
+                if seen.name not in done.pushed:
+                    period = CONFIRM if entry.is_doubtful else CHECK
+                    entry.read_at = now + (period if entry.is_pushed else entry.period)
         self._call(device, min(device.next_due(now), now + ALIVE))
 
     def _lose(self, device: _Device, why: str, now: float) -> None:
@@ -288,7 +296,7 @@ class Mirror:
 
     def _event(self, seen: Seen, now: float) -> None:
         entry = self.entries.get(seen.name)
-        if entry is None or self._devices[device_of(seen.name)].is_lost:
+        if entry is None or (device := self._devices[device_of(seen.name)]).is_lost or device.is_deaf:
             return
         self._take(entry, seen, "EVENT", now)
         if seen.time:
@@ -301,7 +309,7 @@ class Mirror:
 
     def _take(self, entry: Entry, seen: Seen, by: By, now: float) -> None:
         self.values += 1
-        message = entry.see(seen, by)
+        message = entry.see(seen, by, self._now_us())
         self._gaps += message is not None and message.gap
         if message is None and entry.name not in self._said:
             message = entry.newest  # that of the mirror before this one still holds

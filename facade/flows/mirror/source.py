@@ -53,6 +53,8 @@ class Done(NamedTuple):
     """What was read."""
     pushed: frozenset[str] = frozenset()
     """Attributes of which events will come, of those to subscribe to."""
+    failed: frozenset[str] = frozenset()
+    """Of those, attributes of which it is not known whether the device pushes them: the subscription has failed."""
     trouble: str = ""
     """Why the device cannot be reached; empty: it answers."""
 
