@@ -49,7 +49,7 @@ def describe(bootstrap: str, entity: Entity) -> list[str]:
     return ["--bootstrap-server", bootstrap, "--describe", "--entity-type", entity]
 
 
-def told(output: str) -> dict[str, int]:
+def rates_in(output: str) -> dict[str, int]:
     """Return the rates that Kafka's own tool has shown, by name."""
     found = {}
     for line in output.splitlines():

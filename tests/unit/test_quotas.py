@@ -25,7 +25,7 @@ def test_what_kafka_s_tool_tells_is_compared():
 Quota configs for client-id 'other' are consumer_byte_rate=5.0
 Quota configs for user-principal 'sdp-alerts' are producer_byte_rate=100.0, consumer_byte_rate=5.0
 """
-    found = quotas.told(output)
+    found = quotas.rates_in(output)
     assert found == {"sdp-shipper": 20_000_000, "sdp-alerts": 100}
     assert [*quotas.differing({"sdp-shipper": 20_000_000}, found, ["sdp-control"])] == []
     texts = [*quotas.differing({"sdp-shipper": 5, "sdp-new": 6}, found, ["sdp-alerts"])]
