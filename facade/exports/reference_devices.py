@@ -164,7 +164,7 @@ def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
 
 
 def executors_page(icd: Icd) -> str:
-    """Return the page of what controllers give orders to and is no Tango device."""
+    """Return the page of the executors."""
     blocks = []
     for name, one in icd.executors.items():
         family = FAMILIES.get(one.family)

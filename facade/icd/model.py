@@ -237,7 +237,7 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
 
 
 class Executor(_Table, frozen=True, kw_only=True):
-    """What takes orders of controllers and is no Tango device, such as a processing controller."""
+    """A program that takes orders and is not a Tango device, such as a processing controller."""
 
     description: str
     device: str
@@ -369,7 +369,7 @@ class Icd(_Table, frozen=True, kw_only=True):
     arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""
     executors: dict[str, Executor] = msgspec.field(default_factory=dict)
-    """What controllers give orders to and is no Tango device, by name."""
+    """Programs that take orders and are not Tango devices, by name."""
     units: tuple[str, ...] = ()
     """Units beyond those of `facade.icd.units`."""
 
