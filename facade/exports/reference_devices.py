@@ -27,8 +27,8 @@ _COMMANDS = (
     "shown by `longRunningCommandResult` and `lrcFinished`, and `GetCommand` gives all that is known of it."
 )
 _EXECUTORS = (
-    "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic `commands`, as TM's "
-    "are; `parent` names the command that it belongs to. "
+    "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic "
+    "`commands`, as TM's are; `parent` names the command that it belongs to. "
     "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers)."
 )
 _QUERIES = "The device answers these itself, from memory, or puts an operator's action on the bus."
