@@ -48,7 +48,6 @@ def run(project: Project, images: Images, progress: Progress, folder: Path) -> N
         Something does not come about.
     """
     pods = Pods(progress)
-    pods.remove()
     project.prepare(tasks=False)
     settings = {
         "KAFKA_BOOTSTRAP": "kafka:9092",
@@ -60,21 +59,16 @@ def run(project: Project, images: Images, progress: Progress, folder: Path) -> N
     rendered = manifests.kustomize(base, overlay, prefix=_PREFIX, image=images.ours, settings=settings)
     played, left_out = manifests.for_podman(rendered)
     progress.step(f"docker/kubernetes: {len(rendered)} objects are rendered; left out: {', '.join(left_out)}")
-    try:
-        begin = progress.elapsed
-        pods.play(played, folder / "played.yaml")
-        pods.await_tasks()
-        progress.step("the Jobs have ended with exit code 0")
-        pods.await_alive([*SERVERS, *_WORKERS])
-        progress.demand(lambda: not project.missing(), _WITHIN_S, "all device servers and workers for SdpMaster")
-        progress.step(
-            f"{len(SERVERS) + len(_WORKERS)} pods are alive, {progress.elapsed - begin:.0f} s after the start"
-        )
-        for name in ("control", "aggregate-0"):
-            pods.check_confinement(name)
-        _observe(project, pods, progress, folder)
-    finally:
-        pods.remove()
+    begin = progress.elapsed
+    pods.play(played, folder / "played.yaml")
+    pods.await_tasks()
+    progress.step("the Jobs have ended with exit code 0")
+    pods.await_alive([*SERVERS, *_WORKERS])
+    progress.demand(lambda: not project.missing(), _WITHIN_S, "all device servers and workers for SdpMaster")
+    progress.step(f"{len(SERVERS) + len(_WORKERS)} pods are alive, {progress.elapsed - begin:.0f} s after the start")
+    for name in ("control", "aggregate-0"):
+        pods.check_confinement(name)
+    _observe(project, pods, progress, folder)
 
 
 def _observe(project: Project, pods: "Pods", progress: Progress, folder: Path) -> None:
@@ -161,20 +155,17 @@ class Pods:
             os.kill(before, signal.SIGKILL)
         self._progress.demand(lambda: self._pid(name) not in (0, before), _WITHIN_S, f"another process of {name}")
 
-    def remove(self) -> None:
-        """Remove pods, their volumes and the Secrets, also those that an earlier run has left."""
-        if names := podman("pod", "ps", "--quiet", "--filter", f"name=^{_PREFIX}").split():
-            podman("pod", "rm", "--force", *names)
-        listed = podman("secret", "ls", "--format", "{{.Name}}").split()
-        if names := [one for one in listed if one.startswith(_PREFIX)]:
-            podman("secret", "rm", *names)
-
     def _has_ended(self, name: str) -> bool:
         return self._state(name) == ("exited", 0)
 
     def _is_alive(self, name: str) -> bool:
-        argv = ["podman", "healthcheck", "run", self._container(name)]
-        return subprocess.run(argv, env=environment(), capture_output=True, check=False).returncode == 0
+        """Ask for readiness, and then for liveness: podman kills a pod of which the latter fails often."""
+        ready = ["podman", "exec", self._container(name), "python", "/opt/sdp-facade/healthcheck.py"]
+        alive = ["podman", "healthcheck", "run", self._container(name)]
+        return all(
+            subprocess.run(argv, env=environment(), capture_output=True, check=False).returncode == 0
+            for argv in (ready, alive)
+        )
 
     def _state(self, name: str) -> tuple[str, int]:
         state = json.loads(podman("inspect", "--format", "{{json .State}}", self._container(name)))
@@ -189,5 +180,5 @@ class Pods:
         return done.stdout + done.stderr
 
     def _container(self, name: str) -> str:
-        of_deployment = "-pod" if name in SERVERS else ""
+        of_deployment = "-pod-0" if name in SERVERS else ""
         return f"{_PREFIX}{name}{of_deployment}-facade"

@@ -1,7 +1,8 @@
 """docker/kubernetes as `podman kube play` 4.3 takes it: rendered by Kustomize, changed where podman lacks something.
 
 Podman has neither StatefulSets nor Jobs: each of their pods becomes a Pod, with its ordinal put in. A probe by HTTP
-needs curl in the image, and no named port. Each port of a container is published on the machine. At the volume of a
+needs curl in the image, and no named port. The words of a probe go to a shell. Pods share
+volumes of the same name, also empty ones. Each port of a container is published on the machine. At the volume of a
 Secret that does not say `optional` podman ends with a nil pointer. What only a cluster has (Services, policies,
 budgets) is left out.
 """
@@ -9,6 +10,7 @@ budgets) is left out.
 import copy
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -73,7 +75,7 @@ def for_podman(manifests: Iterable[Manifest]) -> tuple[list[Manifest], list[str]
             left_out.append(f"{one['kind']} {one['metadata']['name']}")
         for manifest in pods or ([copy.deepcopy(one)] if one["kind"] in _KEPT else []):
             if "spec" in manifest:
-                _adapt(manifest["spec"].get("template", manifest)["spec"])
+                _adapt(manifest["spec"].get("template", manifest)["spec"], manifest["metadata"]["name"])
             played.append(manifest)
     return played, left_out
 
@@ -96,7 +98,10 @@ def _pods(workload: Manifest) -> Iterator[Manifest]:
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _adapt(spec: Manifest) -> None:
+def _adapt(spec: Manifest, name: str) -> None:
+    renamed = {one["name"]: f"{name}-{one['name']}" for one in spec["volumes"]}
+    for one in [*spec["volumes"], *(mount for container in spec["containers"] for mount in container["volumeMounts"])]:
+        one["name"] = renamed[one["name"]]
     for volume in spec["volumes"]:
         if "secret" in volume:
             volume["secret"].setdefault("optional", False)
@@ -106,6 +111,7 @@ def _adapt(spec: Manifest) -> None:
             if asked := probe.pop("httpGet", None):
                 code = _SCRAPE.format(port=ports.get(asked["port"], asked["port"]), path=asked["path"])
                 probe["exec"] = {"command": ["python", "-c", code]}
+            probe["exec"]["command"] = [shlex.quote(word) for word in probe["exec"]["command"]]
 
 
 def dump(manifests: Iterable[Manifest]) -> str:

@@ -161,10 +161,14 @@ class Project:
         return done.stdout + done.stderr
 
     def remove(self) -> None:
-        """Remove the containers, volumes and the network, also those that an earlier run has left."""
+        """Remove pods, Secrets, containers, volumes and the network, also those that an earlier run has left."""
+        if names := podman("pod", "ps", "--quiet", "--filter", f"name=^{NAME}-").split():
+            podman("pod", "rm", "--force", *names)
+        if names := podman("secret", "ls", "--quiet", "--filter", f"name=^{NAME}-").split():
+            podman("secret", "rm", *names)
         if names := podman("ps", "--all", "--quiet", "--filter", f"name=^{NAME}_").split():
             podman("rm", "--force", "--time=10", *names)
-        if names := podman("volume", "ls", "--quiet", "--filter", f"name=^{NAME}_").split():
+        if names := podman("volume", "ls", "--quiet", "--filter", f"name=^{NAME}[-_]").split():
             podman("volume", "rm", "--force", *names)
         if podman("network", "ls", "--quiet", "--filter", f"name=^{NAME}_").split():
             podman("network", "rm", "--force", f"{NAME}_default")

@@ -1,6 +1,7 @@
 """`make containers`: how it waits for health, and what it makes of the manifests for podman."""
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,5 +75,11 @@ def test_what_podman_lacks_is_put_in() -> None:
         (container,) = spec["containers"]
         assert "ports" not in container
         assert "httpGet" not in container.get("livenessProbe", {})
+        if probe := container.get("livenessProbe"):
+            said = shlex.split(" ".join(probe["exec"]["command"]))  # so podman hands it to a shell
+            assert len(said) == 3
+            assert said[:2] == ["python", "-c"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert all("optional" in one["secret"] for one in spec["volumes"] if "secret" in one)
+    volumes = [volume["name"] for spec in pods.values() for volume in spec["volumes"]]
+    assert len(set(volumes)) == len(volumes), "podman gives pods the same volume by its name"
