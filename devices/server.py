@@ -123,6 +123,11 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     # Else Tango would end with exit code 0, whatever has failed.
     run(classes, args=[SERVER, *arguments], pre_init_callback=early.keep, post_init_callback=start, raises=True)
     end()
+    if not tracing.enabled():  # whose spans are sent as Python is taken down
+        # An answer that comes for the Kafka client meanwhile ended the process with SIGSEGV: its thread calls Python.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 class _EarlySignals:
