@@ -162,7 +162,9 @@ class Project:
 
     def remove(self) -> None:
         """Remove pods, Secrets, containers, volumes and the network, also those that an earlier run has left."""
-        if names := podman("pod", "ps", "--quiet", "--filter", f"name=^{NAME}-").split():
+        if names := podman(
+            "pod", "ps", "--quiet", "--filter", f"name=^(pod_)?{NAME}"
+        ).split():  # podman-compose makes one
             podman("pod", "rm", "--force", *names)
         if names := podman("secret", "ls", "--quiet", "--filter", f"name=^{NAME}-").split():
             podman("secret", "rm", *names)
