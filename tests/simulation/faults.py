@@ -152,7 +152,7 @@ _LOST_OF = ("ingest.heaps", "ingest.heaps", "ingest.summary", "alerts", "account
 
 CLOCKS: Mapping[str, Callable[[Site, Fault], None]] = {"clock jumps": _jump}
 """Of the wall clock of one host, which is then ahead of the others or behind."""
-_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline")
+_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline", "processor")
 """Processes that judge delays, deadlines and ages by their own clock, or give times, which NTP keeps right."""
 
 AIMED: Mapping[str, Callable[[Site, Fault], None]] = {"kill -9 at a request": _kill_at}
@@ -177,7 +177,7 @@ def _start_another(site: Site, fault: Fault) -> None:
 
 SECONDS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one": _start_another}
 """A process is started twice by mistake."""
-_ONCE = ("source", "calibrator", "pipeline")
+_ONCE = ("source", "calibrator", "pipeline", "processor")
 """Processes that are not ours to protect: of a component's name there is one."""
 
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
@@ -270,7 +270,7 @@ def draw_aimed(seed: int, seconds: float) -> list[Fault]:
 def draw_stops(seed: int, seconds: float, names: list[str]) -> list[Fault]:
     """Draw planned stops of workers, one in 15 s on average, for every third seed."""
     random, at, found = Random(f"stops-{seed}"), 0.0, list[Fault]()
-    workers = [one for one in names if one.startswith("aggregate")]
+    workers = [one for one in names if one.startswith(("aggregate", "logs-aggregate"))]
     while workers and seed % 3 == 1 and (at := at + random.expovariate(1 / 15)) < seconds:
         found.append(Fault(round(at, 3), "ask to stop", random.choice(workers), 0.0))
     return found

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from facade.flows.logs.messages import TOPICS
 from facade.reading import Quality, Reading
+from facade.runtime.accounts import StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.simulation.measuring import differences
 from tests.simulation.named import deviations
@@ -43,6 +45,26 @@ def _accounts(site: Site) -> Iterator[str]:
                 yield f"ingest.heaps: sent {sum(site.sent.values())}, consumed by the accounts {account.consumed}"
             if account.overlap or account.skipped:
                 yield f"ingest.heaps: overlap {account.overlap}, skipped {account.skipped}: {account.deviations}"
+
+
+def _worker_accounts(site: Site) -> Iterator[str]:
+    for flow in site.servers["control"].flows if "logs" in site.flows else ():
+        for topic in TOPICS if isinstance(flow, WorkerAccounts) else ():
+            account = flow.streams[topic].account if topic in flow.streams else StreamAccount()
+            if (sent := site.shipping.sent(topic)) != account.consumed:
+                yield f"{topic}: sent {sent}, consumed by the accounts {account.consumed}"
+            if account.overlap or account.skipped:
+                yield f"{topic}: overlap {account.overlap}, skipped {account.skipped}: {account.deviations}"
+
+
+def _logs(site: Site) -> Iterator[str]:
+    if "logs" in site.flows:
+        yield from site.shipping.differences(site)
+
+
+def _blocks(site: Site) -> Iterator[str]:
+    if "blocks" in site.flows:
+        yield from site.processing.differences(site)
 
 
 def _balances(site: Site) -> Iterator[str]:
@@ -160,6 +182,9 @@ AT_THE_END = (
     Invariant("a client sees each action of an operator once", "rule 6", _actions),
     Invariant("each table that was sent is announced, and the newest of its product shown", "rule 3", _tables),
     Invariant("the newest metric of each name is shown as it was sent", "rule 4", _metrics),
+    Invariant("accounts of logs and metrics say what was sent", "rules 3 and 15", _worker_accounts),
+    Invariant("sums of logs are what was sent", "rule 3", _logs),
+    Invariant("each block's state shown is the one that was confirmed last", "rule 4", _blocks),
     Invariant("each command has an outcome", "rule 5", _outcomes),
     Invariant("what is good is used", "rule 1", _dead_letters),
 )

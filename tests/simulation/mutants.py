@@ -16,10 +16,12 @@ from facade.bus.worker_positions import ACCOUNTS
 from facade.controller.handling import Handling
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
+from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.tracker import Tracker
 from facade.flows.tables.assembly import Assembly
 from facade.flows.telemetry import view, windows
+from facade.outcome import TOMBSTONE
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.sampling import Sampler
@@ -96,7 +98,12 @@ def _forgets(self: Assembly, *args: Any) -> None:
     """Keep nothing of a table that has ended."""
 
 
+def _keeps_removed(self: BlocksFlow, record: Record, *, count: bool) -> Any:
+    return TOMBSTONE if record.value is None else _fold_block(self, record, count=count)
+
+
 _reader_settings = reader._settings
+_fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
 _records = AlertsFlow.records
 _take, _snapshot = Progress.take, Progress.snapshot
@@ -132,6 +139,11 @@ MUTANTS = (
     Mutant("a component that gives no sign of life is not alive", Heartbeats, "alive",
            lambda self, component: component in self.newest),
     Mutant("of two servers of one name one gives commands", Lease, "why_not_held", lambda self, *_: "", "commands"),
+    Mutant("logs: offsets are committed with the effect, not before", KafkaTransactionalLog, "commit", _commit_twice,
+           "logs"),
+    Mutant("logs: after a transaction that failed a worker goes back", KafkaTransactionalLog, "_give_up", _no_way_back,
+           "logs"),
+    Mutant("a block that is removed is counted no more", BlocksFlow, "fold", _keeps_removed, "blocks"),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
 )  # fmt: skip
 """What is taken out, and how."""

@@ -145,6 +145,8 @@ def _run(
         "alerts and actions seen": len(site.alerting.seen),
         "tables": len(site.tabling.given),
         "metrics": site.measuring.sent,
+        "states of blocks": site.processing.told,
+        "records of logs": site.shipping.severities.total(),
         "events": sum(site.pushed.values()),
     }
     result.lines = list(site.trace.lines)

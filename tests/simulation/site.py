@@ -19,6 +19,7 @@ from facade.instances import devices_of
 from facade.reading import Quality, Reading
 from facade.runtime.composition import Server, assemble
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
+from facade.runtime.worker_process import Worker as WorkerLoop
 from tests.simulation.administration import Administrator
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
@@ -29,8 +30,10 @@ from tests.simulation.logs import Entry
 from tests.simulation.measuring import Measuring
 from tests.simulation.named import Said
 from tests.simulation.network import Network
+from tests.simulation.processing import Processing
 from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
+from tests.simulation.shipping import Shipping
 from tests.simulation.shown import Pace
 from tests.simulation.tabling import Tabling
 from tests.simulation.threads import Event
@@ -39,10 +42,10 @@ from tests.support.heaps import encoded, heap
 
 ICD: Icd = load()
 _ATTRIBUTES = {(name, one.name): one for name, entry in ICD.classes.items() for one in entry.attributes}
-FLOWS = ("telemetry", "commands", "alerts", "tables", "quality")
-_SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration"}
+FLOWS = ("telemetry", "commands", "alerts", "tables", "quality", "blocks", "logs")
+_SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration", "blocks": "subarray"}
 """Instance of the device server of a flow, where it is not called as the flow."""
-GROUPS = {"telemetry": "aggregate", "alerts": "alerts-intake", "tables": "tables-assemble"}
+GROUPS = {"telemetry": "aggregate", "alerts": "alerts-intake", "tables": "tables-assemble", "logs": "logs-aggregate"}
 """Consumer groups whose offsets are set back and lost."""
 RESTART = 2.0
 """Longest time until a process that ended is started again [s]."""
@@ -98,9 +101,10 @@ class Site:
         self.servers: dict[str, Server] = {}
         self.classes: dict[str, str] = {}
         """Device class by device."""
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, WorkerLoop] = {}
         self.commanding, self.alerting = Commanding(), Alerting()
         self.tabling, self.measuring = Tabling(), Measuring()
+        self.processing, self.shipping = Processing(), Shipping()
         self.said = Said()
         self.unheard: dict[tuple[str, str], list[Entry]] = defaultdict(list)
         """What was lost while a process was away, or before anybody could read it, by process and topic."""
@@ -119,13 +123,14 @@ class Site:
             self.bodies[name] = partial(self._server, name)
         if "telemetry" in flows:
             self.bodies |= {f"node-{node}": partial(self._node, node) for node in range(nodes)}
-            self.network.spared = {name for name in self.bodies if name.startswith("node")}
             self.bodies |= {f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)}
         if "commands" in flows:
             self.bodies["controller"] = partial(self.commanding.control, self)
-        for flow, part in (("alerts", self.alerting), ("tables", self.tabling), ("quality", self.measuring)):
+        parts = {"alerts": self.alerting, "tables": self.tabling, "quality": self.measuring, "blocks": self.processing}
+        for flow, part in {**parts, "logs": self.shipping}.items():
             if flow in flows:
                 part.add(self)
+        self.network.spared = {name for name in self.bodies if name.startswith("node")}
         for name in self.bodies:
             self.start(name)
         self.scheduler.at(30.0, self._tidy)
@@ -134,6 +139,7 @@ class Site:
         """Let nothing new come."""
         self.is_sending = self.commanding.is_giving = self.alerting.is_raising = False
         self.tabling.is_sending = self.measuring.is_sending = False
+        self.processing.is_telling = self.shipping.is_sending = False
 
     # Processes
 
@@ -213,7 +219,10 @@ class Site:
     def _worker(self, slot: str, process: Process) -> None:
         connection = self.connection(process)
         log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
-        worker = Worker(log, ICD, self.settings, slot=slot, clock=process.clock)
+        self.work(process, Worker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
+
+    def work(self, process: Process, worker: WorkerLoop, connection: Connection) -> None:
+        """Let a worker work until it is asked to stop."""
         if self.is_first(process):
             self.workers[process.name] = worker
         self.give_signs(process, process.name, connection)
