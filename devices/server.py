@@ -77,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
         _serve(icd, settings, arguments)
+        _leave()
     except FacadeError as error:
         sys.exit(f"{SERVER} {arguments[0]}: {error}")
     except tango.DevFailed as failed:
@@ -123,8 +124,14 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     # Else Tango would end with exit code 0, whatever has failed.
     run(classes, args=[SERVER, *arguments], pre_init_callback=early.keep, post_init_callback=start, raises=True)
     end()
+
+
+def _leave() -> None:
+    """End the process.
+
+    An answer that came for the Kafka client while Python was taken down ended it with SIGSEGV: its thread calls Python.
+    """
     if not tracing.enabled():  # whose spans are sent as Python is taken down
-        # An answer that comes for the Kafka client meanwhile ended the process with SIGSEGV: its thread calls Python.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
