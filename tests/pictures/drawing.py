@@ -13,7 +13,7 @@ A description has ``title``, ``height``, and lists of four kinds of elements. Al
     coordinate ``""`` takes that of the point before it, or of the next one. ``text`` with ``text_at`` and ``anchor``;
     ``dashed``, ``both``, ``plain`` (no head).
 ``note``
-    ``at = [x, y]``, ``text``, ``anchor``, ``small``.
+    ``at = [x, y]``, ``text``, ``anchor``.
 """
 
 import re
