@@ -9,6 +9,8 @@ from facade.errors import InfraError
 from facade.infra.processes import Process, started_in
 
 Kind = TypeVar("Kind", bound=Process)
+_LOOKS = 5
+"""How often it is looked for what still runs, at the most."""
 
 
 class _Start(NamedTuple):
@@ -97,11 +99,16 @@ class Supervisor:
 
     def stop_all(self, *, kill: bool = False) -> None:
         """Stop everything that was ever started here, the newest first; also what a signal cut off while it started."""
-        for process in [*reversed(self.started), *started_in(self.folder, self._clock)]:
-            if kill:
-                process.kill()
-            else:
-                process.stop()
+        processes: Sequence[Process] = [*reversed(self.started)]
+        # What a signal cut off while it started, or outlived the leader of its group, is found by a further look.
+        for _ in range(_LOOKS):
+            for process in processes:
+                if kill:
+                    process.kill()
+                else:
+                    process.stop()
+            if not (processes := started_in(self.folder, self._clock)):
+                break
         self._running.clear()
 
     def check(self) -> None:

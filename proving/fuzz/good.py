@@ -89,7 +89,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         },
         "reservation": {
             "id": f"fuzz/{number}", "kind": "receptors", "names": [f"SKA{number}"], "subarray": 1, "state": "GRANTED",
-            "expires": now_us + HOUR_US, "sequence": 1, "time": now_us,
+            "pb_id": "pb-fuzz-20261121-00001", "expires": now_us + HOUR_US, "sequence": 1, "time": now_us,
         },
         "stream-account": {
             "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "time": now_us, "offset_from": 2 * number,

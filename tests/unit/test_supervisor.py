@@ -10,6 +10,7 @@ from facade.clock import SystemClock
 from facade.errors import InfraError
 from facade.infra.processes import Process
 from proving.supervisor import Supervisor
+from tests.support.waiting import until
 
 SLEEP = ["sleep", "60"]
 
@@ -87,3 +88,12 @@ def test_what_an_earlier_run_left_is_found_and_stopped(running: Supervisor) -> N
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["server"]
     assert not left.is_alive
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == []
+
+
+def test_a_child_that_outlives_its_leader_is_stopped_as_well(running: Supervisor) -> None:
+    """The leader ends at once when it is told to, and the child takes longer."""
+    child = "trap 'sleep 0.5; exit' TERM; echo ready; while :; do sleep 0.1; done"
+    leader = running.start(Process, "leader", ["sh", "-c", f'sh -c "{child}" & exec sleep 60'])
+    until(lambda: "ready" in leader.log.read_text(), "the child has its handler")
+    running.stop_all()
+    assert running.alive() == []
