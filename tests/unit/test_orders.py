@@ -97,8 +97,8 @@ def test_an_abort_ends_the_order(site: Site) -> None:
     assert site.outcome(message) == site.outcome(children(site)[0]) == "ABORTED"
 
 
-def test_a_repeated_handler_finds_its_order(site: Site) -> None:
-    """Killed after the order: the same id, and no second record once its outcome is known."""
+def killed_after_its_order(site: Site) -> CommandMessage:
+    """Give a command whose controller dies when it has given its order."""
     message = site.send("ReleaseAllResources")
 
     def dies(call: Call) -> None:
@@ -107,6 +107,12 @@ def test_a_repeated_handler_finds_its_order(site: Site) -> None:
 
     with pytest.raises(Crash):
         life(site, handle=dies).work()
+    return message
+
+
+def test_a_repeated_handler_finds_its_order(site: Site) -> None:
+    """Killed after the order: the same id, and no second record once its outcome is known."""
+    message = killed_after_its_order(site)
     (order,) = children(site)
     site.acknowledge(order, "COMPLETED")
     life(site, "COMPLETED").work()
@@ -116,14 +122,7 @@ def test_a_repeated_handler_finds_its_order(site: Site) -> None:
 
 def test_a_repeated_order_without_an_answer_has_the_same_id(site: Site) -> None:
     """Its record may be there or not: it is written again, and its executor takes one id once."""
-    message = site.send("ReleaseAllResources")
-
-    def dies(call: Call) -> None:
-        call.order(*PREPARE)
-        raise Crash
-
-    with pytest.raises(Crash):
-        life(site, handle=dies).work()
+    message = killed_after_its_order(site)
     life(site, "COMPLETED").work()
     assert site.outcome(message) == "COMPLETED"
     assert len({one.id for one in children(site)}) == 1
