@@ -40,10 +40,11 @@ def _head(sweep: Sweep) -> Iterator[str]:
     yield "# Throughput and delay of Kafka, beside the papers' tables"
     yield f"<!-- Made by `python -m proving.bench.sweep_page REPORT` from what `{COMMAND}` has written. -->"
     yield (
-        f"This page helps you to choose sizes, codecs, batches and partitions of topics. The rules are at the [end]"
-        f"(#what-to-choose). The figures before them are those of one run of `{COMMAND}`:"
-        f" {len(sweep.found)} points, {len(failed)} of them failed. The figures of the papers come from other machines,"
-        f" so compare only ratios within a column."
+        f"This page helps you to choose sizes, codecs, batches and partitions of topics. [What to choose]"
+        f"(#what-to-choose) at the end has the rules. All figures of ours are from one run of `{COMMAND}`."
+        f" It measured {len(sweep.found)} combinations of settings (*points*), {len(failed)} of which failed."
+        f" *Memo* is SDP memo 052; the columns *paper* and *memo* have published figures. These come from other"
+        f" machines, so compare only ratios within a column."
     )
     yield (
         f"Measured on {datetime.fromtimestamp(report.began, UTC):%Y-%m-%d}: {where.cores} cores ({where.cpu}),"
@@ -53,14 +54,15 @@ def _head(sweep: Sweep) -> Iterator[str]:
         f" meanwhile."
     )
     yield (
-        f"The base point has messages of {BASE.size} B, one partition, one producer, one consumer, no compression,"
-        f" `acks=all` and `linger.ms` {BASE.linger:g}. Each series changes one thing. *In* is measured without"
-        f" consumers, *out* without producers. Delays are measured from the call of the producer to the receipt in"
+        f"The tables vary one setting at a time. All other settings stay at those of the base point: messages of"
+        f" {BASE.size} B, one partition, one producer, one consumer, no compression, `acks=all` and `linger.ms`"
+        f" {BASE.linger:g}. *In* is the rate of the producers without consumers, *out* the rate of the consumers"
+        f" without producers, and *both* the rates of the two at the same time. Delays are measured from the call of the producer to the receipt in"
         f" another process, at 1,000 messages/s or 20 MB/s, whichever is less. MB are 1,000,000 bytes."
     )
     for one in failed:
         why = one.failure.splitlines()[-1].strip()
-        yield f"The point {one.point.series}, {size_text(one.point.size)}, was not measured: `{why}`."
+        yield f"The point of the series `{one.point.series}` with {size_text(one.point.size)} failed: `{why}`."
 
 
 def _others(sweep: Sweep) -> float:
@@ -220,7 +222,7 @@ def _visit(found: Found) -> list[str]:
 
 def _choice(sweep: Sweep) -> Iterator[str]:
     """Say what to choose; each rule with the figures that it comes from."""
-    size, codec, parts = sweep.series("size"), sweep.series("codec"), sweep.series("partitions")
+    size, parts = sweep.series("size"), sweep.series("partitions")
     best = max(size, key=lambda one: rate(one, "in") * one.point.size)
     small = sweep.one("size", size=256)
     lone, many = sweep.one("001-batch", batch=1), sweep.one("001-batch", batch=50)
@@ -246,26 +248,26 @@ def _choice(sweep: Sweep) -> Iterator[str]:
                 f" {delays(everyone)[1]} ms. `acks=0` reaches {number(rate(none, 'in'))}/s with {delays(none)[1]} ms."
                 f" With three brokers `acks=all` also waits for the other replicas.",
                 f"**Compress with lz4 if the network or the disk is the limit. Otherwise do not compress.** lz4 reaches"
-                f" {mb(packed, 'in')} MB/s and stores {number(packed.stored)} B of {packed.point.size} B. Without"
-                f" a codec the rate is {mb(plain, 'in')} MB/s, with {number(plain.stored)} B stored. gzip reaches"
-                f" {mb(gzip, 'in')} MB/s."
+                f" {mb(packed, 'in')} MB/s, and the broker stores {number(packed.stored)} B for a message of"
+                f" {packed.point.size} B. Without a codec the rate is {mb(plain, 'in')} MB/s, and the broker stores"
+                f" {number(plain.stored)} B. gzip reaches {mb(gzip, 'in')} MB/s."
                 f" Set the topic's `compression.type` to `producer`: a broker that unpacks the batches reaches only"
                 f" {mb(unpacked, 'in')} MB/s.",
                 f"**Use one partition for each consumer that shares the work, not more.** One consumer reads"
                 f" {number(rate(parts[0], 'out'))}/s from {parts[0].point.partitions} partition, and"
                 f" {number(rate(parts[-1], 'out'))}/s from {parts[-1].point.partitions}.",
                 f"**Send data larger than 1 MB in segments, on one partition.** 100 MB take the least time in"
-                f" segments of {size_text(quickest.point.size)}: {mean(quickest.large['in'])} s in and"
-                f" {mean(quickest.large['out'])} s out. On 20 partitions segments of 1 MB take"
+                f" segments of {size_text(quickest.point.size)}: {mean(quickest.large['in'])} s for the producer"
+                f" and {mean(quickest.large['out'])} s for the consumer. On 20 partitions, segments of 1 MB take"
                 f" {mean(spread.large['in'])} s and {mean(spread.large['out'])} s, and the consumer must sort them."
-                f" The memo agrees.",
+                f" The memo comes to the same rule.",
             ),
             1,
         )
     )
     yield (
-        f"The content of the messages repeats itself as much as notifications do, which favours the codecs. The largest"
-        f" message is {size_text(LARGE)}, as in the memo. The table of codecs has {len(codec)} points."
+        f"The messages of the sweep repeat themselves as much as notifications do, which favours the codecs. The"
+        f" largest message that was tried has {size_text(LARGE)}, as in the memo."
     )
 
 
