@@ -58,8 +58,8 @@ def _head(sweep: Sweep) -> Iterator[str]:
         f" {BASE.size} B, one partition, one producer, one consumer, no compression, `acks=all` and `linger.ms`"
         f" {BASE.linger:g}. *In* is the rate of the producers without consumers, *out* the rate of the consumers"
         f" without producers, and *both* the rates of the two at the same time. Delays are measured"
-        f" from the call of the producer to the receipt in another process, at 1,000 messages/s or 20 MB/s, whichever is"
-        f" less. MB are 1,000,000 bytes."
+        f" from the call of the producer to the receipt in another process, at 1,000 messages/s or 20 MB/s, whichever"
+        f" is less. MB are 1,000,000 bytes."
     )
     for one in failed:
         why = one.failure.splitlines()[-1].strip()
