@@ -108,6 +108,24 @@ def test_messages_that_pages_show_are_messages() -> None:
     assert {"heap", "alert"} <= set(seen)
 
 
+def test_names_that_pages_import_are_in_the_api_reference() -> None:
+    """An object is in the reference under the name of its class or function, whatever module it is taken from."""
+    described = "".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+    listed = {entry.rpartition(".")[2] for entry in re.findall(r"^::: (\S+)$", described, re.MULTILINE)}
+    imported = {
+        alias.name
+        for page in PAGES
+        if "add-a-flow" not in page.name  # it is about the inside of the package
+        for _, block in blocks(page, "python")
+        for node in ast.walk(ast.parse(dedent(block)))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("facade", "clients"))
+        for alias in node.names
+        if not alias.name.isupper()
+    }
+    assert imported > {"Controller", "AlertSource"}
+    assert imported <= listed
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_devices_have_the_attributes_that_are_read(page: Path) -> None:
     """In Python code, what is read of a proxy is an attribute, a command or Tango's own."""
