@@ -121,7 +121,7 @@ def _act(
     seconds = parse_duration(duration, "--for") if name == "shelve" else 0.0
     action = ACTIONS[name]
     if action.why and not comment:
-        raise ConfigError(f"--comment: expected why, got nothing; {name} keeps it with the alarm")
+        raise ConfigError(f"--comment: expected a reason, got none; {name} keeps it with the alarm")
     user = user or _login()
     server = _server(tango_host, device)
     chosen = choose(_alarms(server), which or (), action, every=every)
@@ -232,5 +232,5 @@ def _login() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:
         raise ConfigError(
-            f"--user: expected who acts, got nothing, and user {os.getuid()} has no login name"
+            f"--user: expected the name of the operator, got none, and user {os.getuid()} has no login name"
         ) from error

@@ -42,7 +42,7 @@ def follow(
 
     With --severity or --field, only alerts: an action has neither.
 
-    The exit code is 1 if some could not be had any more.
+    The exit code is 1 if some could not be fetched any more.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """

@@ -139,7 +139,7 @@ class AlertSubscription:
                     try:
                         self._fill(self.follower, asked)
                     except Exception:  # a mistake of somebody's must not end the thread without a word
-                        _log.exception("what followed alert %d could not be had", asked)
+                        _log.exception("what followed alert %d could not be fetched", asked)
                         self._closed.wait(_AWAY)
 
     def _compare(self, follower: Follower) -> None:
