@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import tango
@@ -181,6 +183,28 @@ def test_settings_of_one_process_are_in_the_deploy_page() -> None:
         assert variable in text
 
 
+def broken_links(site: Path) -> Iterator[str]:
+    """Yield the links of a site to files or places of its own that are not there."""
+    pages = {page: page.read_text() for page in site.rglob("*.html")}
+    places = {page: {"", *map(unescape, re.findall(r'\b(?:id|name)="([^"]+)"', text))} for page, text in pages.items()}
+    for page, text in pages.items():
+        if page.name == "404.html":
+            continue  # its links begin at the top of the server
+        for link in map(unescape, re.findall(r'\b(?:href|src)="([^"]*)"', text)):
+            where, _, place = unquote(link).partition("#")
+            if re.match(r"[a-z]+:", where):
+                continue
+            goal = Path(os.path.normpath(page.parent / where.partition("?")[0])) if where else page
+            if not goal.is_file() or (goal in places and place not in places[goal]):
+                yield f"{page.relative_to(site)}: {link}"
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#here">B</a><a href="https://elsewhere">C</a>')
+    (tmp_path / "b.html").write_text('<h1 id="here">B</h1><a href="a.html#gone">A</a><img src="no.png">')
+    assert sorted(broken_links(tmp_path)) == ["b.html: a.html#gone", "b.html: no.png"]
+
+
 def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="the extra docs is not installed")
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
@@ -197,6 +221,14 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
     for page in (tmp_path / "site" / "index.html", tmp_path / "site" / "how-to" / "deploy.html"):
         (script,) = re.findall(r'<script src="([^"]*iframe-worker[^"]*)">', page.read_text())
         assert "window.Worker = " in (page.parent / script).read_text()
+    assert list(broken_links(tmp_path / "site")) == []
+    for name in ("tutorial", "how-to/deploy"):
+        linked = re.findall(
+            r'<a class="term" href="[^"]*glossary.html#([^"]+)"',
+            text := (tmp_path / "site" / f"{name}.html").read_text(),
+        )
+        assert len(linked) == len(set(linked)) >= 5, "the first use of a term, and no other"
+        assert not re.search(r"<(h[1-6]|code)[^>]*>[^<]*<a class=.term", text)
 
 
 def test_the_operators_page_says_what_to_do_about_each_condition() -> None:
