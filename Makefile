@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults mirror-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
-	check-types check-style check-interface check-prose pictures docs clean
+	check-types check-style check-interface check-prose pictures docs site clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -100,6 +100,13 @@ pictures: $(STAMP) ## Draw docs/images/*.svg from the descriptions beside them
 docs: $(DOCS) ## Build the documentation site into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'look at build/site/index.html'
+
+# mike calls mkdocs by its name. Patches of a release replace its pages: the version is MAJOR.MINOR.
+site: $(DOCS) ## Add the pages of this release to the branch site, beside those of older releases
+	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 SITE_VERSIONS=mike mike deploy --branch site --update-aliases \
+		"$$(sed -nE 's/^version = "([0-9]+\.[0-9]+)\..*/\1/p' pyproject.toml)" latest
+	$(BIN)/mike set-default --branch site latest
+	@echo 'publish the branch site; see it with: $(BIN)/mike serve --branch site'
 
 clean: ## Stop what runs in .run and remove everything that was made here
 	@if [ -x $(BIN)/sdp-facade ]; then $(BIN)/sdp-facade infra down --wipe; fi

@@ -32,10 +32,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Which = Annotated[
     list[str] | None, typer.Argument(help="Numbers as `alerts list` shows them, conditions, or condition@source.")
 ]
-Every = Annotated[bool, typer.Option("--all", help="All alarms for which it is of use.")]
-Why = Annotated[str, typer.Option(help="Why; it is kept with the alarm.")]
-User = Annotated[str, typer.Option(help="Who does it. Default: the login name.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it, also to several alarms at once.")]
+Every = Annotated[bool, typer.Option("--all", help="All alarms to which the action applies.")]
+Why = Annotated[str, typer.Option(help="The reason; it is kept with the alarm.")]
+User = Annotated[str, typer.Option(help="Name of the operator. Default: the login name.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, also for several alarms at once.")]
 
 
 def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json: AsJson = False) -> None:
@@ -64,12 +64,12 @@ def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json
 
 def history(
     which: Annotated[str, typer.Argument(help="Number as `alerts list` shows it, condition, or condition@source.")],
-    most: Annotated[int, typer.Option(min=1, max=_MOST_ENTRIES, help="Print so many.")] = 20,
+    most: Annotated[int, typer.Option(min=1, max=_MOST_ENTRIES, help="Number of entries to print.")] = 20,
     tango_host: TangoHost = "",
     device: DeviceName = DEVICE,
     as_json: AsJson = False,
 ) -> None:
-    """Print what happened to an alarm, the newest first: alerts, and who did what, until when, and why.
+    """Print the history of an alarm, the newest entry first: its alerts, and the actions of operators.
 
     It goes as far back as SdpAlerts remembers: its newest 100,000 alerts and actions.
 
@@ -121,7 +121,7 @@ def _act(
     seconds = parse_duration(duration, "--for") if name == "shelve" else 0.0
     action = ACTIONS[name]
     if action.why and not comment:
-        raise ConfigError(f"--comment: expected why, got nothing; {name} keeps it with the alarm")
+        raise ConfigError(f"--comment: expected a reason, got none; {name} keeps it with the alarm")
     user = user or _login()
     server = _server(tango_host, device)
     chosen = choose(_alarms(server), which or (), action, every=every)
@@ -147,21 +147,21 @@ def _act(
 
 acknowledge = _command(
     "ack",
-    """Say that you have seen an occurrence of an alarm; one that came later, or got worse, is not acknowledged by it.
+    """Acknowledge an occurrence of an alarm; a later or worse occurrence is not acknowledged.
 
     Example: sdp-facade alerts ack 1042 --comment "called the receive team"
     """,
 )
 unshelve = _command(
     "unshelve",
-    """Take an alarm from the shelf before its time.
+    """End the shelving of an alarm before its time.
 
     Example: sdp-facade alerts unshelve qualityLow
     """,
 )
 reset = _command(
     "reset",
-    """Let go of a latched alarm whose condition has gone.
+    """Reset a latched alarm whose condition has gone.
 
     Example: sdp-facade alerts reset storageLow
     """,
@@ -191,7 +191,7 @@ return_to_service = _command(
 
 shelve = _command(
     "shelve",
-    """Put an alarm aside for a time; it goes on being evaluated, and comes back by itself.
+    """Suppress an alarm for a limited time; its state is still evaluated, and it comes back by itself.
 
     Example: sdp-facade alerts shelve qualityLow --for 1h --comment "known bad weather"
     """,
@@ -232,5 +232,5 @@ def _login() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:
         raise ConfigError(
-            f"--user: expected who acts, got nothing, and user {os.getuid()} has no login name"
+            f"--user: expected the name of the operator, got none, and user {os.getuid()} has no login name"
         ) from error

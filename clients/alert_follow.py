@@ -28,21 +28,21 @@ def follow(
     tango_host: TangoHost = "",
     device: Annotated[str, typer.Option(help="The device of the alerts.")] = DEVICE,
     since: Annotated[
-        int | None, typer.Option(min=0, help="Begin after this sequence number. Default: only what comes from now on.")
+        int | None, typer.Option(min=0, help="Begin after this sequence number. Default: only new entries.")
     ] = None,
-    most: Annotated[int | None, typer.Option(min=1, help="Stop after so many. Default: at Ctrl-C.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Stop after this many. Default: at Ctrl-C.")] = None,
     condition: Annotated[str, _wanted(help="Name, or pattern with * and ?.")] = "*",
     source: Annotated[str, _wanted(help="Name, or pattern with * and ?.")] = "*",
-    severity: Annotated[Severity | None, _wanted(help="At least so bad.")] = None,
+    severity: Annotated[Severity | None, _wanted(help="Lowest severity.")] = None,
     field: Annotated[
         list[str] | None, _wanted(metavar="FIELD>=VALUE", help="Such as 'values.snr >= 7'; repeatable, all must hold.")
     ] = None,
 ) -> None:
-    """Print each alert and each action of an operator, live; none is left out, whatever happens in between.
+    """Print each alert and each action of an operator, live. Lost events are fetched again.
 
     With --severity or --field, only alerts: an action has neither.
 
-    The exit code is 1 if some could not be had any more.
+    The exit code is 1 if some could not be fetched any more.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """

@@ -1,4 +1,4 @@
-"""A client of SdpAlerts that misses nothing: what a leaf node, an archiver or an operator's screen needs.
+"""A client of SdpAlerts that misses no alert, for leaf nodes, archivers and screens of operators.
 
 Two threads: one keeps the subscription and asks for the newest number now and then, the other puts
 what came in order, asks for what did not come, and calls back. ZMQ's thread only fills a queue.
@@ -33,22 +33,20 @@ _GONE = re.compile(r"sequence: expected at least (\d+)")
 
 
 class AlertSubscription:
-    """Calls back once for each alert and each action, in order of their numbers, until it is closed.
+    """Calls back once for each alert and each action, in the order of their numbers, until it is closed.
 
     Parameters
     ----------
     device_name
-        Of the device, such as ``tango://host:10000/mid-sdp/alerts/0``.
+        Name of the device, such as ``tango://host:10000/mid-sdp/alerts/0``.
     on_entry
-        Called in a thread of its own; it may be slow, but not slower than alerts come for long: the device
-        keeps the newest 100,000.
+        Called with each entry, in a thread of its own. The device keeps the newest 100,000 entries for a slow one.
     start
-        Number of the last one that is known already; 0: everything, None: only what comes from now on.
+        Number of the last entry that is already known; 0 for all, None for new ones only.
     on_lost
-        Told in words about what nobody can deliver any more, whether it was wanted or not. By default it is logged.
+        Called with a text about entries that can no longer be delivered, selected or not. By default it is logged.
     only
-        What is wanted; by default all. The rest is left out here, in the client: numbers, gaps and `place` are those
-        of all alerts.
+        Selects entries, in the client; by default all. Numbers, gaps and `place` are those of all entries.
     """
 
     def __init__(
@@ -63,13 +61,13 @@ class AlertSubscription:
         self._device, self._on_entry, self._on_lost = device_name, on_entry, on_lost
         self._only = only or AlertFilter()
         self.place = start
-        """Number up to which everything was called back or left out: the `start` of another time; None: unknown."""
+        """Number of the newest entry that was handled: the `start` after a restart; None if unknown."""
         self.follower: Follower | None = None if start is None else Follower(start)
-        """What came so far; None: the newest number is not known yet."""
+        """The entries so far; None until the newest number is known."""
         self.overflowed = self.renewed = 0
-        """Events for which the queue had no room, and how often the subscription was made."""
+        """Events for which the queue had no room, and the number of subscriptions made."""
         self.last_error = ""
-        """Why the device did not answer the last time that it did not."""
+        """The reason of the newest call that the device did not answer."""
         self._events: queue.Queue[str] = queue.Queue(_QUEUED)
         self._newest: int | None = None
         """As read last, until it has been compared."""
@@ -80,7 +78,7 @@ class AlertSubscription:
             thread.start()
 
     def close(self) -> None:
-        """Listen no longer; after it nothing is called any more, unless it is called by a callback."""
+        """End the subscription. After it there are no calls, except if a callback has called it."""
         self._closed.set()
         self._renew.set()
         for thread in self._threads:
@@ -141,7 +139,7 @@ class AlertSubscription:
                     try:
                         self._fill(self.follower, asked)
                     except Exception:  # a mistake of somebody's must not end the thread without a word
-                        _log.exception("what followed alert %d could not be had", asked)
+                        _log.exception("what followed alert %d could not be fetched", asked)
                         self._closed.wait(_AWAY)
 
     def _compare(self, follower: Follower) -> None:
@@ -159,7 +157,7 @@ class AlertSubscription:
         if follower.made_anew != anew:
             with self._events.mutex:
                 self._events.queue.clear()  # they are of the log that is no more
-            self._on_lost(f"the log of the alerts was made anew: {asked} had been seen, and it begins at 1 again")
+            self._on_lost(f"the log of the alerts is a new one: {asked} had been seen, its numbers begin at 1")
 
     def _ask(self, sequence: int) -> str:
         """Call GetAlertsSince; return nothing, after a pause, if the device is away or still reading."""
@@ -170,7 +168,7 @@ class AlertSubscription:
             self._proxy, self.last_error = None, failed.args[0].desc
             if (gone := _GONE.search(failed.args[0].desc)) and self.follower is not None:
                 last = int(gone[1])
-                self._on_lost(f"{sequence + 1} to {last} are not in the device's memory any more, only on the topic")
+                self._on_lost(f"{sequence + 1} to {last} are no longer in the memory of the device, only on the topic")
                 self._give(self.follower, self.follower.skip(last))
             else:
                 self._closed.wait(_AWAY)

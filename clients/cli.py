@@ -26,7 +26,7 @@ def watch(
         list[str] | None, typer.Argument(help="Device names. Default: all devices of the server SdpFacade.")
     ] = None,
     tango_host: TangoHost = "",
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after so long. Default: at Ctrl-C.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time [s]. Default: at Ctrl-C.")] = None,
     # How docs/images/watch.svg is made: `watch --seconds 8 --picture docs/images/watch.svg` while a demo runs.
     picture: Annotated[Path | None, typer.Option(hidden=True, help="Write the last view as SVG.")] = None,
 ) -> None:
@@ -62,10 +62,10 @@ def watch(
 def status(
     tango_host: TangoHost = "", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """Say in one word how the deployment is, then what is wrong, the worst first, and what to do.
+    """Show the health of the deployment in one word, then each fault, the worst first, and what to do about it.
 
     The exit code is 0 if it is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN: no Tango database, no broker, or the device
-    server of SdpMaster does not answer. It takes some seconds at most, whatever is down.
+    server of SdpMaster does not answer. It takes some seconds at most, also when parts are down.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade status || page-somebody
     """

@@ -14,9 +14,9 @@ from facade.instances import devices_of
 _THERE = states.ACTIVE | {states.LTUNK, states.LTACK}
 _MOST_ALARMS = 10
 _COUNTED = {
-    states.RTNUN: "alarms that have gone before anybody acknowledged them",
+    states.RTNUN: "alarms that have gone and are not acknowledged",
     states.SHLVD: "shelved alarms",
-    states.DSUPR: "suppressed alarms, as another condition explains them",
+    states.DSUPR: "alarms that another condition suppresses",
     states.OOSRV: "alarms out of service",
 }
 """What is said of the number of alarms in a state."""
@@ -83,8 +83,8 @@ def _servers(seen: Seen) -> Iterator[Finding]:
 def _health(master: Mapping[str, Any] | None) -> Iterator[Finding]:
     if master is None or master["healthState"] is None:
         why = "does not answer" if master is None else "does not know the health of SDP"
-        do = "see that its device server control runs: sdp-facade serve control"
-        yield Finding(UNKNOWN, "SdpMaster", f"{why}, so nobody knows how SDP is", do)
+        do = "start its device server control: sdp-facade serve control"
+        yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do)
         return
     health = master["healthState"]
     if health == OK:
@@ -119,8 +119,10 @@ def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _alerts(seen: Seen) -> Iterator[Finding]:
     if seen.alerts is None or seen.alarms is None:
-        do = "see that its device server alerts runs: sdp-facade serve alerts"
-        yield Finding(DEGRADED, "SdpAlerts", "does not answer, or has not read all alerts: no alarm is seen", do)
+        do = "start its device server alerts: sdp-facade serve alerts"
+        yield Finding(
+            DEGRADED, "SdpAlerts", "does not answer, or has not read all alerts yet, so alarms are not known", do
+        )
     elif seen.alerts["State"] == "UNKNOWN":
         yield Finding(UNKNOWN, "SdpAlerts", " ".join(seen.alerts["Status"].splitlines()[1:]))
 

@@ -57,7 +57,7 @@ class FacadeDevice(Device):
             self._made: dict[str, tuple[Reading, TangoReading]] = {}
             """What was last shown or pushed, and its form in Tango."""
             self.set_state(tango.DevState.UNKNOWN)
-            self.set_status("Nothing was heard from the bus yet.")
+            self.set_status("No data from the bus yet.")
             self._alarmed: dict[str, object] = dict.fromkeys(self.entries, Quality.INVALID) | {"State": "UNKNOWN"}
             """Quality of each attribute, and the State, when they were last told as an alarm event."""
             self._ready = 0

@@ -22,7 +22,10 @@ def register_devices(
         bool, typer.Option("--json", help="Only print what would be registered, for dsconfig; with --prune: removed.")
     ] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Show the devices of a larger deployment; with --yes: remove them.")
+        bool,
+        typer.Option(
+            "--prune", help="Show registered devices that the deployment no longer has; with --yes: remove them."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:

@@ -45,14 +45,14 @@ MOST_SUBARRAYS = 16
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one deployment differs in from another."""
+    """The settings of one deployment."""
 
     bootstrap: str = "127.0.0.1:9092"
     """Kafka brokers, host:port with commas between."""
     prefix: str = "local."
     """Put before every topic, group and transactional id, so that deployments cannot meet."""
     topic_replicas: int = 1
-    """Brokers that have each topic; all but one of them (with 1 or 2: one) must confirm a record."""
+    """Copies of each topic. All but one of them must confirm a record; of 1 or 2 copies, one must."""
     nodes: int = 4
     """Ingest nodes of the deployment; they are numbered from 0."""
     rack_size: int = 50
@@ -60,17 +60,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     subarrays: int = 2
     """Subarrays of the deployment; they are numbered from 1."""
     without: str = ""
-    """Roles of the ICD, with commas between, that this deployment does not run: their silence is no complaint."""
+    """Roles of the ICD that this deployment does not run, with commas between. Their silence is not reported."""
     table_roots: str = ""
-    """Directories and URLs, with : between, below which tables may be that come as references; empty: none may."""
+    """Directories and URLs, with : between, below which referenced tables may be; empty: references are refused."""
     table_memory: int = 64_000_000
-    """Tables under way are in memory up to so much, then in temporary files [bytes]."""
+    """Memory for tables that are being assembled; beyond it they are in temporary files [bytes]."""
     table_disk: int = 20_000_000_000
-    """Temporary files of tables under way; beyond it the oldest table is given up [bytes]."""
+    """Size of these temporary files; beyond it the oldest table is given up [bytes]."""
     table_expiry: float = 600.0
-    """A table of which nothing came for so long is given up [s]."""
+    """Time without a new segment after which a table is given up [s]."""
     log_export: str = ""
-    """Topic to which each process also sends its log, such as logs; empty: none."""
+    """Topic to which each process also sends its log, such as ``logs``; empty: none."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 
@@ -87,12 +87,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings file, if one is named, and let the environment override it.
+    """Read the settings file, if one is named, and override it by the environment.
 
     Raises
     ------
     ConfigError
-        Says which setting is wrong, what was expected and where it came from.
+        A setting is wrong. The text names it, what was expected, and where it came from.
     """
     values, origin = read_file(environment)
     for variable, name in ENVIRONMENT.items():

@@ -254,14 +254,14 @@ class Overload:
 
 
 def overload(
-    seconds: Annotated[float, typer.Option(min=1, help="For how long.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for which to send [s].")] = 60.0,
     clients: Annotated[int, typer.Option(min=1, help="Processes that subscribe to the alerts.")] = 200,
     following: Annotated[
-        int, typer.Option(min=1, help="Of these, how many check each alert; the first is frozen.")
+        int, typer.Option(min=1, help="How many of them check each alert; the first one is frozen.")
     ] = 10,
-    folder: Annotated[Path, typer.Option(help="Where a broker, a Tango database and logs may live meanwhile.")] = Path(
-        ".run"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
+    ] = Path(".run"),
 ) -> None:
     """Send ten times what is promised, to many clients of which one is frozen, and account for all of it.
 

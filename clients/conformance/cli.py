@@ -16,11 +16,14 @@ def conformance(
     bus: Annotated[
         str, typer.Option(envvar="KAFKA_BOOTSTRAP", help="Kafka brokers, host:port with commas between.")
     ] = "127.0.0.1:9092",
-    prefix: Annotated[str, typer.Option(envvar="SDP_TOPIC_PREFIX", help="What all topics begin with.")] = "local.",
+    prefix: Annotated[str, typer.Option(envvar="SDP_TOPIC_PREFIX", help="Prefix of all topic names.")] = "local.",
     only: Annotated[
-        list[str] | None, typer.Option(help="Such as SdpMaster, SdpMaster/healthState, 'topics/*/partitions'.")
+        list[str] | None,
+        typer.Option(help="Only these entries, such as SdpMaster, SdpMaster/healthState, 'topics/*/partitions'."),
     ] = None,
-    thorough: Annotated[bool, typer.Option("--thorough", help="Each device of a family, not only the first.")] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Compare each device of a family, not only the first.")
+    ] = False,
     active: Annotated[
         bool, typer.Option("--active", help="Also command --subarray and raise one test alert; both are put back.")
     ] = False,

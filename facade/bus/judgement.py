@@ -99,15 +99,19 @@ def judge_encryption(properties: Mapping[str, str], brokers: Collection[str]) ->
     if not protocol.endswith("ssl") and away:
         open_password = protocol.startswith("sasl") and properties.get("sasl.mechanism", "PLAIN").upper() == "PLAIN"
         what = "passwords and all records" if open_password else "all records"
-        yield Finding(FAILED if open_password else DEGRADED, "encryption", f"none: anybody on the way reads {what}", do)
+        yield Finding(
+            FAILED if open_password else DEGRADED, "encryption", f"none: anyone on the network can read {what}", do
+        )
     if protocol.endswith("ssl"):
         if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
-            yield Finding(FAILED, "encryption", "certificates are not checked: anybody may be the broker", do)
+            yield Finding(
+                FAILED, "encryption", "certificates are not checked: another host could act as the broker", do
+            )
         elif properties.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
             text = "names in certificates are not checked: any host with a certificate may be the broker"
             yield Finding(DEGRADED, "encryption", text, do)
     if away and not protocol.startswith("sasl") and not properties.get("ssl.certificate.location"):
-        yield Finding(DEGRADED, "login", "none: whoever reaches the brokers is believed", do)
+        yield Finding(DEGRADED, "login", "none: the brokers accept any client", do)
 
 
 def describe_lag(group: str, members: int, places: Collection[Place]) -> Finding:
@@ -156,7 +160,7 @@ def judge_clocks(offsets: Mapping[str, float]) -> Iterator[Finding]:
 def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
     """Judge what the brokers can, by the newest version of each request that they take."""
     if not apis:
-        yield Finding(UNKNOWN, "brokers", "nothing is known of what they can")
+        yield Finding(UNKNOWN, "brokers", "their features are not known")
     elif "EndTxn" not in apis or "InitProducerId" not in apis:
         yield Finding(FAILED, "brokers", "no transactions: workers cannot commit", "Kafka 2.8 or newer")
     elif apis.get("Metadata", 0) < 10:

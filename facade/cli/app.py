@@ -21,7 +21,7 @@ NAME: Final = "sdp-facade"
 
 OWN: Final = (
     Subcommand(("bus",), "", "Look at the Kafka bus."),
-    Subcommand(("bus", "check"), "facade.cli.bus:check", "Say what is wrong with the bus, and how much it matters."),
+    Subcommand(("bus", "check"), "facade.cli.bus:check", "Show the faults of the bus, and what to do."),
     Subcommand(("config",), "", "Look at the settings, and where they come from."),
     Subcommand(("config", "check"), "facade.cli.config:check", "Show each setting, its origin, and all that is wrong."),
     Subcommand(("config", "template"), "facade.cli.config:print_template", "Print a settings file with the defaults."),
@@ -33,7 +33,9 @@ OWN: Final = (
     Subcommand(("icd",), "", "Look at the interface (ICD) and check it."),
     Subcommand(("icd", "check"), "facade.cli.icd:check_command", "Check that the interface is complete."),
     Subcommand(("icd", "diff"), "facade.cli.icd_diff:diff_command", "Say what a change of the interface breaks."),
-    Subcommand(("icd", "export"), "facade.cli.exports:export_command", "Derive all that follows from the interface."),
+    Subcommand(
+        ("icd", "export"), "facade.cli.exports:export_command", "Make all files that are derived from the interface."
+    ),
     Subcommand(("icd", "show"), "facade.cli.icd:show_command", "Show the attributes and commands of a device class."),
     Subcommand(("infra",), "", "Run Kafka and a Tango database on this machine."),
     Subcommand(("infra", "up"), "facade.cli.infra:up", "Start what does not run yet."),
@@ -42,11 +44,11 @@ OWN: Final = (
     Subcommand(("infra", "env"), "facade.cli.infra:env", "Print the environment variables for a shell."),
     Subcommand(("infra", "start"), "facade.cli.infra:start", "Start one service again."),
     Subcommand(("infra", "stop"), "facade.cli.infra:stop", "Stop one service; its port and data are kept."),
-    Subcommand(("quotas",), "", "Limit what clients may write, by the classes of their topics."),
+    Subcommand(("quotas",), "", "Limit the write rates of clients, by the classes of their topics."),
     Subcommand(("quotas", "apply"), "facade.cli.quotas:apply", "Set the quotas with Kafka's own tool."),
     Subcommand(("quotas", "check"), "facade.cli.quotas:check", "Say how the brokers' quotas differ from the plan."),
     Subcommand(("quotas", "plan"), "facade.cli.quotas:plan", "Print the commands that set the quotas."),
-    Subcommand(("simulate",), "", "Play the SDP side of the bus, and know exactly what was sent."),
+    Subcommand(("simulate",), "", "Simulate parts of SDP, with an exact account of what was sent."),
     Subcommand(("topics",), "", "Create the ICD's topics."),
     Subcommand(("topics", "create"), "facade.cli.topics:create", "Create the topics that are missing."),
 )

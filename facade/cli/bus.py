@@ -38,9 +38,9 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what is wrong with the bus, the worst first, how much it matters, and what to do.
+    """Show the faults of the bus, the worst first, with their severity and what to do.
 
-    Topics, replicas, rights, encryption, how far the workers are, clocks, what the brokers can. It writes nothing.
+    It looks at topics, replicas, rights, encryption, positions of workers, clocks and versions. It writes nothing.
     Rights are checked for the roles that are named. The exit code is 0 if all is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
 
     Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 sdp-facade bus check --role aggregate

@@ -33,10 +33,12 @@ _NAME = "dead-letters-redrive"
 """Transactional id, without the prefix."""
 
 
-Since = Annotated[str, typer.Option(metavar="DURATION", help="Only of this last time, such as 10m. Default: all.")]
+Since = Annotated[
+    str, typer.Option(metavar="DURATION", help="Only of the last minutes or hours, such as 10m. Default: all.")
+]
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only with this reason; repeatable.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only of this topic; repeatable.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LetterPlace = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it, such as 0:117.")]
 
 
@@ -44,7 +46,9 @@ def list_letters(
     since: Since = "",
     reason: Reasons = None,
     topic: Topics = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most that are listed, the newest ones; all are counted.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Number of dead letters to list, the newest ones; all are counted.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters by time, and count them by topic and reason.
@@ -95,7 +99,9 @@ def export(
     since: Since = "",
     reason: Reasons = None,
     topic: Topics = None,
-    raw: Annotated[bool, typer.Option("--raw", help="The bytes of each value in a file PARTITION-OFFSET.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write the bytes of each value to a file PARTITION-OFFSET.")
+    ] = False,
 ) -> None:
     """Write dead letters to a file, a line of JSON each: where from, why, key, headers and value.
 
@@ -122,19 +128,24 @@ def export(
 
 def redrive(
     letters: Annotated[
-        list[str] | None, typer.Argument(metavar="[PARTITION:OFFSET]...", help="Only these, as `list` shows them.")
+        list[str] | None,
+        typer.Argument(metavar="[PARTITION:OFFSET]...", help="Only these dead letters, as `list` shows them."),
     ] = None,
     since: Since = "",
     reason: Reasons = None,
     topic: Topics = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Default: only say what would be done.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Also what was put back before, or came back since.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Put them back. Default: only show what would be put back.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also dead letters that were put back before, or came back since.")
+    ] = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Most records per second.")] = 200.0,
     as_json: AsJson = False,
 ) -> None:
     """Put dead letters back on the topics that they came from.
 
-    Without --yes: only say what would be put back. First mend what made them dead letters. A record that was put back
+    Without --yes: only say what would be put back. First remove the cause. A record that was put back
     names its dead letter in the header `redriven.from`. Each is put back once, also if this command is killed and begun
     again: a mark on dead-letters stands in the same transaction. What comes to dead-letters meanwhile is left alone.
 

@@ -23,7 +23,7 @@ StateDir = Annotated[
     Path,
     typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR"),
 ]
-Service = Annotated[ServiceName, typer.Argument(help="Which service.")]
+Service = Annotated[ServiceName, typer.Argument(help="Name of the service.")]
 
 
 def up(
@@ -111,7 +111,7 @@ def start(service: Service, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> No
 def stop(
     service: Service,
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
-    kill: Annotated[bool, typer.Option("--kill", help="At once, as a power cut would.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Kill it at once (kill -9), as a power cut would.")] = False,
 ) -> None:
     """Stop one service; its port and data are kept for it.
 

@@ -15,7 +15,7 @@ from facade.icd.model import Icd
 from facade.infra.kafka import configure
 
 Users = Annotated[
-    bool, typer.Option("--users", help="For principals (SASL) instead of client ids; both are named sdp-ROLE.")
+    bool, typer.Option("--users", help="Quotas of principals (SASL) instead of client ids; both are named sdp-ROLE.")
 ]
 Rate = Annotated[
     list[str] | None,

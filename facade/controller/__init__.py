@@ -1,4 +1,4 @@
-"""The SDK for SDP's controllers: handlers of commands, and the rules that make them safe.
+"""The SDK for SDP's controllers: handlers of commands, and the rules that make their execution safe.
 
     from facade.controller import Call, Controller, run
 

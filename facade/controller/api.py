@@ -1,7 +1,7 @@
-"""What SDP teams write controllers with: handlers by command name, and the call that each one gets.
+"""Controllers of SDP: handlers by command name, and the call that each handler gets.
 
-The rules that every controller must obey are in `facade.controller.execution`, and a handler need not
-know them: it does what the command asks, reports the new state, and returns.
+A handler does what the command asks, reports the new state, and returns. `facade.controller.execution`
+keeps the rules that every controller must obey; a handler need not know them.
 
     controller = Controller("my-subarrays", "SdpSubarray")
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Rejected(Exception):
-    """Raised by a handler that refuses, before it has changed anything; the text says why."""
+    """A handler raises it to refuse a command before it has changed anything. The text gives the reason."""
 
 
 class Cancelled(BaseException):
-    """Raised in a handler whose command was aborted, or whose process is about to end.
+    """The SDK raises it in a handler whose command was aborted, or whose process is about to end.
 
-    Not an `Exception`, so that a handler's own ``except Exception`` does not swallow it.
+    It is not an `Exception`, so that a handler's own ``except Exception`` does not catch it.
     """
 
 
@@ -50,35 +50,54 @@ class Place(NamedTuple):
 
 
 class Device:
-    """One device as its controller sees it: what was reported last, and a way to report."""
+    """A device of a controller: it gives the values that were reported last, and reports new ones."""
 
     def __init__(self, device: str, outbox: "Outbox", cause: str = "", headers: Headers = ()) -> None:
         self.device = device
         """Name of the Tango device."""
         self.cause = cause
-        """Id of the command that brings about what is reported."""
+        """Id of the command that causes the reports."""
         self.headers = headers
-        """What the records about it carry on of the command's own headers."""
+        """Headers of the command that its records pass on, such as the trace."""
         self.posted: list[Posted] = []
-        """What was written about it and is not known to be on the bus, in order."""
+        """Records about it that the bus has not confirmed, in order."""
         self._outbox = outbox
 
     def reported(self, attribute: str, default: Any = None) -> Any:
-        """Return what was last reported of an attribute: text, a number, or a tuple of texts."""
+        """Return the value of an attribute that was reported last, also by an earlier run of the controller.
+
+        Parameters
+        ----------
+        attribute
+            Name of a reported attribute of the ICD.
+        default
+            Returned if the attribute was never reported.
+
+        Returns
+        -------
+        str, float or tuple of str
+            The value, by the type of the attribute.
+        """
         reported = self._outbox.states.get(self.device, attribute)
         return default if reported is None else reported.value
 
     def report(self, **values: Any) -> None:
         """Report attributes of the device: ``call.report(obsState="READY", scanID=0)``.
 
-        Texts and labels are given as they are; numbers, None, lists and dicts as well, and travel as JSON.
-        It returns when all in-sync replicas have it, so that what a handler does next is never ahead of what is known
-        of it. The state that the command leads to is an exception: it goes with the outcome, and is not waited for.
+        The call returns when all in-sync replicas have the values. The final state of the command, as the ICD
+        says, is an exception: it is sent together with the outcome, and the call does not wait for it.
+
+        Parameters
+        ----------
+        **values
+            Value by the name of the attribute: a text, a label, a number, None, a list or a dict.
 
         Raises
         ------
         ValueError
-            The ICD knows no such reported attribute, or the value is not one that it allows.
+            The ICD has no such reported attribute, or does not allow the value. Nothing was sent.
+        Cancelled
+            The command was aborted, or the controller ends.
         """
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         self._outbox.report(self, texts)
@@ -86,35 +105,35 @@ class Device:
     def publish(self, *records: Record) -> None:
         """Write records of other topics, such as the states of processing blocks, with the trace of the command.
 
-        It returns when all in-sync replicas have them.
+        The call returns when all in-sync replicas have the records.
 
         Raises
         ------
         Cancelled
-            The controller ends, and the bus takes nothing.
+            The controller ends while the bus takes no records.
         """
         for record in records:
             self._outbox.post(self, replace(record, headers=(*record.headers, *self.headers)))
         self.confirm()
 
     def confirm(self) -> None:
-        """Wait until all in-sync replicas have everything that was reported, for a handler that must know.
+        """Wait until all in-sync replicas have all reports, the final state included.
 
         Raises
         ------
         Cancelled
-            The controller ends, and the bus takes nothing.
+            The controller ends while the bus takes no records.
         """
         if not self._outbox.confirm(self):
             raise Cancelled("the controller ends, and the bus takes nothing")
 
     def reaches(self, values: Mapping[str, str]) -> bool:
-        """Return whether values have the state that a command leads to; what is no command leads to none."""
+        """Return whether values have the final state of a command; a device without a command has none."""
         return False
 
 
 class Call(Device):
-    """One command that is being executed."""
+    """A command that is being executed. Its handler gets it as the only argument."""
 
     def __init__(
         self,
@@ -127,54 +146,54 @@ class Call(Device):
     ) -> None:
         super().__init__(message.device, outbox, message.id, headers)
         self.message = message
-        """The command with its times."""
+        """The command as it is on the bus, with its times."""
         self.place = place
         self.goal = goal
-        """What the ICD says that it leads to: the attribute, and the labels that it may have then."""
+        """The final state by the ICD: an attribute, and the labels that it may have then."""
         self.life = Life()
         self.deadline = message.deadline
-        """When whoever waits for the outcome gives up [Unix us]; progress moves it."""
+        """When clients stop waiting for the outcome [Unix us]. Progress moves it."""
         self.places: dict[tuple[str, str], int] = {}
-        """How many orders it has given, by device and command: an order's id follows from its place among them."""
+        """Number of orders given so far, by device and command. The ids of orders follow from it."""
         self.given: list[Order] = []
         self.taken_back = False
-        """Whether the controller that has given it as an order has ended it."""
+        """Whether it is an order that its giver has ended."""
         self._orders = orders
         self._cancelled = threading.Event()
         self._reason = ""
 
     @property
     def id(self) -> str:
-        """Return the command's id."""
+        """Id of the command."""
         return self.message.id
 
     @property
     def command(self) -> str:
-        """Return the command's name."""
+        """Name of the command."""
         return self.message.command
 
     @property
     def argument(self) -> dict[str, Any]:
-        """Return the argument, checked against its schema; an empty one where the command takes none."""
+        """The argument, checked against its schema. It is empty if the command takes none."""
         return self.message.argument or {}
 
     @property
     def again(self) -> bool:
-        """Return whether it was begun before, and a crash came in between."""
+        """Whether the command was begun before, and a crash interrupted it."""
         return self.life.again
 
     @property
     def cancelled(self) -> str:
-        """Say why the command must end now; an empty text while it may go on."""
+        """The reason why the command must end now; an empty text while it may go on."""
         return self._reason
 
     def reaches(self, values: Mapping[str, str]) -> bool:
-        """Return whether values have the state that the command leads to."""
+        """Return whether values have the final state of the command."""
         attribute, labels = self.goal
         return values.get(attribute) in labels
 
     def cancel(self, reason: str) -> None:
-        """Ask the handler to end; it hears of it in its next `wait`."""
+        """Ask the handler to end: its next `wait` raises `Cancelled`."""
         self._reason = self._reason or reason
         self._cancelled.set()
 
@@ -188,44 +207,48 @@ class Call(Device):
         self.deadline = min(max(self.deadline, deadline_us), max(self.message.ceiling, self.message.deadline))
 
     def order(self, device: str, command: str, argument: Mapping[str, Any] | None = None) -> "Order":
-        """Give an order to another controller; return once all in-sync replicas have it.
+        """Give an order to another controller; return when all in-sync replicas have it.
 
-        A handler that is executed again after a crash gives the same order again, and it is the same order: the one
-        with the same device, the same command, and as many such before it.
+        A handler that is executed again after a crash gives its orders again. They are the same orders, and no
+        controller executes one twice. The SDK recognises them by device, command and their count.
 
         Parameters
         ----------
         device
-            A device of one of the classes or executors that the controller was made with as `orders`.
+            A device of the classes or executors that the controller names as `orders`.
+        command
+            Name of the command.
         argument
-            Checked against the schemas of the command; `interface` may be left out.
+            Checked against the schemas of the command. The key `interface` may be left out.
 
         Returns
         -------
-        The order, for `collect`. An order that nobody collects goes on after the command has completed.
+        Order
+            For `collect`. An order that is not collected continues after the command has completed.
 
         Raises
         ------
         ValueError
-            There is no such device or command, or the argument is wrong; nothing was sent.
+            The device or command does not exist, or the argument is wrong. Nothing was sent.
         Cancelled
             The command was aborted.
         """
         return self.orders((device, command, argument))[0]
 
     def orders(self, *wanted: tuple[str, str, Mapping[str, Any] | None]) -> "list[Order]":
-        """Give several orders at once, each a device, a command and an argument; see `order`."""
+        """Give several orders together, each as device, command and argument; see `order`."""
         return self._giving.give(self, wanted)
 
     def collect(self, orders: "Iterable[Order]") -> "list[OrderOutcome]":
-        """Wait for the outcomes of orders; one that has none by its deadline is TIMED_OUT.
+        """Wait for the outcomes of orders, and return them in the same order.
 
-        A deadline is that of the ICD, or nine tenths of what was left of this command's if that is less.
+        The deadline of an order is that of the ICD, but at most nine tenths of the time that the command had
+        left. An order without an outcome at its deadline is TIMED_OUT.
 
         Raises
         ------
         Cancelled
-            The command was aborted; its orders are ABORTED then.
+            The command was aborted. Its orders end as ABORTED.
         """
         return self._giving.collect(self, list(orders))
 
@@ -235,9 +258,9 @@ class Call(Device):
         Raises
         ------
         NotFollowed
-            Says which were not, why, and how many were; the command fails with that text.
+            Some are not. The text names them with their reasons; the command fails with it.
         Cancelled
-            See `collect`.
+            The command was aborted. Its orders end as ABORTED.
         """
         from facade.controller.orders import require
 
@@ -246,16 +269,16 @@ class Call(Device):
         return outcomes
 
     def ordered(self, name: str) -> list[str]:
-        """Return the devices of a class, or the executors of a name, that this controller may give orders to."""
+        """Return the devices of a class or executor to which this controller may give orders."""
         return self._giving.devices(name)
 
     def reported_of(self, device: str, attribute: str, default: Any = None) -> Any:
-        """Return what was last reported of an attribute of a device to which it may give orders; see `reported`."""
+        """Return the value that was reported last of an attribute of a device that gets orders; see `reported`."""
         reported = self._outbox.states.get(device, attribute)
         return default if reported is None else reported.value
 
     def abort_orders(self, why: str) -> None:
-        """End the orders that have no outcome yet."""
+        """End all orders that have no outcome yet."""
         if self.given:
             self._giving.abort(self, why)
 
@@ -266,12 +289,16 @@ class Call(Device):
         return self._orders
 
     def progress(self, percent: float, remaining: float | None = None, text: str = "") -> None:
-        """Say how far it is.
+        """Report the progress of the command.
 
         Parameters
         ----------
+        percent
+            The completed part, 0 to 100.
         remaining
-            Time still needed [s]: whoever waits for the outcome waits for so much longer.
+            Time still needed [s]. Clients wait this much longer for the outcome.
+        text
+            For people, such as the name of the present step.
 
         Raises
         ------
@@ -282,7 +309,12 @@ class Call(Device):
         self._outbox.progress(self, percent, remaining, text)
 
     def wait(self, seconds: float) -> None:
-        """Wait [s]; handlers wait here and nowhere else, so that an Abort is heard at once.
+        """Wait some seconds. An Abort ends the wait at once, so handlers should wait here and nowhere else.
+
+        Parameters
+        ----------
+        seconds
+            Time to wait [s].
 
         Raises
         ------
@@ -294,7 +326,13 @@ class Call(Device):
         self.check()
 
     def check(self) -> None:
-        """Raise `Cancelled` if the command was aborted: for handlers that work for long without waiting."""
+        """Raise `Cancelled` if the command was aborted. Call it between long calculations.
+
+        Raises
+        ------
+        Cancelled
+            The command was aborted.
+        """
         if self._reason:
             raise Cancelled(self._reason)
 
@@ -309,11 +347,12 @@ class Controller:
     Parameters
     ----------
     component
-        Its name in heartbeats and acknowledgements: the same after a restart, and nobody else's.
-    classes
+        Name in heartbeats and acknowledgements. It stays the same after a restart, and is unique.
+    *classes
         Device classes and executors of the ICD whose commands it executes.
     group
-        Controllers of one group share the devices, or take over from each other; None: it is alone.
+        Controllers of one group share the devices, and take over from each other. By default the controller
+        is the only one of its group.
     orders
         Device classes and executors of the ICD to which its handlers give orders.
     """
@@ -329,9 +368,15 @@ class Controller:
     def command(self, *names: str) -> Callable[[Handler], Handler]:
         """Register a handler for commands of these names.
 
-        What it returns is the result (any JSON, or nothing); `Rejected` refuses, any other exception
-        is a failure and its text the reason. Commands of one device come one after the other, those of
-        different devices at the same time.
+        The value that the handler returns is the result of the command: anything that JSON can hold, or None.
+        If the handler raises `Rejected`, the command is REJECTED. Any other exception makes it FAILED, with the
+        text of the exception. Commands of one device run one after the other, those of different devices at
+        the same time.
+
+        Raises
+        ------
+        ConfigError
+            A command has two handlers.
         """
 
         def register(handler: Handler) -> Handler:
@@ -344,10 +389,10 @@ class Controller:
         return register
 
     def interrupted(self, handler: OnInterrupted) -> OnInterrupted:
-        """Register what to do about a device whose command was cut short by a crash and will not be repeated.
+        """Register a function for commands that a crash interrupted and that are not repeated.
 
-        Either it must not be, or it is too late for that. The handler gets the device and the command's name,
-        and commonly reports a fault; the command has failed.
+        Such a command has failed: it must not be repeated, or it is too late for that. The function gets the
+        device and the name of the command. It usually reports a fault.
         """
         self.on_interrupted = handler
         return handler

@@ -41,7 +41,7 @@ _LOOK = 0.01
 
 
 class OrderOutcome(NamedTuple):
-    """What became of one order."""
+    """The outcome of an order."""
 
     device: str
     command: str
@@ -53,7 +53,7 @@ class OrderOutcome(NamedTuple):
 
     @property
     def completed(self) -> bool:
-        """Return whether it was done."""
+        """Whether the status is COMPLETED."""
         return self.status == "COMPLETED"
 
     def __str__(self) -> str:
@@ -61,20 +61,20 @@ class OrderOutcome(NamedTuple):
 
 
 class NotFollowed(FacadeError):
-    """Some orders were not followed; the text says which, why, and how many were."""
+    """Some orders did not end as COMPLETED. The text names them, with their reasons and the number of the others."""
 
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """An order that is on the bus, or was never confirmed by it."""
+    """An order that was given."""
 
     message: CommandMessage
     undelivered: str = ""
-    """Why the bus did not confirm it; empty: it is there."""
+    """Why the bus did not confirm the order; empty if it has."""
 
     @property
     def id(self) -> str:
-        """Return its id."""
+        """Id of the order."""
         return self.message.id
 
 

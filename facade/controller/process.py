@@ -51,19 +51,21 @@ def run(
 
     Parameters
     ----------
+    controller
+        The controller with its handlers.
     settings
-        The deployment; None: as the environment says.
+        The deployment. By default the environment and the settings file give it.
     through
-        Changes what is written; for simulated faults.
+        Wraps the writer of all records; for simulated faults.
     take_over
-        Whether to start although another controller of these devices is alive. One of the same name then ends.
+        Whether to start although another controller of these devices is alive. If that one has the same name, it ends.
 
     Raises
     ------
     ConfigError
         The controller does not fit the ICD, or a setting is wrong.
     Fenced
-        Another controller executes commands of these devices, or has taken this one's name.
+        Another controller executes the commands of these devices, or has taken the name of this one.
     """
     start_logging(f"component:{controller.component}")
     tracing.start(controller.component)

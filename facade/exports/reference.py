@@ -10,12 +10,11 @@ from facade.icd.words import duration_in_words, families
 
 _FOLDER = "docs/reference"
 _ALERTS = (
-    "What an operator can be told, and what then is to be done (the rationalization of IEC 62682). A condition is "
-    "raised by any number of sources, and each source's is an alarm of its own; the attribute of {classes} shows the "
-    "state of the most urgent one. Sources may raise conditions that are not listed here: they are shown by "
-    "`otherConditions` and `unknownConditions`."
+    "Each condition has its meaning and the response of an operator (the rationalization of IEC 62682). Any number of "
+    "sources may raise a condition, and each of them has its own alarm. The attribute of {classes} shows the state of "
+    "the most urgent one. `otherConditions` and `unknownConditions` show conditions that are not listed here."
 )
-_ENUMS = "Labels of the Tango enumerations with their values. Those that SKA has are SKA's."
+_ENUMS = "Labels of the Tango enumerations with their values. Enumerations that SKA defines have SKA's values."
 _INDEX = (
     "These pages describe the Tango devices of SDP, and the topics and messages of its bus. They are derived from the "
     "interface control document (ICD), version {version}. The ICD is data: `schemas/icd/*.toml`, "

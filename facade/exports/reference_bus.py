@@ -12,8 +12,8 @@ _TOPICS = (
     "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use."
 )
 _ROLES = (
-    "Who writes and who reads each topic is said by role. How to give each role its rights, and no others, says "
-    "[Secure the bus](../how-to/secure-the-bus.md)."
+    "Each topic names the roles that write and read it. [Secure the bus](../how-to/secure-the-bus.md) shows how to "
+    "give each role its rights, and no others."
 )
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
@@ -91,8 +91,8 @@ def _window(window: Window) -> Iterator[str]:
         f"{duration_in_words(window.ahead)} ahead of it"
     )
     if window.sequence is not None:
-        anew = "" if window.epoch is None else f", anew with each {code(window.epoch)}"
-        yield f"Sequence: {code(window.sequence)}{anew}"
+        restart = "" if window.epoch is None else f", restarts with each {code(window.epoch)}"
+        yield f"Sequence: {code(window.sequence)}{restart}"
 
 
 def _size(size: int) -> str:

@@ -145,7 +145,7 @@ class Runtime:
                 return port
             if port == wanted:
                 raise InfraError(
-                    f"{name} cannot have port {port} of {HOST}: somebody else listens there "
+                    f"{name} cannot have port {port} of {HOST}: another program listens there "
                     f"(`ss -ltnp 'sport = :{port}'` says who); stop it, or choose another port"
                 )
             self._report(f"{name}: its last port {port} is taken, so it gets another one")

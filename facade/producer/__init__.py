@@ -1,4 +1,4 @@
-"""The SDK for the producers of SDP's ingest nodes: columnar batches that outlive an outage of the brokers.
+"""The SDK for SDP's ingest nodes: columnar batches that survive an outage of the brokers.
 
     from facade.producer import HeapProducer
 

@@ -1,4 +1,4 @@
-"""What an ingest node uses to send its heap notifications, as columnar batches."""
+"""Sends the heap notifications of an ingest node as columnar batches."""
 
 import logging
 import threading
@@ -30,47 +30,53 @@ _STEP: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a producer stands."""
+    """The state of a producer."""
 
     waiting: int
-    """Batches that are not known to be on the bus."""
+    """Batches that the bus has not confirmed."""
     bytes: int
-    """Their size on disk."""
+    """Size of the waiting batches on disk [bytes]."""
     sent: int
-    """Newest sequence up to which all batches are on the bus; -1: none yet."""
+    """Sequence number up to which all batches are on the bus; -1: none yet."""
     dropped: int
-    """Notifications that found no room since the start, or that the disk did not give back."""
+    """Notifications that found no room since the start, or that could not be read back from the disk."""
     missing: int
-    """Batches that waited in memory, as the disk took nothing, when the process before this one ended. They are lost,
-    unless they had just been sent."""
+    """Batches that the process before this one kept in memory because the disk was full. They are lost unless they
+    had just been sent."""
     disk: str
-    """Why the disk takes nothing; empty text: it does."""
+    """The reason why the disk takes no batches; empty if it does."""
     bus: str
-    """Why nothing is sent; empty text: it is."""
+    """The reason why no batches are sent; empty if they are."""
 
 
 class HeapProducer:
-    """Sends the notifications of one node, and keeps them on disk while the brokers are away; for several threads.
+    """Sends the notifications of one node, and keeps them on disk while the brokers are away.
+
+    Several threads may use it. As a context manager it is closed at the end of the block.
 
     Parameters
     ----------
     node
         Number of the node.
     spool
-        Folder of this node alone; it must outlive the process.
+        Folder for this node only. It must outlive the process.
     settings
-        The deployment; None: as the environment says.
-    rows, period
-        A batch is sent when it has so many notifications (at most 65,536), or when its first one is so old [s].
+        The deployment. By default the environment and the settings file give it.
+    rows
+        Number of notifications with which a batch is sent, at most 65,536.
+    period
+        Age of the first notification with which a batch is sent [s].
     most_bytes
-        Most that waits on disk; what comes then is dropped, counted, and told with the next batch.
+        Largest size of the spool [bytes]. Further notifications are dropped and counted; the next batch has the count.
     log, clock, append
-        For tests: where batches go, where the time comes from, how files are written.
+        Replacements of the bus, the clock and the disk, for tests.
 
     Raises
     ------
     ConfigError
         The folder cannot be used, or a setting is wrong.
+    ValueError
+        `rows` is out of its range.
     """
 
     def __init__(
@@ -104,17 +110,41 @@ class HeapProducer:
         self._closed = False
 
     def add(self, *, scan_id: int, channel_count: int, **fields: float) -> None:
-        """Take one notification: the fields of the message `heap` but `schema` and `node`.
+        """Add one notification. It does not wait for the bus.
+
+        Parameters
+        ----------
+        scan_id
+            Number of the scan.
+        channel_count
+            Number of channels of the heap.
+        **fields
+            The other fields of the message `heap`, without `schema` and `node`.
 
         Raises
         ------
         ValueError
-            A field is missing, unknown or no number; nothing was taken.
+            A field is missing, unknown or not a number. Nothing was added.
         """
         self.add_columns(scan_id=scan_id, channel_count=channel_count, **{name: [v] for name, v in fields.items()})
 
     def add_columns(self, *, scan_id: int, channel_count: int, **columns: npt.ArrayLike) -> None:
-        """Take many notifications of one scan; each column has shape (notifications,). See `add`."""
+        """Add many notifications of one scan. It does not wait for the bus.
+
+        Parameters
+        ----------
+        scan_id
+            Number of the scan.
+        channel_count
+            Number of channels of each heap.
+        **columns
+            The other fields of the message `heap`, each of shape (notifications,).
+
+        Raises
+        ------
+        ValueError
+            A column is missing or unknown, has other values than numbers, or another shape. Nothing was added.
+        """
         found = _checked(columns)
         constants = {"node": self._node, "scan_id": int(scan_id), "channel_count": int(channel_count)}
         with self._lock:
@@ -132,12 +162,12 @@ class HeapProducer:
                 self._cut_when_due()
 
     def flush(self) -> None:
-        """Make a batch of what was taken; it is in the spool then."""
+        """Make a batch of the notifications that were added, and put it into the spool."""
         with self._lock:
             self._cut()
 
     def step(self) -> None:
-        """Do what is due; waits for the bus only after a crash or a refusal, to see what the log has."""
+        """Make and send the batches that are due; wait for the bus only after a crash or a refusal, to read the log."""
         with self._lock:
             self._cut_when_due()
         self._forwarder.step()
@@ -149,9 +179,14 @@ class HeapProducer:
         self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Send what was taken, waiting at most `timeout` [s]; what is left stays in the spool for the next start.
+        """Send the batches that wait. Batches that are not sent in time stay in the spool for the next start.
 
-        Closing it once more does nothing.
+        A second call does nothing.
+
+        Parameters
+        ----------
+        timeout
+            Longest wait [s].
         """
         if self._closed:
             return
@@ -171,7 +206,7 @@ class HeapProducer:
 
     @property
     def standing(self) -> Standing:
-        """Return how it stands."""
+        """The state of the producer."""
         spool = self._spool
         dropped = self._dropped + self._forwarder.lost
         return Standing(
@@ -196,7 +231,7 @@ class HeapProducer:
             self._cut()
 
     def _cut(self) -> None:
-        """Make a batch of what was taken."""
+        """Make a batch of the notifications that were added."""
         rows = len(self._columns["seq"])
         if not rows:
             return

@@ -131,7 +131,10 @@ class StreamTotals:
         if entry.log != at.logs[-1]:
             self._change_log(at, entry, where)
         elif entry.offset_from < at.end and entry.consumed:
-            return self._refuse(entry, f"{where}: {offsets} came again, those before {at.end} are counted; not added")
+            return self._refuse(
+                entry,
+                f"{where}: {offsets} came again. Offsets before {at.end} were already counted, so these were refused",
+            )
         elif entry.offset_from > at.end:
             self._skip(where, at.end, entry.offset_from)
         at.end = max(at.end, entry.offset_to)
@@ -142,7 +145,7 @@ class StreamTotals:
         before, after = at.topic_id, entry.log.partition("#")[0]
         self.backlogs.clear()  # perhaps of partitions that are no more
         if before == after and entry.offset_from < at.end:
-            lost = f"offsets {entry.offset_from} to {at.end - 1} are counted, and are not on the log any more"
+            lost = f"offsets {entry.offset_from} to {at.end - 1} are counted, but are no longer on the log"
             self.account.deviate("overlap", at.end - entry.offset_from, f"{where}: {lost}; others get these offsets")
         elif before != after and entry.offset_from and "?" not in (before, after):
             self._skip(where, 0, entry.offset_from)

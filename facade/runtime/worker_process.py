@@ -27,7 +27,7 @@ from facade.runtime.stopping import stopping
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
 """Option of the sub-command that runs a worker."""
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Take the slot also from a worker that is alive; that ends.")
+    bool, typer.Option("--take-over", help="Take the slot even from a worker that is alive; that worker ends.")
 ]
 """Option of the sub-command that runs a worker."""
 

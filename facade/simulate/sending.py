@@ -35,12 +35,12 @@ fault: Callable[..., Any] = partial(typer.Option, rich_help_panel="Faults (proba
 """Option that says what goes wrong, and how."""
 _where: Callable[..., Any] = partial(typer.Option, rich_help_panel="Where")
 
-Seed = Annotated[int, sending(min=0, help="Same seed, same stream.")]
-Count = Annotated[int | None, sending(min=0, help="Stop after so many, without bad ones.")]
-Seconds = Annotated[float | None, sending(min=0, help="Stop after so long. Default: at Ctrl-C.")]
+Seed = Annotated[int, sending(min=0, help="Seed; the same seed gives the same stream.")]
+Count = Annotated[int | None, sending(min=0, help="Stop after this many good records.")]
+Seconds = Annotated[float | None, sending(min=0, help="Stop after this time [s]. Default: at Ctrl-C.")]
 ReportFile = Annotated[Path | None, sending(help="JSON file for the exact account; refreshed each second.")]
 Bootstrap = Annotated[str | None, _where(help="Kafka brokers. Default: the deployment's.")]
-Prefix = Annotated[str | None, _where(help="Before all topics. Default: the deployment's.")]
+Prefix = Annotated[str | None, _where(help="Prefix of all topic names. Default: the deployment's.")]
 
 
 def deployment(bootstrap: str | None, prefix: str | None, **more: int | None) -> Settings:
@@ -74,8 +74,11 @@ def send(
     connection = Connection(settings, clock=clock)
     writer = KafkaStreamWriter(connection, health=health, client=client, patience=PATIENCE)
     if not writer.require_topic(topic, _BROKER_WAIT):
-        ERR.print(f"[yellow]no broker answers at {escape(settings.bootstrap)} yet; trying on")
-    with _progress(clock) as show:
+        ERR.print(
+            f"[yellow]no Kafka broker answers at {escape(settings.bootstrap)}. The records wait for one; Ctrl-C"
+            " gives up. The address comes from --bootstrap, KAFKA_BOOTSTRAP or the settings file."
+        )
+    with _progress(clock, lambda: not health.connected) as show:
 
         def each_second(state: ReportT) -> None:
             if file is not None:
@@ -94,12 +97,14 @@ def send(
         final = simulator.run(stop)
     ERR.print(summary(final))
     if final.undelivered:
-        ERR.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(final.last_error)}")
+        # What failed last is then that the client gave the records up, which is not the cause.
+        why = final.last_error if health.connected else f"no Kafka broker answers at {settings.bootstrap}"
+        ERR.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(why)}")
         raise typer.Exit(1)
 
 
 @contextmanager
-def _progress(clock: Clock) -> Iterator[Callable[[StreamReport], None]]:
+def _progress(clock: Clock, is_away: Callable[[], bool]) -> Iterator[Callable[[StreamReport], None]]:
     """Show how things are: a live line on a terminal, else a plain one now and then."""
     last_time, last_sent, last_plain = clock.monotonic(), 0, clock.monotonic()
 
@@ -108,7 +113,8 @@ def _progress(clock: Clock) -> Iterator[Callable[[StreamReport], None]]:
         now = clock.monotonic()
         rate = (report.sent - last_sent) / max(now - last_time, 1e-3)
         last_time, last_sent = now, report.sent
-        trouble = f"  {escape(report.last_error)}" if report.backlog and report.last_error else ""
+        error = f"no Kafka broker answers: {report.last_error}" if is_away() else report.last_error
+        trouble = f"  {escape(error)}" if report.backlog and error else ""
         return f"{report.elapsed:7.1f} s  sent {report.sent:,}, {rate:,.0f}/s  backlog {report.backlog:,}{trouble}"
 
     if ERR.is_terminal:

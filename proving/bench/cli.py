@@ -59,7 +59,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer records, two pairs, shorter runs.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help=f"Only this; repeatable. One of: {', '.join(MEASUREMENTS)}."),
+        typer.Option(metavar="NAME", help=f"Only this measurement; repeatable. One of: {', '.join(MEASUREMENTS)}."),
     ] = None,
     report: Annotated[Path, typer.Option(help="JSON file for everything measured.")] = DEFAULT_REPORT,
 ) -> None:

@@ -14,35 +14,40 @@ from proving.demo.options import DemoOptions
 def demo(
     nodes: Annotated[int, typer.Option(min=1, max=9999, help="Ingest nodes.")] = 4,
     rate: Annotated[float, typer.Option(min=1, help="Heaps/s of each node.")] = 31_800.0,
-    seconds: Annotated[float, typer.Option(min=5, help="How long the simulator sends.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=5, help="Time for which the simulator sends [s].")] = 30.0,
     columnar: Annotated[
         bool, typer.Option("--columnar", help="Nodes send columnar batches, as they must where there are many.")
     ] = False,
-    garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records.")] = 0.0002,
-    kills: Annotated[bool, typer.Option(help="kill -9 a worker, device servers and the controller on the way.")] = True,
+    garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records, 0 to 1.")] = 0.0002,
+    kills: Annotated[
+        bool, typer.Option(help="Kill (kill -9) a worker, device servers and the controller meanwhile.")
+    ] = True,
     controller: Annotated[
-        bool, typer.Option(help="Start a controller, and observe as TM does. Without: run your own beside it (--stay).")
+        bool,
+        typer.Option(help="Start a controller, and observe as TM does. With --no-controller, run your own (--stay)."),
     ] = True,
     logs: Annotated[
-        bool, typer.Option("--logs", help="rsyslog and collectd (Debian's packages) ship logs and metrics as well.")
+        bool, typer.Option("--logs", help="Also ship logs and metrics by rsyslog and collectd (Debian's packages).")
     ] = False,
     mirror: Annotated[
-        bool, typer.Option("--mirror", help="There is a telescope as well, and its pointing is mirrored.")
+        bool, typer.Option("--mirror", help="Also simulate a telescope, and mirror its pointing.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="All at once: --logs, --mirror, and processing blocks that fail.")
+        bool, typer.Option("--all", help="Also all other flows: --logs, --mirror, and processing blocks that fail.")
     ] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
         Path, typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR")
     ] = DEFAULT_STATE_DIR,
-    tango_db: Annotated[TangoDb | None, typer.Option(help="Default: as the last time, else embedded.")] = None,
+    tango_db: Annotated[
+        TangoDb | None, typer.Option(help="Kind of the Tango database. Default: as last time, else embedded.")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
     patience: Annotated[
-        float, typer.Option(min=1, help="Factor on every limit of time; a slow machine has one anyway, by a baseline.")
+        float, typer.Option(min=1, help="Factor for every time limit, besides that for slow machines.")
     ] = 1.0,
 ) -> None:
     """Run the whole system here with a simulated SDP, kill parts of it, and account for every record and command.

@@ -48,7 +48,7 @@ class DemoOptions:
     columnar: bool = False
     """Whether nodes send columnar batches."""
     garbage: float = 0.0002
-    """Fraction of malformed records."""
+    """Fraction of malformed records, 0 to 1."""
     kills: bool = True
     controller: bool = True
     """Without one nothing executes commands: TM does not observe, and what is killed while it does is left alone."""

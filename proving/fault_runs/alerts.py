@@ -150,7 +150,7 @@ class AlertFaultRun(FaultRun):
 
 def alert_faults(
     alerts: Annotated[int, typer.Option(min=1, help="Alerts and actions to send in all.")] = 1_000_000,
-    burst: Annotated[int, typer.Option(min=1, max=50_000, help="So many at once.")] = 10_000,
+    burst: Annotated[int, typer.Option(min=1, max=50_000, help="Number of alerts sent at once.")] = 10_000,
     kills: Annotated[int, typer.Option(min=0, help="kill -9 of the device server, and of the broker.")] = 10,
     seed: Seed = 1,
     quick: Annotated[

@@ -30,8 +30,8 @@ _LOOK = 0.02
 _PROGRESS = 5.0
 _MOST_SHOWN = 20
 
-Seed = Annotated[int, typer.Option(help="Of what is sent and of the faults.")]
-Folder = Annotated[Path, typer.Option(help="Where a broker, a Tango database and logs may live meanwhile.")]
+Seed = Annotated[int, typer.Option(help="Seed of the records and of the faults.")]
+Folder = Annotated[Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")]
 
 
 @dataclass(slots=True)

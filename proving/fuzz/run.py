@@ -178,11 +178,11 @@ class Fuzz:
 
 def fuzz(
     records: Annotated[int, typer.Option(min=100, help="How many to send.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="Of the records.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the records.")] = 1,
     first: Annotated[int, typer.Option(min=0, help="Number of the first record, to send a part again.")] = 0,
-    folder: Annotated[Path, typer.Option(help="Where a broker, a Tango database and logs may live meanwhile.")] = Path(
-        ".run"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
+    ] = Path(".run"),
 ) -> None:
     """Send good and bad records on every topic that the facade reads, in every codec, and account for each.
 

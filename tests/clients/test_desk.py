@@ -80,7 +80,7 @@ def test_an_itango_session(client_settings: dict[str, str], tmp_path: Path) -> N
     text = run(argv, client_settings, tmp_path).stdout
     assert "heaps ATTR_VALID True" in text
     assert "master ON <adminMode.ONLINE: 0> <healthState.DEGRADED: 1>" in text
-    assert f"ingest/{SILENT:04d} (node {SILENT}) says nothing" in text
+    assert f"ingest/{SILENT:04d} (node {SILENT}) sends no records" in text
     assert "refused: AssignResources: $: expected at least one of the keys resources" in text
     for name, device in FAMILIES.items():
         assert any(device in line and name in line for line in text.splitlines()), device

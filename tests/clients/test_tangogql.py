@@ -147,7 +147,7 @@ def test_values_are_typed_and_stale_ones_are_empty(dashboard: Dashboard) -> None
     assert all((value is None) == (x == y) for y, row in enumerate(image["value"]) for x, value in enumerate(row))
     assert antennas["value"] == [f"SKA{number:03d}" for number in range(1, 7)]
     assert (mode["value"], mode["writevalue"], mode["writable"]) == (0, 0, "READ_WRITE")
-    assert any(f"ingest/{SILENT:04d} (node {SILENT}) says nothing" in reason for reason in reasons["value"])
+    assert any(f"ingest/{SILENT:04d} (node {SILENT}) sends no records" in reason for reason in reasons["value"])
     assert (stale["value"], stale["quality"]) == (None, "ATTR_INVALID")
     assert 0 < latency["value"] < 60
     assert (latency["unit"], latency["maxalarm"]) == ("s", "2.0")

@@ -91,7 +91,7 @@ def test_several_are_shown_first_and_done_with_yes(bench, server):
 def test_a_shelf_says_until_when_and_the_history_who_it_was(bench, server):
     bench.alert()
     server.cycle()
-    with pytest.raises(ConfigError, match=r"^--comment: expected why, got nothing"):
+    with pytest.raises(ConfigError, match=r"^--comment: expected a reason, got none"):
         run("shelve receiveOverrun --for 1h")
     run("shelve receiveOverrun --for 1h --comment known --user ann")
     assert "shelved until" in run("list")

@@ -135,7 +135,7 @@ def test_what_is_left_out_moves_the_place_and_what_is_wanted_comes_once(listen, 
 def test_what_nobody_has_any_more_is_told_and_passed(listen):
     found, lost = listen(Device(40, lost={*range(1, 41)}, gone=20), only(severity="ALARM"))
     assert found == [*range(21, 41, 2)]
-    assert lost == ["1 to 20 are not in the device's memory any more, only on the topic"]
+    assert lost == ["1 to 20 are no longer in the memory of the device, only on the topic"]
 
 
 def test_a_failing_callback_moves_the_place(monkeypatch):

@@ -34,7 +34,7 @@ MODES = load().enums["AdminMode"]
     [
         ({}, "OK", None),
         ({"connected": False, "bus_error": "gone"}, "UNKNOWN", "no Kafka broker reachable; last error: gone"),
-        ({"reporting": (0, 2, 3)}, "DEGRADED", "ingest/0001 (node 1) says nothing while 3 others do"),
+        ({"reporting": (0, 2, 3)}, "DEGRADED", "ingest/0001 (node 1) sends no records while 3 others do"),
         ({"reporting": ()}, "OK", None),  # they rest
         ({"controllers": heartbeat(at=NOW - 60)}, "DEGRADED", "controller a has been silent since"),
         ({"controllers": {}}, "DEGRADED", "no controller of mid-sdp/control/0 was heard of"),
@@ -51,7 +51,7 @@ def test_health_and_its_first_reason(change, state, reason):
 
 def test_a_long_list_of_silent_nodes_stays_readable():
     _, (reason,) = overview(nodes=1500, reporting=(7,)).judge(NOW)
-    assert reason.startswith("ingest/0000 (node 0) says nothing while 1 others do; and 1498 more: ingest/0001, ")
+    assert reason.startswith("ingest/0000 (node 0) sends no records while 1 others do; and 1498 more: ingest/0001, ")
     assert len(reason) < 350
     assert reason.endswith("ingest/0021 ...")
 

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import tango
@@ -108,6 +110,24 @@ def test_messages_that_pages_show_are_messages() -> None:
     assert {"heap", "alert"} <= set(seen)
 
 
+def test_names_that_pages_import_are_in_the_api_reference() -> None:
+    """An object is in the reference under the name of its class or function, whatever module it is taken from."""
+    described = "".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+    listed = {entry.rpartition(".")[2] for entry in re.findall(r"^::: (\S+)$", described, re.MULTILINE)}
+    imported = {
+        alias.name
+        for page in PAGES
+        if "add-a-flow" not in page.name  # it is about the inside of the package
+        for _, block in blocks(page, "python")
+        for node in ast.walk(ast.parse(dedent(block)))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("facade", "clients"))
+        for alias in node.names
+        if not alias.name.isupper()
+    }
+    assert imported > {"Controller", "AlertSource"}
+    assert imported <= listed
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_devices_have_the_attributes_that_are_read(page: Path) -> None:
     """In Python code, what is read of a proxy is an attribute, a command or Tango's own."""
@@ -163,6 +183,28 @@ def test_settings_of_one_process_are_in_the_deploy_page() -> None:
         assert variable in text
 
 
+def broken_links(site: Path) -> Iterator[str]:
+    """Yield the links of a site to files or places of its own that are not there."""
+    pages = {page: page.read_text() for page in site.rglob("*.html")}
+    places = {page: {"", *map(unescape, re.findall(r'\b(?:id|name)="([^"]+)"', text))} for page, text in pages.items()}
+    for page, text in pages.items():
+        if page.name == "404.html":
+            continue  # its links begin at the top of the server
+        for link in map(unescape, re.findall(r'\b(?:href|src)="([^"]*)"', text)):
+            where, _, place = unquote(link).partition("#")
+            if re.match(r"[a-z]+:", where):
+                continue
+            goal = Path(os.path.normpath(page.parent / where.partition("?")[0])) if where else page
+            if not goal.is_file() or (goal in places and place not in places[goal]):
+                yield f"{page.relative_to(site)}: {link}"
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#here">B</a><a href="https://elsewhere">C</a>')
+    (tmp_path / "b.html").write_text('<h1 id="here">B</h1><a href="a.html#gone">A</a><img src="no.png">')
+    assert sorted(broken_links(tmp_path)) == ["b.html: a.html#gone", "b.html: no.png"]
+
+
 def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="the extra docs is not installed")
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
@@ -179,6 +221,14 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
     for page in (tmp_path / "site" / "index.html", tmp_path / "site" / "how-to" / "deploy.html"):
         (script,) = re.findall(r'<script src="([^"]*iframe-worker[^"]*)">', page.read_text())
         assert "window.Worker = " in (page.parent / script).read_text()
+    assert list(broken_links(tmp_path / "site")) == []
+    for name in ("tutorial", "how-to/deploy"):
+        linked = re.findall(
+            r'<a class="term" href="[^"]*glossary.html#([^"]+)"',
+            text := (tmp_path / "site" / f"{name}.html").read_text(),
+        )
+        assert len(linked) == len(set(linked)) >= 5, "the first use of a term, and no other"
+        assert not re.search(r"<(h[1-6]|code)[^>]*>[^<]*<a class=.term", text)
 
 
 def test_the_operators_page_says_what_to_do_about_each_condition() -> None:

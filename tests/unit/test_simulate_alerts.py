@@ -21,6 +21,7 @@ from facade.flows.alerts.simulator.sending import (
 from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
 from facade.icd.load import load
 from facade.outcome import Rejected
+from facade.simulate import sender, sending
 from facade.simulate.pacing import Bursts
 from facade.simulate.sender import Stop
 from tests.support.alerting import Bench
@@ -247,3 +248,15 @@ def test_options_that_need_others_say_so(options, says):
     done = CliRunner().invoke(app, ["simulate", "alerts", *options])
     assert isinstance(done.exception, ConfigError)
     assert says in str(done.exception)
+
+
+def test_a_run_without_a_broker_says_so_at_its_begin_and_at_its_end(monkeypatch):
+    monkeypatch.setattr(sending, "_BROKER_WAIT", 0.1)
+    monkeypatch.setattr(sender, "PATIENCE", -10.0)  # gives up at once
+    done = CliRunner().invoke(
+        app, ["simulate", "alerts", "--count", "1", "--rate", "1000", "--bootstrap", "127.0.0.1:1"]
+    )
+    assert done.exit_code == 1
+    assert "no Kafka broker answers at 127.0.0.1:1. The records wait for one" in done.stderr
+    assert "KAFKA_BOOTSTRAP" in done.stderr
+    assert done.stderr.splitlines()[-1] == "undelivered: 1  no Kafka broker answers at 127.0.0.1:1"

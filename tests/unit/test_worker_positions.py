@@ -464,7 +464,8 @@ def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
     shown = {name: reading for _, name, reading in view.readings(at + 19)}
     assert shown["ingestHeapsLag"].quality.value == "INVALID"
     assert any(
-        "partitions [1] of ingest.heaps are taken by no worker" in text for _, text, *_ in seen.complaints(at + 19)
+        "partitions [1] of ingest.heaps have no worker that reads them" in text
+        for _, text, *_ in seen.complaints(at + 19)
     )
     fold(accounts, entry(19, 21, "b"), at + 20)  # the topic was made again, with one partition
     assert accounts.streams[HEAPS].untaken(at + 20, 5.0) == []

@@ -14,7 +14,15 @@ _READ_ALL = 10.0
 
 
 class KafkaBus:
-    """Opens readers and the writer of one device server; see `facade.runtime.event_loop.Bus`."""
+    """Opens the readers and the writer of one process; see `facade.runtime.event_loop.Bus`.
+
+    Parameters
+    ----------
+    connection
+        The deployment.
+    client
+        Name of the process, for the logs of the brokers.
+    """
 
     def __init__(self, connection: Connection, *, client: str) -> None:
         self._connection = connection
@@ -39,17 +47,19 @@ class KafkaBus:
         )
 
     def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
-        """Return everything that is on a (compacted) topic.
+        """Return all records of a (compacted) topic.
 
         Parameters
         ----------
+        topic
+            Name of the topic without the prefix.
         settled
-            What open transactions hold back is waited for.
+            Whether to wait for records that open transactions hold back.
 
         Raises
         ------
         BusError
-            The topic is not there, or its end was not reached in time.
+            The topic does not exist, or its end was not reached in time.
         """
         extent = self._watch.extents([topic]).get(topic) if settled else None
         reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch=TO_END)

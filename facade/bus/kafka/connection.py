@@ -37,12 +37,19 @@ KAFKA = Clients()
 
 
 class Connection:
-    """Settings that all clients of one deployment share, and where these are made.
+    """The brokers and settings of a deployment. All of its clients are made here.
+
+    Parameters
+    ----------
+    settings
+        The deployment, from `facade.config.load_settings`.
+    clock, clients
+        Replacements of the clock and of Kafka's clients, for tests.
 
     Raises
     ------
     ConfigError
-        librdkafka does not take a property of the settings.
+        librdkafka refuses a property of the settings.
     """
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, clients: Clients | None = None) -> None:

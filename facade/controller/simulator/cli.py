@@ -39,12 +39,12 @@ every tenth Scan fails; everything takes as long as it would
 
 def controller(
     subarrays: Annotated[int | None, _executing(min=1, max=MOST_SUBARRAYS, help="Default: the deployment's.")] = None,
-    speed: Annotated[float, _executing(min=0.001, help="By how much it is faster than a real SDP.")] = 1.0,
+    speed: Annotated[float, _executing(min=0.001, help="Speed relative to a real SDP.")] = 1.0,
     name: Annotated[
-        str, _executing(help="In acks and heartbeats; each running one needs its own.")
+        str, _executing(help="Name in acknowledgements and heartbeats; each running controller needs its own.")
     ] = "simulated-controller",
     report: Annotated[
-        Path | None, _executing(help="File for a JSON line on each execution, before its effect.")
+        Path | None, _executing(help="File with a JSON line for each execution, written before its effect.")
     ] = None,
     fault: Annotated[
         list[str] | None, _faults(metavar="KIND[:COMMAND[:PROBABILITY]]", help="See below. Repeatable.")
@@ -58,7 +58,7 @@ def controller(
         _executing(metavar="CLASS", help="Device class or executor whose commands it executes. Repeatable."),
     ] = None,
     take_over: Annotated[bool, _executing("--take-over", help="Start although another controller is alive.")] = False,
-    seed: Annotated[int, _faults(min=0, help="Same seed and id, same fault.")] = 1,
+    seed: Annotated[int, _faults(min=0, help="Seed; the same seed and command id give the same fault.")] = 1,
     bootstrap: Bootstrap = None,
     prefix: Prefix = None,
 ) -> None:

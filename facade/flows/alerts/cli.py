@@ -35,10 +35,12 @@ def _intake(site: Site) -> Intake:
 
 
 def attachment(
-    packet: Annotated[str, typer.Argument(help="Where it is, as the alert says: partition/offset, such as 3/1724.")],
+    packet: Annotated[
+        str, typer.Argument(help="Partition and offset of the packet, as the alert says, such as 3/1724.")
+    ],
     name: Annotated[str, typer.Argument(help="Name of the attachment, as the alert says.")],
-    output: Annotated[Path | None, typer.Option(help="File for it. Default: standard output.")] = None,
-    sha256: Annotated[str, typer.Option(help="The digest that the alert says; checked if given.")] = "",
+    output: Annotated[Path | None, typer.Option(help="File for the attachment. Default: standard output.")] = None,
+    sha256: Annotated[str, typer.Option(help="Checksum from the alert; the content is compared with it.")] = "",
 ) -> None:
     """Fetch one attachment of an alert from its packet.
 

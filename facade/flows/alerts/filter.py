@@ -23,18 +23,18 @@ _COMPARISON: Final = re.compile(r"\s*(.+?)\s*(>=|<=|==|!=|>|<)\s*(.*?)\s*", re.D
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A field of an alert compared with a number or a text.
+    """Compares a field of an alert with a number or a text.
 
     Raises
     ------
     ConfigError
-        There is no such field or comparison, or what it is compared with is of another type.
+        The field or the comparison does not exist, or the value has the wrong type.
     """
 
     field: str
     """A field of ``alert.schema.json``, or ``values.`` and the name of a measured value."""
     comparison: str
-    """One of >= <= == != > <; texts are only equal or not."""
+    """One of `>=`, `<=`, `==`, `!=`, `>`, `<`. Texts allow `==` and `!=` only."""
     value: float | str
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Comparison(msgspec.Struct, frozen=True):
         Raises
         ------
         ConfigError
-            It is none.
+            The text is not a comparison.
         """
         found = _COMPARISON.fullmatch(text)
         if found is None:
@@ -72,7 +72,7 @@ class Comparison(msgspec.Struct, frozen=True):
             return cls(field, comparison, value)  # which says what is wrong
 
     def holds(self, alert: Mapping[str, Any]) -> bool:
-        """Return whether it is so; never for an alert that does not have the field."""
+        """Return whether the comparison holds. It does not if the alert lacks the field."""
         if self.field.startswith(_VALUES):
             found = alert.get("values", {}).get(self.field.removeprefix(_VALUES))
         else:
@@ -81,30 +81,31 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class AlertFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client wants: all that it names must be so; what it does not name may be anything.
+    """Selects alerts. An alert must match all parts that are given.
 
     Raises
     ------
     ConfigError
-        The severity is none.
+        The severity does not exist.
     """
 
     condition: str = "*"
     """Name of a condition, or a pattern with ``*``, ``?`` and ``[...]``."""
     source: str = "*"
-    """Name of a source, or such a pattern."""
+    """Name of a source, or a pattern of the same form."""
     severity: Severity | None = None
-    """At least this bad."""
+    """The lowest severity: INFO, WARNING, ALARM or CRITICAL; None for all."""
     fields: tuple[Comparison, ...] = ()
+    """All of them must hold."""
 
     def __post_init__(self) -> None:
         if self.severity is not None and self.severity not in SEVERITIES:
             raise ConfigError(f"severity: expected one of {', '.join(SEVERITIES)}, got {self.severity!r:.100}")
 
     def wants(self, entry: Entry) -> bool:
-        """Return whether an entry is wanted.
+        """Return whether the filter selects an entry.
 
-        An operator's action has a condition and a source only: where severity or fields are named, it is not wanted.
+        An operator's action has a condition and a source only. A filter with a severity or fields leaves it out.
         """
         alert = entry.alert
         about = entry.action if alert is None else alert

@@ -15,13 +15,14 @@ MOST_HELD = 10_000
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert or action, in the form of the attribute lastAlert."""
+    """An alert or an action, as in the attribute lastAlert."""
 
     sequence: int
+    """Its number."""
     previous: int
-    """Number of the one before it."""
+    """Number of the entry before it."""
     time: float
-    """When the bus took it [Unix s]."""
+    """Time at which the bus took it [Unix s]."""
     alert: dict[str, Any] | None = None
     """The alert, by the fields of ``alert.schema.json``."""
     action: dict[str, Any] | None = None

@@ -21,8 +21,10 @@ MANIFEST = Manifest(
             ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."
         ),
         Subcommand(("alerts", "attachment"), "facade.flows.alerts.cli:attachment", "Fetch one attachment of an alert."),
-        Subcommand(("alerts", "intake"), "facade.flows.alerts.cli:intake", "Take alerts that come as packets."),
-        Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Play sources of alerts."),
+        Subcommand(
+            ("alerts", "intake"), "facade.flows.alerts.cli:intake", "Read alert packets, and write their alerts."
+        ),
+        Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Simulate sources of alerts."),
     ),
     words="facade.flows.alerts.words:WORDS",
     conformance="clients.conformance.alarm:CHECKS",

@@ -166,7 +166,7 @@ class OperatorApi:
         """
         id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
         if not self.flow.refresh(id):
-            raise CommandRefused(_NOT_ALLOWED, "others wait for their refresh; try again in a second", _REFRESH)
+            raise CommandRefused(_NOT_ALLOWED, "other clients wait for a refresh; try again in a second", _REFRESH)
         return id
 
     def _require_all(self, origin: str) -> None:

@@ -46,10 +46,12 @@ class PacketReason(StrEnum):
 
 
 class Content(msgspec.Struct, frozen=True):
-    """An attachment with its bytes."""
+    """An attachment of an alert."""
 
     name: str
+    """Unique in its packet, such as ``difference.fits``."""
     content_type: str
+    """Media type, such as ``application/fits``."""
     content: bytes
 
 
@@ -61,12 +63,14 @@ class Packet(msgspec.Struct, frozen=True):
 
 
 class PacketCodec:
-    """Writes packets, reads them, and makes alerts of them.
+    """Writes and reads alert packets, and makes alerts from them.
 
     Parameters
     ----------
+    icd
+        The interface, from `facade.icd.load.load`.
     others
-        Schemas of writers that are one compatible version apart, by name. Default: those that are shipped.
+        Schemas of other versions by name, for reading. By default the shipped ones.
 
     Raises
     ------
@@ -86,12 +90,12 @@ class PacketCodec:
         self._most_packet = icd.topics[PACKETS].max_bytes
 
     def encode(self, alert: Alert, contents: Sequence[Content] = ()) -> bytes:
-        """Write a packet.
+        """Return the bytes of a packet.
 
         Raises
         ------
         ValueError
-            Something in it is of a type that the schema does not have.
+            A value has a type that the schema does not allow.
         """
         out = io.BytesIO()
         out.write(self.head)
@@ -104,7 +108,7 @@ class PacketCodec:
         return out.getvalue()
 
     def decode(self, value: bytes | None) -> Packet | Unused:
-        """Read a packet; whatever the bytes are, this does not raise."""
+        """Return the packet, or the reason why the bytes are not one. It raises no exception."""
         if value is None:
             return TOMBSTONE
         if not value:
@@ -132,12 +136,16 @@ class PacketCodec:
         return Packet(Alert(**datum), contents)
 
     def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Unused:
-        """Make the alert of a packet, and its wire form; checked against the JSON Schema, and small.
+        """Return the alert of a packet and its bytes, or the reason why there is none.
+
+        The alert has the size and digest of each attachment, not its content.
 
         Parameters
         ----------
+        value
+            The bytes of the packet.
         place
-            Where the packet is: partition and offset, with a / between.
+            Partition and offset of the packet, such as ``3/1724``.
         """
         packet = self.decode(value)
         if not isinstance(packet, Packet):

@@ -1,4 +1,4 @@
-"""What an SDP component raises alerts with: it counts them, knows which conditions are active, and waits for the bus.
+"""Alerts of an SDP component: numbered, with the time since when each condition is active, and confirmed by the bus.
 
 ::
 
@@ -25,21 +25,25 @@ CONFIRMED_WITHIN = 5.0
 
 
 class AlertSource:
-    """The alerts of one source; may be used from several threads.
+    """Raises and clears the alerts of one source. Several threads may use it.
 
-    A source sends either alerts or, if it is given a codec, packets only: on two topics they would overtake each other.
+    A source with a codec sends packets only, because alerts on two topics would overtake each other.
 
     Parameters
     ----------
+    writer
+        Writes the records, such as `KafkaBus.writer()`.
     source
-        Who says it, down to the part that is concerned. Only one process may use the name at a time.
+        Name of the component, down to the part that is concerned. Only one process may use it at a time.
+    clock
+        Gives the times of the alerts.
     timeout
-        Each alert is waited for until all in-sync replicas have it, at most so long [s]; None: it is queued, and the
-        writer counts and logs those that fail.
+        Longest wait until all in-sync replicas have an alert [s]. With None, alerts are queued, and the writer counts
+        and logs those that fail.
     packets
-        To send packets, with attachments.
+        Makes packets, which may have attachments. By default alerts are sent without attachments.
     icd
-        None: the shipped one.
+        The interface; by default the shipped one.
     """
 
     def __init__(
@@ -68,14 +72,32 @@ class AlertSource:
         *,
         with_attachments: Sequence[Content] = (),
     ) -> Alert:
-        """Say that a condition is active: newly, still, or worse than before; gives what was sent.
+        """Report that a condition is active: newly, still, or with another severity.
+
+        Parameters
+        ----------
+        condition
+            Name of the condition, such as one of the ICD.
+        severity
+            INFO, WARNING, ALARM or CRITICAL.
+        text
+            What was expected and what was found, for operators.
+        values
+            Measured values by name.
+        with_attachments
+            Images and other files; they need a source with `packets`.
+
+        Returns
+        -------
+        Alert
+            The alert that was sent.
 
         Raises
         ------
         ValueError
-            The schema of alerts forbids it; nothing was sent.
+            The schema of alerts forbids it. Nothing was sent.
         BusError
-            It is not known to be on the bus. Call again: it may then be there twice, which does no harm.
+            The bus has not confirmed the alert. Call again: an alert that comes twice does no harm.
         """
         with self._lock:
             now_us = round(self._clock.now() * 1e6)
@@ -87,14 +109,28 @@ class AlertSource:
             return alert
 
     def clear(self, condition: str, text: str, values: Mapping[str, float] | None = None) -> Alert:
-        """Say that a condition has gone; also when it may have been raised by an earlier life of the process.
+        """Report that a condition has gone, also if an earlier run of the process may have raised it.
+
+        Parameters
+        ----------
+        condition
+            Name of the condition.
+        text
+            Why it is over, for operators.
+        values
+            Measured values by name.
+
+        Returns
+        -------
+        Alert
+            The alert that was sent, with the state CLEARED.
 
         Raises
         ------
         ValueError
-            The schema of alerts forbids it; nothing was sent.
+            The schema of alerts forbids it. Nothing was sent.
         BusError
-            It is not known to be on the bus; call again.
+            The bus has not confirmed the alert. Call again.
         """
         with self._lock:
             now_us = round(self._clock.now() * 1e6)

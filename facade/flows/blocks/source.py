@@ -1,4 +1,4 @@
-"""What a controller tells the states of its processing blocks with.
+"""Reports the states of the processing blocks of a controller.
 
 ::
 
@@ -18,14 +18,16 @@ from facade.outcome import Rejected
 
 
 class BlockSource:
-    """The processing blocks of one controller, for one thread; it keeps nothing of them.
+    """Reports the processing blocks of one controller. One thread may use it; it stores nothing.
 
     Parameters
     ----------
     send
-        Puts a record on the bus, and raises when it is not known to be there.
+        Writes a record, and raises an error if the bus has not confirmed it; such as `Call.publish`.
     source
         Name of the controller.
+    clock
+        Gives the times of the states.
     """
 
     def __init__(self, send: Callable[[Record], None], source: str, clock: Clock) -> None:
@@ -33,14 +35,27 @@ class BlockSource:
         self._sequence = 0
 
     def tell(self, pb_id: str, eb_id: str, subarray: int, kind: Any, state: Any, **more: Any) -> ProcessingBlock:
-        """Tell the state that a block has now; see ``processing-block.schema.json`` for what more can be said.
+        """Report the present state of a block, and return the message.
+
+        Parameters
+        ----------
+        pb_id, eb_id
+            Ids of the processing block and of its execution block.
+        subarray
+            Number of the subarray.
+        kind
+            ``realtime`` or ``batch``.
+        state
+            STARTING, WAITING, RUNNING, FINISHED or FAILED.
+        **more
+            Further fields of ``processing-block.schema.json``, such as ``progress`` and ``text``.
 
         Raises
         ------
         ValueError
-            The message's schema does not allow it; nothing was sent.
+            The schema of the message forbids a value. Nothing was sent.
         BusError
-            It is not known to be on the bus; call again.
+            The bus has not confirmed the record. Call again.
         """
         now_us = round(self._clock.now() * 1e6)
         self._sequence = max(self._sequence + 1, now_us)
@@ -62,5 +77,5 @@ class BlockSource:
         return block
 
     def remove(self, pb_id: str) -> None:
-        """Remove a block that nobody needs any more from the topic, and from all counts."""
+        """Remove a block that is no longer needed from the topic and from all counts."""
         self._send(Record(topic=BLOCKS, key=pb_id.encode(), value=None))

@@ -38,14 +38,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def list_commands(
-    since: Annotated[str, typer.Option(metavar="DURATION", help="Issued within this last time, such as 10m.")] = "1h",
+    since: Annotated[
+        str, typer.Option(metavar="DURATION", help="Issued within the last minutes or hours, such as 10m.")
+    ] = "1h",
     subarray: Annotated[list[int] | None, typer.Option(min=1, help="Only of this subarray; repeatable.")] = None,
     device: Annotated[list[str] | None, typer.Option(help="Only of this device; repeatable.")] = None,
     command: Annotated[list[str] | None, typer.Option(help="Only of this name, such as Configure; repeatable.")] = None,
     outcome: Annotated[
         list[str] | None, typer.Option(help=f"Only with this outcome; repeatable. One of {', '.join(OUTCOMES)}.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most that are printed, the newest ones; all are counted.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Number of commands to print, the newest ones; all are counted.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List commands and what became of them, the newest at the end.

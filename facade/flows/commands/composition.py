@@ -83,5 +83,5 @@ class CommandsHealth(Health):
             for device in self._devices:
                 # A controller that has fallen silent is heard of: it is complained about as such.
                 if device not in heard:
-                    text = f"no controller of {device} was heard of: nobody executes its commands"
+                    text = f"no controller of {device} was heard of: its commands are not executed"
                     yield Complaint("DEGRADED", text)

@@ -16,7 +16,7 @@ MANIFEST = Manifest(
     for_commands=True,
     health="facade.flows.commands.composition:CommandsHealth",
     subcommands=(
-        Subcommand(("commands",), "", "Look at past commands: what became of them, and who said so."),
+        Subcommand(("commands",), "", "Look at past commands, their acknowledgements and outcomes."),
         Subcommand(
             ("commands", "list"), "facade.flows.commands.cli:list_commands", "List commands and their outcomes."
         ),

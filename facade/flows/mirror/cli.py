@@ -50,7 +50,7 @@ def list_rules() -> None:
 
 
 def add(rule: Name, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:
-    """Mirror more attributes by a rule, which is made if there is none.
+    """Add patterns to a rule, which is made if there is none: their attributes are mirrored.
 
     Example: sdp-facade mirror add pointing 'mid-dish/dish-manager/{receptor}/achievedPointing'
     """
@@ -63,7 +63,7 @@ def add(rule: Name, patterns: Patterns, period: Period = None, comment: Comment 
 
 
 def replace(rule: Name, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:
-    """Mirror these attributes by a rule, and no others.
+    """Replace the patterns of a rule: it then mirrors these attributes only.
 
     Example: sdp-facade mirror replace weather 'mid-wms/weather/*/*' --period 5
     """
@@ -74,7 +74,7 @@ def remove(
     rule: Name,
     patterns: Annotated[list[str] | None, typer.Argument(help="Only these patterns of it. Default: all.")] = None,
 ) -> None:
-    """Mirror no more what a rule chooses, or some patterns of it.
+    """Remove a rule, or some of its patterns: their attributes are no longer mirrored.
 
     Example: sdp-facade mirror remove weather
     """

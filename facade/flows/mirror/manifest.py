@@ -11,9 +11,9 @@ MANIFEST = Manifest(
     subcommands=(
         Subcommand(("mirror",), "", "Choose which Tango attributes of the telescope are mirrored to the bus."),
         Subcommand(("mirror", "list"), "facade.flows.mirror.cli:list_rules", "Show the rules."),
-        Subcommand(("mirror", "add"), "facade.flows.mirror.cli:add", "Mirror more attributes by a rule."),
-        Subcommand(("mirror", "replace"), "facade.flows.mirror.cli:replace", "Mirror others by a rule."),
-        Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Mirror no more what a rule chooses."),
+        Subcommand(("mirror", "add"), "facade.flows.mirror.cli:add", "Add patterns to a rule."),
+        Subcommand(("mirror", "replace"), "facade.flows.mirror.cli:replace", "Replace the patterns of a rule."),
+        Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Remove a rule, or some of its patterns."),
     ),
     words="facade.flows.mirror.words:WORDS",
 )

@@ -1,10 +1,12 @@
-"""The SDK for programs of SDP that need to know the telescope: what its attributes were at a time.
+"""The SDK for programs of SDP that read the state of the telescope: values of its attributes at a time.
 
-with TelescopeModel(load_settings()) as model:
-model.wait(10.0)
-pointing = model.at(time)["mid-dish/dish-manager/ska001/achievedpointing"]
-if pointing.quality == "VALID":
-use(pointing.value)
+::
+
+    with TelescopeModel(load_settings()) as model:
+        model.wait(10.0)
+        pointing = model.at(time)["mid-dish/dish-manager/ska001/achievedpointing"]
+        if pointing.quality == "VALID":
+            use(pointing.value)
 """
 
 import threading
@@ -32,16 +34,18 @@ _FLOATS = ("DevDouble", "DevFloat")
 
 
 class Known(NamedTuple):
-    """What is known of an attribute at a time."""
+    """The value of an attribute at a time."""
 
     value: Any
-    """A NumPy array for numbers in a spectrum or an image; None: there is none."""
+    """A NumPy array if it is a spectrum or an image of numbers; None if there is no value."""
     quality: str
-    """INVALID: the value must not be used; `why` says why."""
+    """Quality of Tango, such as VALID. A value that is INVALID must not be used."""
     time: float
-    """Time of the value [Unix s]: that which was asked for, if it was interpolated."""
+    """Time of the value [Unix s]. For an interpolated value it is the time that was asked for."""
     why: str = ""
+    """The reason why the value is INVALID."""
     is_interpolated: bool = False
+    """Whether the value lies between two that were mirrored."""
 
 
 class _Point(NamedTuple):
@@ -51,15 +55,21 @@ class _Point(NamedTuple):
 
 
 class TelescopeModel:
-    """Follows the telescope model, and keeps a while of it; any thread may ask.
+    """Reads the topic of the telescope model, and keeps its recent past. Any thread may ask for values.
+
+    It is a context manager: it reads from the begin of the block to its end.
 
     Parameters
     ----------
+    settings
+        The deployment, from `facade.config.load_settings`.
     keep
-        How much of the past is kept [s].
+        Length of the past that is kept [s].
     wraps
-        By the name of an attribute, at which number its values begin anew, such as 360.0 for an angle in degrees; they
-        are interpolated along the shorter way.
+        Period of attributes that are angles, by name, such as 360.0 for degrees. Their values are interpolated
+        along the shorter way.
+    clock
+        Replacement of the system's clock, for tests.
     """
 
     def __init__(
@@ -81,7 +91,7 @@ class TelescopeModel:
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self.is_complete = False
-        """Whether all has been read that stood on the bus at the start."""
+        """Whether all records have been read that were on the bus at the start."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telescope-model", daemon=True)
 
@@ -98,7 +108,18 @@ class TelescopeModel:
             self._reader.close()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until all has been read that stood on the bus at the start, at most `timeout` [s]; False: it was not."""
+        """Wait until all records have been read that were on the bus at the start.
+
+        Parameters
+        ----------
+        timeout
+            Longest wait [s].
+
+        Returns
+        -------
+        bool
+            False if the time was not enough.
+        """
         return wait_until(self._clock, lambda: self.is_complete, timeout)
 
     def _run(self) -> None:
@@ -109,14 +130,14 @@ class TelescopeModel:
                 self._stop.wait(_AGAIN)
 
     def step(self) -> None:
-        """Take what has come."""
+        """Read the records that have come."""
         if self._reader is None:
             self._reader = self._bus.open_reader({MODEL: None}, {})
         self.take(self._reader.take(_TAKE, _WAIT))
         self.is_complete = self.is_complete or self._reader.caught_up(MODEL)
 
     def take(self, records: Iterable[Record]) -> None:
-        """Take records of the topic; those that cannot be read are none."""
+        """Take records of the topic; records that cannot be decoded are left out."""
         for record in records:
             message = decode_attribute(record.value)
             if isinstance(message, TelescopeAttribute):
@@ -137,15 +158,27 @@ class TelescopeModel:
         del points[: max(oldest - 1, 0)]
 
     def names(self) -> list[str]:
-        """Return the names of all attributes that were ever heard of."""
+        """Return the names of all attributes on the topic."""
         with self._lock:
             return sorted(self._points)
 
     def at(self, time: float, *names: str) -> dict[str, Known]:
-        """Return what is known of attributes at a time [Unix s]; by default of all.
+        """Return the values of attributes at a time.
 
-        Numbers with a fraction are interpolated between two values of which none is missing in between. All else, and
-        what is newer than the newest value, is the value before.
+        Floating-point values are interpolated between the two values around that time if none is missing between
+        them. In all other cases the result is the value before that time.
+
+        Parameters
+        ----------
+        time
+            The time [Unix s].
+        *names
+            Names of attributes; by default all.
+
+        Returns
+        -------
+        dict of str to Known
+            By the name in lower case.
         """
         with self._lock:
             wanted = [name.lower() for name in names] or sorted(self._points)

@@ -149,7 +149,7 @@ class Overview:
             if missing and now - stream.heard <= self._stale_after:
                 more = f" and {len(missing) - _MOST_NAMED} others" * (len(missing) > _MOST_NAMED)
                 yield Complaint(
-                    "DEGRADED", f"partitions {missing[:_MOST_NAMED]}{more} of {name} are taken by no worker"
+                    "DEGRADED", f"partitions {missing[:_MOST_NAMED]}{more} of {name} have no worker that reads them"
                 )
         for name in self._lagging(streams, now):
             text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s"
@@ -157,7 +157,7 @@ class Overview:
         for name, stream in streams.items():
             account = stream.account
             if new := self._new("dead letters", name, account.dead_lettered, now):
-                text = f"{account.dead_lettered} records of {name} could not be used so far; the last one: "
+                text = f"{account.dead_lettered} records of {name} became dead letters; the newest: "
                 values = {"new records": float(new)}
                 yield Complaint("DEGRADED", text + account.last_error, (_DEAD, f"{ORIGIN}/{name}"), values=values)
             if self._new("corrected", name, account.corrected, now):

@@ -84,7 +84,7 @@ class Presence(Health):
                 text = f"device server {instance} {self._seen(name)}"
                 yield Complaint("DEGRADED", text, self._alarm(name, _SERVER, instance), "CRITICAL")
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
-                text = f"device server {instance} is alive and gives no account: figures of what it reads are old"
+                text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 yield Complaint("DEGRADED", text, of_bus=True)
 
     def _without_account(self, name: str) -> float:

@@ -9,7 +9,9 @@ MANIFEST = Manifest(
     device_classes={"SdpQuality": "devices.base:FacadeDevice"},
     compose="facade.flows.quality.composition:compose",
     subcommands=(
-        Subcommand(("simulate", "quality"), "facade.flows.quality.simulator.cli:quality", "Play a quality pipeline."),
+        Subcommand(
+            ("simulate", "quality"), "facade.flows.quality.simulator.cli:quality", "Simulate a quality pipeline."
+        ),
     ),
     words="facade.flows.quality.words:WORDS",
 )

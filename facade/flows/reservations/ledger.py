@@ -25,7 +25,7 @@ Resource = tuple[str, str]
 
 
 class Conflict(NamedTuple):
-    """A resource that several owners hold although one of them has it for itself alone."""
+    """A resource that several owners hold although one of them holds it exclusively."""
 
     resource: Resource
     reservations: tuple[Reservation, ...]
@@ -55,7 +55,7 @@ class Ledger:
         """No reservation expires earlier [Unix us]."""
 
     def fold(self, record: Record, now: int) -> Outcome:
-        """Take a record of the topic, and return what became of it."""
+        """Take a record of the topic, and return its outcome."""
         if record.value is None:
             reservation_id = (record.key or b"").decode("utf-8", "replace")
             self._released.pop(reservation_id, None)
@@ -83,19 +83,19 @@ class Ledger:
         return USED
 
     def all(self, subarray: int | None = None) -> Iterable[Reservation]:
-        """Return all that are not released, expired ones included; of one subarray, or of all."""
+        """Return the reservations of a subarray, or of all, that are not released; expired ones are among them."""
         return (self._known if subarray is None else self._of_subarray.get(subarray, {})).values()
 
     def current(self, now: int, subarray: int | None = None) -> Iterator[Reservation]:
-        """Return those that are requested, granted or refused and have not expired."""
+        """Return the reservations that are requested, granted or refused and have not expired."""
         return (one for one in self.all(subarray) if one.expires > now)
 
     def holders(self, kind: str, name: str, now: int) -> list[Reservation]:
-        """Return the granted reservations of a resource that have not expired."""
+        """Return the granted reservations of a resource that have not expired at a time [Unix us]."""
         return [one for one in self._granted.get((kind, name), {}).values() if one.expires > now]
 
     def conflicts(self, now: int) -> list[Conflict]:
-        """Return the resources whose owners conflict."""
+        """Return the resources whose owners conflict at a time [Unix us]."""
         found = []
         for resource in self._contested:
             held = self.holders(*resource, now)
@@ -104,11 +104,11 @@ class Ledger:
         return found
 
     def next_expiry(self, now: int) -> int | None:
-        """Return when the next one expires [Unix us]; None: none will."""
+        """Return when the next reservation expires [Unix us]; None if none will."""
         return min((one.expires for one in self.current(now)), default=None)
 
     def changed_at(self, now: int, subarray: int | None = None) -> int:
-        """Return when a record or an expiry changed those of one subarray, or of all, last [Unix us]; 0: never."""
+        """Return the time of the newest record or expiry of a subarray, or of all [Unix us]; 0 if there is none."""
         newest = max(self._newest.values(), default=0) if subarray is None else self._newest.get(subarray, 0)
         return max((one.expires for one in self.all(subarray) if newest < one.expires <= now), default=newest)
 
@@ -153,7 +153,16 @@ class Ledger:
 
 
 def read_ledger(records: Iterable[Record], now: int) -> Ledger:
-    """Return what the records of the topic amount to at a time [Unix us]; those that cannot be read are left out."""
+    """Return the reservations of the topic.
+
+    Parameters
+    ----------
+    records
+        All records of the topic `reservations`, as from `KafkaBus.read_all`. Records that cannot be decoded are
+        left out.
+    now
+        The present time [Unix us].
+    """
     ledger = Ledger()
     for record in records:
         ledger.fold(record, now)

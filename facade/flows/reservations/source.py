@@ -1,4 +1,4 @@
-"""What a controller reserves resources with, and what those who manage them answer with.
+"""Writes reservations: requests of controllers, and the answers of the services that manage the resources.
 
 ::
 
@@ -7,7 +7,7 @@
     source.renew(wanted, seconds=3600.0)
     source.release(wanted)
 
-Who holds what is read from the topic::
+The topic says who holds a resource::
 
     known = read_ledger(bus.read_all(RESERVATIONS), now_us)
     known.holders("receptors", "SKA001", now_us)
@@ -34,20 +34,26 @@ from facade.outcome import Rejected
 
 
 class ReservationSource:
-    """Writes reservations, for one thread; it keeps nothing of them.
+    """Writes reservations. One thread may use it; it stores nothing.
 
-    Each method returns the reservation as it was written. Give the newest one to the next call: what others have
-    written of it in between is on the topic.
-
-    Each raises `ValueError` if the message's schema does not allow what is written, and nothing was sent then; and
-    what `send` raises if it is not known to be on the bus: call again.
+    Each method returns the reservation that it has written. Give the newest one to the next call; records that
+    other programs have written are on the topic.
 
     Parameters
     ----------
     send
-        Puts a record on the bus, and raises when it is not known to be there.
+        Writes a record, and raises an error if the bus has not confirmed it; such as `Call.publish`.
     source
-        Name of the controller, or of who manages the resources.
+        Name of the controller, or of the service that manages the resources.
+    clock
+        Gives the times of the reservations.
+
+    Raises
+    ------
+    ValueError
+        By each method: the schema of the message forbids a value. Nothing was sent.
+    BusError
+        By each method: the bus has not confirmed the record. Call again.
     """
 
     def __init__(self, send: Callable[[Record], None], source: str, clock: Clock) -> None:
@@ -64,14 +70,24 @@ class ReservationSource:
         state: Any = REQUESTED,
         **more: Any,
     ) -> Reservation:
-        """Request resources; see ``reservation.schema.json`` for what more can be said.
+        """Request resources.
 
         Parameters
         ----------
+        reservation_id
+            Id of the reservation, such as ``subarray-01/receptors``.
+        subarray
+            Number of the subarray that owns it.
+        kind
+            Kind of the resources, such as ``receptors``.
+        names
+            Names of the resources.
         seconds
-            For how long from now [s].
+            Time from now until it expires [s].
         state
-            GRANTED where nobody manages the resources.
+            REQUESTED, or GRANTED if no service manages the resources.
+        **more
+            Further fields of ``reservation.schema.json``, such as ``pb_id``, ``quantity`` and ``exclusive``.
         """
         now_us = round(self._clock.now() * 1e6)
         return self._write(
@@ -90,15 +106,15 @@ class ReservationSource:
         )
 
     def renew(self, one: Reservation, *, seconds: float) -> Reservation:
-        """Let a reservation end later: in so many seconds from now."""
+        """Renew a reservation: it expires in `seconds` [s] from now."""
         return self._change(one, expires=round((self._clock.now() + seconds) * 1e6))
 
     def grant(self, one: Reservation, text: str = "") -> Reservation:
-        """Grant what was requested."""
+        """Grant a request."""
         return self._change(one, state=GRANTED, text=text)
 
     def refuse(self, one: Reservation, text: str) -> Reservation:
-        """Refuse what was requested, and say why."""
+        """Refuse a request; the text gives the reason."""
         return self._change(one, state=REFUSED, text=text)
 
     def release(self, one: Reservation, text: str = "") -> Reservation:
@@ -106,7 +122,7 @@ class ReservationSource:
         return self._change(one, state=RELEASED, text=text)
 
     def remove(self, reservation_id: str) -> None:
-        """Remove a reservation that nobody needs any more from the topic."""
+        """Remove a reservation that is no longer needed from the topic."""
         self._send(Record(topic=RESERVATIONS, key=reservation_id.encode(), value=None))
 
     def _change(self, one: Reservation, **changes: Any) -> Reservation:

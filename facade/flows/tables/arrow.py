@@ -70,14 +70,14 @@ def require_arrow() -> None:
 
 
 def encode(solution: Solution) -> bytes:
-    """Write a solution as an Arrow IPC stream, complex64 as float, complex128 as double.
+    """Return a solution as an Arrow IPC stream; complex64 becomes float, complex128 becomes double.
 
     Raises
     ------
     ConfigError
         The Arrow library is not installed.
     ValueError
-        The solution contradicts itself.
+        The parts of the solution do not fit together.
     """
     require_arrow()
     said = {name: getattr(solution, name) for name in _SAID}

@@ -31,7 +31,7 @@ _BINARY = "application/octet-stream"
 
 
 def assemble(slot: Slot = "0", take_over: TakeOver = False) -> None:
-    """Put tables together from their segments, and announce each complete one once: one worker of the group.
+    """Assemble tables from their segments, and announce each complete one once: one worker of the group.
 
     Several share the partitions.
 
@@ -68,15 +68,17 @@ def _assembler(site: Site) -> TableWorker:
 
 def put(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="The table.")],
-    product: Annotated[str, typer.Option(help="What it is a version of, such as subarray/01/gains.")],
-    kind: Annotated[str, typer.Option(help="What is in it: gains, bandpass, pointing, sky-model ...")],
+    product: Annotated[str, typer.Option(help="Product of which it is a version, such as subarray/01/gains.")],
+    kind: Annotated[str, typer.Option(help="Kind of content: gains, bandpass, pointing, sky-model ...")],
     content_type: Annotated[str, typer.Option(help="Media type.")] = _BINARY,
     table: Annotated[
-        str | None, typer.Option(help="Id of the table; the same one again, to go on after a failure. Default: new.")
+        str | None,
+        typer.Option(help="Id of the table; give the same one again to continue after a failure. Default: new."),
     ] = None,
     segment: Annotated[int, typer.Option(min=1, help="Size of a segment [bytes].")] = SEGMENT_BYTES,
     reference: Annotated[
-        str | None, typer.Option(metavar="URL", help="Put it there (file://, s3:// ...), and send where it is.")
+        str | None,
+        typer.Option(metavar="URL", help="Write the table to this URL (file://, s3:// ...), and send only the URL."),
     ] = None,
 ) -> None:
     """Send a file as a table; prints the table's id.
@@ -108,9 +110,9 @@ def put(
 
 
 def list_tables(
-    product: Annotated[str, typer.Argument(help="How the names of the products begin. Default: all.")] = "",
+    product: Annotated[str, typer.Argument(help="Only products whose names begin with this. Default: all.")] = "",
 ) -> None:
-    """Show which tables are complete, under way, or have failed.
+    """List the tables that are complete, that are being assembled, or that have failed.
 
     Example: sdp-facade tables list
     """

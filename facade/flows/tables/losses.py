@@ -51,7 +51,7 @@ class Losses:
             key = (TABLE_LOST, table.product)
             if not self.is_loss(key) or (self._is_made_good(table) and not self._is_news(key, table, now)):
                 continue
-            text = f"table {table.table} of {table.product} never got complete: {table.reason or 'no reason is given'}"
+            text = f"table {table.table} of {table.product} never became complete: {table.reason or 'no reason given'}"
             yield key, Fault("ALARM", text, table.time)
 
     def _is_made_good(self, table: Table) -> bool:

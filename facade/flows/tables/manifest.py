@@ -11,9 +11,9 @@ MANIFEST = Manifest(
     workers=(Worker("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),),
     subcommands=(
         Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them."),
-        Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Put tables together from segments."),
+        Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Assemble tables from segments."),
         Subcommand(("tables", "get"), "facade.flows.tables.cli:get", "Fetch a complete table."),
-        Subcommand(("tables", "list"), "facade.flows.tables.cli:list_tables", "Show which tables there are."),
+        Subcommand(("tables", "list"), "facade.flows.tables.cli:list_tables", "List tables and their states."),
         Subcommand(("tables", "plot"), "facade.flows.tables.cli:plot", "Draw a solution as Tango shows it."),
         Subcommand(("tables", "put"), "facade.flows.tables.cli:put", "Send a file as a table."),
         Subcommand(

@@ -1,4 +1,4 @@
-"""What a producer of tables uses: it cuts a table into segments, or says where it is, and waits for the bus.
+"""Sends tables: in segments, or as a reference to a file or object; the bus confirms each.
 
 ::
 
@@ -36,20 +36,24 @@ _HEADER_ROOM = 65_536
 _CHUNK = 1_000_000
 
 Source = bytes | bytearray | memoryview | Path
-"""A whole table, in memory or in a file."""
+"""A whole table, in memory or as a file."""
 Progress = Callable[[Literal["hashed", "sent"], int], None]
-"""Is told how many bytes have been hashed, and then how many have been confirmed, or written to their place."""
+"""Called with the bytes that have been hashed so far, then with those that have been confirmed or written."""
 
 
 class TableProducer:
-    """Sends tables.
+    """Sends tables, or references to them.
 
     Parameters
     ----------
+    writer
+        Writes the records, such as `KafkaBus.writer()`.
+    clock
+        Gives the times of the tables.
     timeout
-        Longest wait for the confirmation of some segments [s].
+        Longest wait for the confirmation of a batch of segments [s].
     icd
-        None: the shipped one.
+        The interface; by default the shipped one.
     """
 
     def __init__(
@@ -70,21 +74,32 @@ class TableProducer:
         segment: int = SEGMENT_BYTES,
         progress: Progress = lambda what, size: None,
     ) -> TableSegment:
-        """Send a table in segments; gives the header of its last one.
+        """Send a table in segments, and return the header of the last one.
 
         Parameters
         ----------
+        product
+            The series to which the table belongs, such as ``subarray/01/gains``. Its newest table counts.
+        kind
+            The content: ``gains``, ``bandpass``, ``pointing``, ``sky-model`` or another word.
+        content
+            The bytes, or the path of a file.
+        content_type
+            Media type, such as `facade.flows.tables.content.ARROW`.
         table
-            Id of the table; None: a new one. Give the same again after a failure: what had arrived is a duplicate.
+            Id of the table; by default a new one. After a failure give the same id again: segments that had arrived
+            count once.
         segment
             Size of a segment [bytes].
+        progress
+            Called with ``"hashed"`` or ``"sent"``, and the number of bytes so far.
 
         Raises
         ------
         ValueError
-            The schema forbids something, or the file has changed while it was sent.
+            The schema forbids a value, or the file changed while it was sent.
         BusError
-            Not all of it is known to be on the bus.
+            The bus has not confirmed all segments.
         """
         if not 1 <= segment <= self._most:
             raise ValueError(f"segment: expected 1 to {self._most} bytes, got {segment}")
@@ -103,14 +118,27 @@ class TableProducer:
     def refer(
         self, url: str, product: str, kind: str, content_type: str, *, size: int, sha256: str, table: str | None = None
     ) -> TableSegment:
-        """Say where a table is instead of sending it; who assembles tables must be able to read it there.
+        """Send the URL of a table instead of its content. The table workers must be able to read it there.
+
+        Parameters
+        ----------
+        url
+            Where the table is: a ``file:``, ``https:`` or object-store URL below one of the deployment's roots.
+        product, kind, content_type
+            As for `send`.
+        size
+            Length of the table [bytes].
+        sha256
+            Checksum of the table, in hexadecimal digits.
+        table
+            Id of the table; by default a new one.
 
         Raises
         ------
         ValueError
-            The schema forbids something; nothing was sent.
+            The schema forbids a value. Nothing was sent.
         BusError
-            It is not known to be on the bus.
+            The bus has not confirmed the reference.
         """
         header = self._header(product, kind, content_type, table, size, sha256, 0, url)
         self._check_header(header)
@@ -128,21 +156,23 @@ class TableProducer:
         table: str | None = None,
         progress: Progress = lambda what, size: None,
     ) -> TableSegment:
-        """Put a table into a file or an object store, and say where it is; see `refer`.
+        """Write a table to a file or an object store, and send its URL; see `refer`.
 
         Parameters
         ----------
         url
-            A new name below one of the places from which those who assemble tables take them.
+            A new name below one of the deployment's roots of tables.
+        product, kind, content, content_type, table, progress
+            As for `send`.
 
         Raises
         ------
         ValueError
-            The schema forbids something; nothing was written.
+            The schema forbids a value. Nothing was written.
         ConfigError
-            It cannot be put there; nothing was sent.
+            The table cannot be written there. Nothing was sent.
         BusError
-            It is there, and not known to be on the bus: `refer` to it.
+            The table is there, but the bus has not confirmed the reference: call `refer`.
         """
         header = self._header(product, kind, content_type, table, 0, hashlib.sha256().hexdigest(), 0, url)
         self._check_header(header)

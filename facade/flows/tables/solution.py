@@ -21,33 +21,37 @@ MOST_POLARISATIONS: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Solution:
-    """One solution; what a `.npy` file does not say is empty or None."""
+    """A calibration solution. Fields that a `.npy` file does not give are empty or None."""
 
     solution_id: str
+    """Id of the solution."""
     kind: str
+    """``gains`` or ``bandpass``."""
     source_model: str
-    """Which model of the sky or the source the gains were solved for."""
+    """Model of the sky or of the source for which the gains were solved."""
     valid_from: int | None
-    """[Unix us]."""
+    """Begin of the validity [Unix us]."""
     valid_until: int | None
-    """[Unix us]."""
+    """End of the validity [Unix us]."""
     antennas: tuple[str, ...]
+    """Names, in the order of the gains."""
     frequencies: Array = field(repr=False)
-    """Of the channels [Hz], shape (channels,); (0,) if unknown."""
+    """Frequencies of the channels [Hz], shape (channels,); (0,) if unknown."""
     polarisations: tuple[str, ...]
+    """Names such as ``XX``, in the order of the gains."""
     gains: Array = field(repr=False)
-    """Complex, shape (antennas, channels, polarisations)."""
+    """Complex gains, shape (antennas, channels, polarisations)."""
     flags: Array = field(repr=False)
-    """Whether a gain is not to be used, the same shape."""
+    """True where a gain must not be used; the shape of the gains."""
     snr: Array | None = field(repr=False)
     """Signal-to-noise ratio, shape (antennas, channels); NaN where unknown."""
 
 
 def decode_npy(content: bytes | memoryview, kind: str) -> Solution | str:
-    """Read gains from `.npy`; a text is the reason why there are none.
+    """Read gains from `.npy`. A returned text is the reason why there are none.
 
     The array is antenna x channel, or antenna x channel x polarisation; antennas and polarisations have no names
-    but their numbers.
+    except their numbers.
     """
     try:
         header = read_npy_header(content)

@@ -65,7 +65,7 @@ class TelemetryHealth(Health):
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
                 for group, why in self._due(ledger, silent, reporting, now):
-                    text = f"{_name(ledger, group)} says nothing while {why}"
+                    text = f"{_name(ledger, group)} sends no records while {why}"
                     yield Complaint("DEGRADED", text, (_SILENT, ledger.plan.place(group)), "ALARM")
 
     def values(self, device_class: str) -> Mapping[str, Value]:

@@ -19,7 +19,7 @@ MANIFEST = Manifest(
             "facade.flows.telemetry.simulator.telemetry_cli:telemetry",
             "Play the senders of any windowed topic.",
         ),
-        Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Play the ingest nodes."),
+        Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Simulate the ingest nodes."),
     ),
     words="facade.flows.telemetry.words:WORDS",
 )

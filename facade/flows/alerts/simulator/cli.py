@@ -49,9 +49,11 @@ a bad day: new alarms all the time, one that comes and goes, conditions that nob
 
 def alerts(
     rate: Annotated[float, sending(min=0.001, help="Alerts/s.")] = 1.0,
-    burst: Annotated[int | None, sending(min=1, help="So many at once instead of a steady rate.")] = None,
+    burst: Annotated[
+        int | None, sending(min=1, help="Number of alerts sent at once, instead of a steady rate.")
+    ] = None,
     every: Annotated[float | None, sending(min=0, help="Time between bursts. Default: 10 s.")] = None,
-    sources: Annotated[int | None, sending(min=1, help="How many speak. Default: 10.")] = None,
+    sources: Annotated[int | None, sending(min=1, help="Number of sources. Default: 10.")] = None,
     condition: Annotated[list[str] | None, sending(help="Repeatable. Default: all of the ICD.")] = None,
     count: Count = None,
     seconds: Seconds = None,
@@ -62,7 +64,7 @@ def alerts(
     unknown: Annotated[float, share(help="Of conditions that the ICD lacks.")] = 0.0,
     garbage: Annotated[float, share(help="Followed by a record that is none.")] = 0.0,
     night: Annotated[bool, _night("--night", help="Packets: 10,000 of 136 KB each 39 s.")] = False,
-    visits: Annotated[int | None, _night(min=1, help="Stop after so many visits, or bursts.")] = None,
+    visits: Annotated[int | None, _night(min=1, help="Stop after this many visits or bursts.")] = None,
     size: Annotated[int, _night(min=1, help="Bytes of one packet.")] = _PACKET,
     bootstrap: Bootstrap = None,
     prefix: Prefix = None,

@@ -31,18 +31,18 @@ until Ctrl-C, once per second, all metrics of subarray 01: 64 antennas, one of t
 
 
 def quality(
-    subarray: Annotated[int, typer.Option(min=1, max=MOST_SUBARRAYS, help="Whose data.")] = 1,
+    subarray: Annotated[int, typer.Option(min=1, max=MOST_SUBARRAYS, help="Subarray of the data.")] = 1,
     rate: Annotated[float, typer.Option(min=0.01, max=1000, help="Rounds/s; each has all metrics once.")] = 1.0,
     antennas: Annotated[int, typer.Option(min=2, max=MOST_ANTENNAS)] = 64,
     encoding: Annotated[str, typer.Option(help=f"One of {', '.join(get_args(MetricEncoding))}.")] = "npy",
     megabytes_per_second: Annotated[
         float | None, typer.Option(min=0.001, help=f"Sets the number of channels. Default: {_CHANNELS} channels.")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many rounds. Default: at Ctrl-C.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many rounds. Default: at Ctrl-C.")] = None,
     scan_id: Annotated[int, typer.Option(min=0, help="Scan to which the data belong.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same metrics.")] = 1,
 ) -> None:
-    """Play a receive pipeline: flags, noise and spectra of one subarray, as arrays over the bus.
+    """Simulate a receive pipeline: it sends flags, noise and spectra of one subarray, as arrays.
 
     The exit code is 1 if a record was not delivered.
     """

@@ -36,19 +36,19 @@ one bandpass table of 100 MB; both need a worker that assembles: sdp-facade tabl
 
 
 def calibration(
-    subarray: Annotated[int, typer.Option(min=1, max=16, help="Whose products: subarray/NN/...")] = 1,
+    subarray: Annotated[int, typer.Option(min=1, max=16, help="Subarray of the products subarray/NN/...")] = 1,
     kind: Annotated[str, typer.Option(help="gains or bandpass.")] = "gains",
     every: Annotated[float, typer.Option(min=0, help="Seconds between two tables.")] = 10.0,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many. Default: at Ctrl-C.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many. Default: at Ctrl-C.")] = None,
     megabytes: Annotated[float, typer.Option(min=0.01, max=1000, help="Size of a table.")] = 20.0,
     antennas: Annotated[int, typer.Option(min=1, max=512)] = 64,
     pointing: Annotated[bool, typer.Option(help="Also send pointing offsets of all dishes.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same gains.")] = 1,
     save: Annotated[
-        Path | None, typer.Option(help="Folder for a copy of each table, to compare with what comes out at the end.")
+        Path | None, typer.Option(help="Folder for a copy of each table, to compare with the fetched ones.")
     ] = None,
 ) -> None:
-    """Play a calibration pipeline: tables of gains over the bus, and pointing offsets.
+    """Simulate a calibration pipeline: it sends tables of gains, and pointing offsets.
 
     The table's id goes to standard output, one line for each, once all of it is on the bus.
     """

@@ -49,11 +49,13 @@ node 2 says nothing from second 10 to 25; the clock of node 1 is 30 s behind, so
 
 def ingest(
     nodes: Annotated[int | None, sending(min=1, help="Ingest nodes. Default: the deployment's.")] = None,
-    first_node: Annotated[int, sending(min=0, help="Number of the first one, to share the nodes.")] = 0,
+    first_node: Annotated[
+        int, sending(min=0, help="Number of the first node, to divide the nodes among several simulators.")
+    ] = 0,
     rate: Annotated[float, sending(help="Heaps/s of all nodes together.")] = 1000.0,
     columnar: Annotated[
         bool,
-        sending("--columnar", help="Ten columnar batches/s of each node, not a record for each heap."),
+        sending("--columnar", help="Send ten columnar batches/s for each node, not a record for each heap."),
     ] = False,
     seed: Seed = 1,
     seconds: Seconds = None,
