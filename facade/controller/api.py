@@ -108,6 +108,9 @@ class Device:
         if not self._outbox.confirm(self):
             raise Cancelled("the controller ends, and the bus takes nothing")
 
+    def claim(self) -> None:
+        """Make sure that this controller may still tell states of it; see `Call.claim`."""
+
     def reaches(self, values: Mapping[str, str]) -> bool:
         """Return whether values have the state that a command leads to; what is no command leads to none."""
         return False
@@ -139,6 +142,12 @@ class Call(Device):
         self.given: list[Order] = []
         self.taken_back = False
         """Whether the controller that has given it as an order has ended it."""
+        self.is_ours: Callable[[Call], bool] = lambda call: True
+        """Finds out whether no other controller can have begun the command since."""
+        self.moved = False
+        """Whether another one may have."""
+        self.proven = 0.0
+        """When its partition was this controller's last, as far as was asked [monotonic s]."""
         self._orders = orders
         self._cancelled = threading.Event()
         self._reason = ""
@@ -177,6 +186,20 @@ class Call(Device):
         """Ask the handler to end; it hears of it in its next `wait`."""
         self._reason = self._reason or reason
         self._cancelled.set()
+
+    def claim(self) -> None:
+        """Make sure that no other controller can have begun the command, before a state is told of it.
+
+        Raises
+        ------
+        Cancelled
+            Another one can: its partition has moved while this process stood still.
+        """
+        if not (self.moved or self.is_ours(self)):
+            self.moved = True
+            self.cancel("its partition is another controller's")
+        if self.moved:
+            raise Cancelled(self._reason)
 
     def take_back(self, reason: str) -> None:
         """End an order that its giver has ended."""

@@ -49,6 +49,8 @@ _SOON = 0.002
 """Longest wait for records while a command is about to begin [s]: its thread asks this one for a proof."""
 _ANSWER = 0.01
 """The same while a handler waits for what becomes of its orders [s]."""
+_LOST_US = 10_000_000
+"""After so long nobody is about to write a state that came with an outcome only: its controller was killed [us]."""
 _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
@@ -88,8 +90,8 @@ class Execution:
         known = {**devices, **ordered}
         self._states = DeviceStates(icd, known)
         self._tracker = Tracker(known, keep=_REMEMBERED // max(len(known), 1), acks=0, with_commands=False)
-        self._history = History(open_reader, self._tracker, self._states, component=self._name)
         self._outbox = Outbox(self._name, writer, self._states, clock=clock, wait=wait)
+        self._history = History(open_reader, self._tracker, self._states, component=self._name, own=self._outbox.own)
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
         self._offsets = Offsets(member, clock=clock)
         self._queues = Queues(devices)
@@ -131,6 +133,7 @@ class Execution:
             self._held += records
             return
         self._history.follow(0.0)
+        self._record_again()
         self._take_back()
         for record in records:
             self._take(record)
@@ -141,6 +144,12 @@ class Execution:
         if self._queues.has_beginning():
             return _SOON
         return _ANSWER if self._orders.waiting else math.inf
+
+    def _record_again(self) -> None:
+        """Write states that are not, or not last, on the log: of devices of others, whoever has told them does."""
+        lost = self._states.unrecorded(self._outbox.now_us() - _LOST_US, self._name)
+        self._outbox.record_again([one for one in lost if one.device in self._commands])
+        self._outbox.record_again(self._history.overwritten())
 
     def _take_back(self) -> None:
         """Cancel the orders that run although whoever gave them has ended them."""
@@ -195,8 +204,7 @@ class Execution:
         if not self._recovered:
             self._recover()
             self._recovered = True
-        # What is not ours is written by whoever has reported it.
-        self._outbox.record_again([one for one in self._states.unrecorded() if one.device in self._commands])
+        self._record_again()
         self.ready = True
         held, self._held = self._held, []
         for record in held:
@@ -245,6 +253,7 @@ class Execution:
         command = self._commands[message.device].get(message.command)
         goal = ("", ()) if command is None else (command.reports, command.targets)
         call = Call(message, headers, place, self._outbox, goal, self._orders)
+        call.is_ours, call.proven = self._handling.is_ours, self._clock.monotonic()
         live = self._queues.enter(call)
         if live is not None:
             with self._handling.counting:
