@@ -16,10 +16,11 @@ from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
 from facade.controller.inbox import Offsets
 from facade.controller.life import Effect, Event, State, Step
 from facade.controller.outbox import Outbox
+from facade.controller.parents import Parents
 from facade.controller.queues import Queues
 from facade.errors import BusError, FacadeError
 from facade.flows.commands.messages import ack_record
-from facade.flows.commands.outcomes import BY_FACADE, FINAL
+from facade.flows.commands.outcomes import ABORTED, BY_FACADE, FINAL
 from facade.flows.commands.rules import OBS_STATE, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command
@@ -50,6 +51,7 @@ class Handling:
     outbox: Outbox
     member: GroupMember
     clock: Clock
+    parents: Parents
     account: StreamAccount = field(default_factory=StreamAccount)
     """What became of the records on ``commands``."""
     counting: threading.Lock = field(default_factory=threading.Lock)
@@ -151,8 +153,19 @@ class Handling:
             self.happen(call, Event.BEGUN_ELSEWHERE)
         return call.life.over
 
+    def take_back(self, call: Call) -> None:
+        """Cancel an order that nobody wants any more: it was ended, or what it belongs to was."""
+        if not call.message.parent or call.cancelled:
+            return
+        known = self.tracker.newest(call.id)
+        if known is not None and known.status == ABORTED:
+            call.take_back(known.text)
+        elif why := self.parents.why_ended(call.message.parent):
+            call.take_back(why)
+
     def execute(self, call: Call, command: Command) -> None:
         """Execute a command whose turn has come, to its outcome."""
+        self.take_back(call)
         if self.is_settled(call) or self._has_expired(call):
             return
         if call.life.state is State.STARTING and (why := self._why_not_allowed(call, command)):

@@ -12,6 +12,7 @@ from facade.codec.decode import UNREADABLE
 from facade.controller.api import Call, Place
 from facade.controller.life import State
 from facade.controller.own_states import OwnStates
+from facade.controller.parents import Parents
 from facade.errors import BusError
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
 from facade.flows.commands.tracker import Tracker
@@ -191,6 +192,7 @@ class History:
         self._states = states
         self._component = component
         self._own = own
+        self.parents = Parents()
         self._overwritten: list[StateMessage] = []
         self._reader: Reader | None = None
         self._next: dict[str, dict[int, int]] = {ACKS: {}, STATES: {}}
@@ -241,6 +243,7 @@ class History:
         if not isinstance(ack, AckMessage):
             return  # what cannot be read says nothing
         self._tracker.fold_ack(ack, 0.0)
+        self.parents.fold(ack)
         if ack.states and not (self._complete and ack.origin == self._component):
             self._states.acknowledge(reported(ack), record.timestamp_us)
 

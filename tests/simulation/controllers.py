@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 ICD = load()
 GROUP = "controller"
 """Consumer group of the controllers, and name of the first one."""
+_UNAWARE_US = 12_000_000
+"""Who stands still for 9 s begins an order without having read that it is not wanted any more [us]."""
 PAIR = (GROUP, f"{GROUP}-b")
 _SHARE = 0.4
 """Of the runs with commands: those with two controllers, and, drawn apart, those with orders."""
@@ -132,6 +134,9 @@ class Controllers:
             elif parent is not None and parent.status == "COMPLETED" != outcome.status:
                 yield f"{order.parent} is COMPLETED, and its order {id} is {outcome.status}: {outcome.text}"
             times = site.commanding.executed.get(id, ())
+            unwanted = parent is not None and parent.status not in ("COMPLETED", *BY_FACADE)
+            if parent is not None and unwanted and times and times[-1] > parent.time + _UNAWARE_US:
+                yield f"order {id} began {(times[-1] - parent.time) / 1e6:.1f} s after {order.parent} had ended"
             if outcome is not None and outcome.status == "COMPLETED" and not times:
                 yield f"order {id} is COMPLETED, and was never executed"
 

@@ -841,6 +841,19 @@ class TestGroup:
         assert (site.outcome(message), len(site.begun)) == ("COMPLETED", 1)
         assert site.reported("obsState") == ["IDLE", "EMPTY"]
 
+    def test_what_an_earlier_life_began_is_failed_once_the_group_knows_who_has_its_name(self, site: Site) -> None:
+        """Started beside itself by mistake: until then the other one goes on, and may end it."""
+        message = site.send(repeatable=False)
+        site.acknowledge(message, "ACCEPTED", origin=COMPONENT)
+        life = Life(site)
+        life.member.assign([])
+        for _ in range(4):
+            life.step()
+        assert (life.execution.ready, site.statuses(message)) == (True, ["ACCEPTED"])
+        life.member.assign([0, 1, 2, 3])
+        life.work()
+        assert (site.outcome(message), site.begun) == ("FAILED", [])
+
     def test_what_runs_ends_where_it_runs(self, site: Site) -> None:
         """A partition that goes and comes back while a command runs: it is not begun a second time."""
         message = site.send("ReleaseAllResources")
