@@ -127,6 +127,9 @@ class Device:
         if not self._outbox.confirm(self):
             raise Cancelled("the controller ends, and the bus takes nothing")
 
+    def claim(self) -> None:
+        """Make sure that this controller may still tell states of it; see `Call.claim`."""
+
     def reaches(self, values: Mapping[str, str]) -> bool:
         """Return whether values have the final state of a command; a device without a command has none."""
         return False
@@ -158,6 +161,12 @@ class Call(Device):
         self.given: list[Order] = []
         self.taken_back = False
         """Whether it is an order that its giver has ended."""
+        self.is_ours: Callable[[Call], bool] = lambda call: True
+        """Finds out whether no other controller can have begun the command since."""
+        self.moved = False
+        """Whether another controller may have begun it."""
+        self.proven = 0.0
+        """When its partition was this controller's last, as far as was asked [monotonic s]."""
         self._orders = orders
         self._cancelled = threading.Event()
         self._reason = ""
@@ -196,6 +205,20 @@ class Call(Device):
         """Ask the handler to end: its next `wait` raises `Cancelled`."""
         self._reason = self._reason or reason
         self._cancelled.set()
+
+    def claim(self) -> None:
+        """Make sure that no other controller can have begun the command, before a state is told of it.
+
+        Raises
+        ------
+        Cancelled
+            Another one can: its partition has moved while this process stood still.
+        """
+        if not (self.moved or self.is_ours(self)):
+            self.moved = True
+            self.cancel("its partition is another controller's")
+        if self.moved:
+            raise Cancelled(self._reason)
 
     def take_back(self, reason: str) -> None:
         """End an order that its giver has ended."""

@@ -31,7 +31,6 @@ from facade.controller.orders import Orders
 from facade.controller.outbox import Outbox, Wait
 from facade.controller.queues import Queues
 from facade.errors import BusError
-from facade.flows.commands.outcomes import ABORTED
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
@@ -49,6 +48,10 @@ _SOON = 0.002
 """Longest wait for records while a command is about to begin [s]: its thread asks this one for a proof."""
 _ANSWER = 0.01
 """The same while a handler waits for what becomes of its orders [s]."""
+_SPARE = 10.0
+"""A member that has no partition after so long is one of too many [s]."""
+_LOST_US = 10_000_000
+"""After so long nobody is about to write a state that came with an outcome only: its controller was killed [us]."""
 _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
@@ -88,8 +91,8 @@ class Execution:
         known = {**devices, **ordered}
         self._states = DeviceStates(icd, known)
         self._tracker = Tracker(known, keep=_REMEMBERED // max(len(known), 1), acks=0, with_commands=False)
-        self._history = History(open_reader, self._tracker, self._states, component=self._name)
         self._outbox = Outbox(self._name, writer, self._states, clock=clock, wait=wait)
+        self._history = History(open_reader, self._tracker, self._states, component=self._name, own=self._outbox.own)
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
         self._offsets = Offsets(member, clock=clock)
         self._queues = Queues(devices)
@@ -101,6 +104,7 @@ class Execution:
             outbox=self._outbox,
             member=member,
             clock=clock,
+            parents=self._history.parents,
         )
         self.account = self._handling.account
         self._reader = CommandReader(list(devices), writer, self.account, by=self._name)
@@ -110,6 +114,7 @@ class Execution:
         self.ready = False
         """Whether the history is known, so that commands are executed."""
         self._recovered = False
+        self._began = clock.monotonic()
 
     # What one thread does all the time.
 
@@ -131,6 +136,8 @@ class Execution:
             self._held += records
             return
         self._history.follow(0.0)
+        self._recover_once()
+        self._record_again()
         self._take_back()
         for record in records:
             self._take(record)
@@ -142,12 +149,16 @@ class Execution:
             return _SOON
         return _ANSWER if self._orders.waiting else math.inf
 
+    def _record_again(self) -> None:
+        """Write states that are not, or not last, on the log: of devices of others, whoever has told them does."""
+        lost = self._states.unrecorded(self._outbox.now_us() - _LOST_US, self._name)
+        self._outbox.record_again([one for one in lost if one.device in self._commands])
+        self._outbox.record_again(self._history.overwritten())
+
     def _take_back(self) -> None:
-        """Cancel the orders that run although whoever gave them has ended them."""
+        """Cancel the orders that run although nobody wants them any more."""
         for call in self._queues.running():
-            known = self._tracker.newest(call.id) if call.message.parent and not call.cancelled else None
-            if known is not None and known.status == ABORTED:
-                call.take_back(known.text)
+            self._handling.take_back(call)
 
     def stop(self) -> None:
         """Begin no further command; what is queued is left to the next start."""
@@ -192,16 +203,19 @@ class Execution:
             _log.warning("what was before cannot be read yet: %s", error)
             self._clock.sleep(_RETRY)
             return
-        if not self._recovered:
-            self._recover()
-            self._recovered = True
-        # What is not ours is written by whoever has reported it.
-        self._outbox.record_again([one for one in self._states.unrecorded() if one.device in self._commands])
+        self._recover_once()
+        self._record_again()
         self.ready = True
         held, self._held = self._held, []
         for record in held:
             if record.partition in self._assignment:
                 self._take(record)
+
+    def _recover_once(self) -> None:
+        """Recover when the group knows this member: then whoever had its name before has lost it."""
+        if not self._recovered and (self._assignment or self._clock.monotonic() > self._began + _SPARE):
+            self._recovered = True
+            self._recover()
 
     def _recover(self) -> None:
         """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
@@ -245,6 +259,7 @@ class Execution:
         command = self._commands[message.device].get(message.command)
         goal = ("", ()) if command is None else (command.reports, command.targets)
         call = Call(message, headers, place, self._outbox, goal, self._orders)
+        call.is_ours, call.proven = self._handling.is_ours, self._clock.monotonic()
         live = self._queues.enter(call)
         if live is not None:
             with self._handling.counting:

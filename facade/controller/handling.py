@@ -16,10 +16,11 @@ from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
 from facade.controller.inbox import Offsets
 from facade.controller.life import Effect, Event, State, Step
 from facade.controller.outbox import Outbox
+from facade.controller.parents import Parents
 from facade.controller.queues import Queues
-from facade.errors import FacadeError
+from facade.errors import BusError, FacadeError
 from facade.flows.commands.messages import ack_record
-from facade.flows.commands.outcomes import BY_FACADE, FINAL
+from facade.flows.commands.outcomes import ABORTED, BY_FACADE, FINAL
 from facade.flows.commands.rules import OBS_STATE, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command
@@ -32,6 +33,10 @@ _log = logging.getLogger(__name__)
 PROVEN = 3.0
 """For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
 group gives away what a member has."""
+_AWAY = 10.0
+"""For so long a command that runs waits for its partition to come back [s]."""
+_RETRY = 0.2
+"""Pause before it is looked for again [s]."""
 INTERRUPTED = "interrupted: its controller was killed after accepting it; how much was done is not known"
 
 
@@ -46,6 +51,7 @@ class Handling:
     outbox: Outbox
     member: GroupMember
     clock: Clock
+    parents: Parents
     account: StreamAccount = field(default_factory=StreamAccount)
     """What became of the records on ``commands``."""
     counting: threading.Lock = field(default_factory=threading.Lock)
@@ -96,6 +102,38 @@ class Handling:
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
         self.outbox.confirm(known)
 
+    def is_ours(self, call: Call) -> bool:
+        """Return whether no other controller has begun a command that runs, as far as can be known now.
+
+        One that must not be repeated stays with who has begun it. Another controller begins a repeatable one again
+        once it has the partition. Who stood still does not know that, so the broker is asked.
+        """
+        now, place = self.clock.monotonic(), call.place
+        if not call.message.repeatable:
+            return True
+        if self.member.holds(place.partition, place.assigned) and now - call.proven < PROVEN:
+            return True
+        if not self._has_again(place.partition):
+            return False
+        call.proven = now
+        known = self.tracker.newest(call.id)
+        return known is None or known.status not in FINAL - BY_FACADE
+
+    def _has_again(self, partition: int) -> bool:
+        """Find out that a partition is ours, also when all were away for a while."""
+        until = self.clock.monotonic() + _AWAY
+        while not (others := self.member.assignment) or partition in others:
+            try:
+                self.offsets.ask(partition)
+            except BusError as error:
+                if self.outbox.closed or self.clock.monotonic() > until:
+                    return False
+                _log.warning("not known whose partition %s is, asking again: %s", partition, error)
+                self.clock.sleep(_RETRY)
+            else:
+                return True
+        return False
+
     def is_late(self, call: Call) -> bool:
         """Return whether it is too late for a command to begin."""
         return self.outbox.now_us() > call.message.not_after
@@ -115,8 +153,19 @@ class Handling:
             self.happen(call, Event.BEGUN_ELSEWHERE)
         return call.life.over
 
+    def take_back(self, call: Call) -> None:
+        """Cancel an order that nobody wants any more: it was ended, or what it belongs to was."""
+        if not call.message.parent or call.cancelled:
+            return
+        known = self.tracker.newest(call.id)
+        if known is not None and known.status == ABORTED:
+            call.take_back(known.text)
+        elif why := self.parents.why_ended(call.message.parent):
+            call.take_back(why)
+
     def execute(self, call: Call, command: Command) -> None:
         """Execute a command whose turn has come, to its outcome."""
+        self.take_back(call)
         if self.is_settled(call) or self._has_expired(call):
             return
         if call.life.state is State.STARTING and (why := self._why_not_allowed(call, command)):
@@ -204,6 +253,8 @@ class Handling:
 
     def _ended(self, call: Call, event: Event, text: str, result: object) -> tuple[Event, str, object]:
         """See to it that nothing goes on of a command that has not completed; return what has come of it."""
+        if call.moved:
+            return Event.MOVE, "", None
         if event in (Event.CANCEL, Event.FAIL, Event.REFUSED):
             call.abort_orders(f"{call.command} {call.id}, which had given it, has ended")
         if event is Event.CANCEL and call.taken_back:

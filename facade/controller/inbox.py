@@ -11,6 +11,8 @@ from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
 from facade.controller.api import Call, Place
 from facade.controller.life import State
+from facade.controller.own_states import OwnStates
+from facade.controller.parents import Parents
 from facade.errors import BusError
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
 from facade.flows.commands.tracker import Tracker
@@ -128,6 +130,21 @@ class Offsets:
                 due = {**self._due(), partition: self._reached(partition)}
             self._commit(due)
 
+    def ask(self, partition: int) -> None:
+        """Find out that a partition is ours, whatever runs.
+
+        Raises
+        ------
+        BusError
+            It is not, or that is not known.
+        """
+        with self._committing:
+            with self._lock:
+                if partition not in self._after:
+                    raise BusError(f"partition {partition} is another member's")
+                due = {**self._due(), partition: self._reached(partition)}
+            self._commit(due)
+
     def commit_or_later(self, *, busy: bool = False) -> None:
         """Commit what is finished; what fails is tried again the next time. Never waits for another thread.
 
@@ -167,11 +184,16 @@ class Offsets:
 class History:
     """Follows the acknowledgements and the states; all that a controller knows from before is there."""
 
-    def __init__(self, open_reader: OpenReader, tracker: Tracker, states: DeviceStates, *, component: str) -> None:
+    def __init__(
+        self, open_reader: OpenReader, tracker: Tracker, states: DeviceStates, *, component: str, own: OwnStates
+    ) -> None:
         self._open_reader = open_reader
         self._tracker = tracker
         self._states = states
         self._component = component
+        self._own = own
+        self.parents = Parents()
+        self._overwritten: list[StateMessage] = []
         self._reader: Reader | None = None
         self._next: dict[str, dict[int, int]] = {ACKS: {}, STATES: {}}
         """Offset to read on from, by topic and partition."""
@@ -203,15 +225,25 @@ class History:
 
     def _take_state(self, record: Record) -> None:
         state = decode_state(record.value)
+        if not isinstance(state, StateMessage):
+            return
+        if (behind := self._own.read(state)) is not None:
+            self._overwritten.append(behind)
         # Ours is known already once all was read: an older one must not undo a newer one.
-        if isinstance(state, StateMessage) and not (self._complete and state.origin == self._component):
+        if not (self._complete and (state.origin == self._component or self._own.is_older(state))):
             self._states.take(state, record.timestamp_us)
+
+    def overwritten(self) -> list[StateMessage]:
+        """Return our own newest states, once, behind which an older one was read."""
+        found, self._overwritten = self._overwritten, []
+        return found
 
     def _take_ack(self, record: Record) -> None:
         ack = decode_ack(record.value)
         if not isinstance(ack, AckMessage):
             return  # what cannot be read says nothing
         self._tracker.fold_ack(ack, 0.0)
+        self.parents.fold(ack)
         if ack.states and not (self._complete and ack.origin == self._component):
             self._states.acknowledge(reported(ack), record.timestamp_us)
 

@@ -57,6 +57,7 @@ class Event(Enum):
     FAIL = "its handler fails, or must end and cannot be repeated"
     CANCEL = "the thread of its device finds that it is cancelled"
     CONFIRM = "its outcome is on the bus"
+    MOVE = "another controller may have begun it as well, since its partition is not ours any more; it is repeatable"
     STOP = "the controller ends"
 
 
@@ -114,6 +115,7 @@ _IN_HANDLER = {
     Event.RETURN: _end("COMPLETED"),
     Event.FAIL: _end("FAILED"),
     Event.CANCEL: _end("ABORTED"),
+    Event.MOVE: _MOVED,
     Event.STOP: _LEFT,
 }
 _WHILE_LOST = (Event.HAS_OUTCOME, Event.BEGUN_ELSEWHERE, Event.BEGUN_BEFORE, Event.LATE,

@@ -17,6 +17,7 @@ from facade.bus.port import Headers, Receipt, Record, Writer
 from facade.clock import Clock
 from facade.controller.api import Call, Cancelled, Device
 from facade.controller.life import Event
+from facade.controller.own_states import OwnStates
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
@@ -56,6 +57,7 @@ class Outbox:
         self, component: str, writer: Writer, states: DeviceStates, *, clock: Clock, wait: Wait = threading.Event.wait
     ) -> None:
         self.states = states
+        self.own = OwnStates()
         self._component = component
         self._writer = writer
         self._clock = clock
@@ -116,6 +118,7 @@ class Outbox:
 
         Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
         """
+        device.claim()
         kept: list[StateMessage] = []
         try:
             for name, value in values.items():
@@ -207,7 +210,7 @@ class Outbox:
         return self.confirm(call)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states of which only an outcome tells: whoever ended that command was killed in between."""
+        """Write states that nobody writes, or that an older one has come behind."""
         for message in messages:
             self.states.set(message)
             self._writer.send(state_record(message))
@@ -250,5 +253,6 @@ class Outbox:
             )
         try:
             self.states.set(message)
+            self.own.tell(message)
         except KeyError:
             raise ValueError(f"{message.device}: the ICD has no reported attribute {message.attribute!r}") from None

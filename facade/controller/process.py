@@ -15,7 +15,7 @@ from facade import __version__, instances, tracing
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.port import Writer
+from facade.bus.port import Fenced, Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.controller.api import Controller
@@ -156,6 +156,9 @@ class Threads:
         try:
             while not self._stop.is_set():
                 self._execution.step(_WAIT)
+        except Fenced:
+            self._execution.interrupt()  # who has taken the name takes its commands for cut short
+            raise
         finally:
             self._end()
         if self._failure is not None:

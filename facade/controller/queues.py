@@ -28,7 +28,7 @@ class Queues:
         """
         with self._lock:
             live = self._live.get(call.id)
-            if live is not None and live.life.state not in (State.LOST, State.MOVED):
+            if live is not None and live.life.state not in (State.LOST, State.MOVED) and not live.moved:
                 return live
             self._live[call.id] = call
             return None

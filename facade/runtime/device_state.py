@@ -160,10 +160,20 @@ class DeviceStates(Flow):
                 self._acknowledged[key] = message
         return USED
 
-    def unrecorded(self) -> list[StateMessage]:
-        """Return what came with outcomes only, once: whoever wrote it was killed before ``state`` had it."""
-        found, self._acknowledged = list(self._acknowledged.values()), {}
-        return found
+    def unrecorded(self, before_us: int, origin: str) -> list[StateMessage]:
+        """Return what came with outcomes only, once: whoever wrote it was killed before ``state`` had it.
+
+        Parameters
+        ----------
+        before_us
+            What was set later may still be under way [Unix us].
+        origin
+            Who asks: its own is not under way.
+        """
+        found = {key: one for key, one in self._acknowledged.items() if one.time < before_us or one.origin == origin}
+        for key in found:
+            del self._acknowledged[key]
+        return list(found.values())
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
         """Return what was told since the last call, unless others show it; what never was is as old as this server."""

@@ -9,29 +9,23 @@ import msgspec
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.sender import KafkaSender
 from facade.bus.port import Record
 from facade.controller import Call, Rejected
-from facade.controller.execution import Execution
-from facade.controller.process import Threads, _beats, devices_of
-from facade.controller.simulator.controller import SimulatedController
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import TERM
-from facade.flows.commands.messages import COMMANDS, decode_command
+from facade.flows.commands.messages import COMMANDS, CommandMessage, decode_command
 from facade.flows.commands.outcomes import FINAL
 from facade.icd.load import load
 from facade.runtime.composition import Server
 from tests.simulation.scheduler import Process
-from tests.simulation.threads import Event
 from tests.support.arguments import example
 
 if TYPE_CHECKING:
     from tests.simulation.site import Site
 
 ICD = load()
-NAME = "controller"
 ARGUMENTS = {"AssignResources": "assignres", "ReleaseResources": "releaseres", "Configure": "configure", "Scan": "scan"}
 """Families of arguments, by command."""
 _TRIES, _AGAIN = 3, 0.2
@@ -108,6 +102,8 @@ class Commanding:
         """By id."""
         self.executed: dict[str, list[int]] = defaultdict(list)
         """When executions began, by the controller's clock [Unix us], by id."""
+        self.begun_by: dict[str, list[str]] = defaultdict(list)
+        """Who has begun each command, one after the other."""
         self.declined: set[str] = set()
         """Ids of commands that a handler has refused."""
         self.wrong: list[str] = []
@@ -119,28 +115,14 @@ class Commanding:
         self._number = 0
         self.refused = 0
 
-    # The controller
+    # The controllers
 
-    def control(self, site: "Site", process: Process) -> None:
-        """Be a controller; see `facade.controller.process.run`."""
-        simulated = SimulatedController(
-            ICD, component=NAME, faults=[], report=None, seed=1, speed=4.0, clock=process.clock
-        )
-        controller = simulated.controller
-        for name, handler in list(controller.handlers.items()):
-            controller.handlers[name] = lambda call, handler=handler: self._execute(process, call, handler)
-        devices = devices_of(controller.classes, ICD, site.settings)
-        connection = site.connection(process)
-        bus = KafkaBus(connection, client=NAME)
-        member = KafkaGroupMember(connection, COMMANDS, group=controller.group, member=NAME, health=bus.health)
-        execution = Execution(controller, ICD, devices, member, bus.open_reader, bus.writer(), clock=process.clock)
-        beat = _beats(controller, list(devices), bus.writer(), process.clock)
-        Threads(execution, list(devices), beat, Event(site.scheduler), clock=process.clock).run()  # type: ignore[arg-type]
-
-    def _execute(self, process: Process, call: Call, handler: Any) -> Any:
+    def execute(self, process: Process, call: Call, handler: Any) -> Any:
+        """Let a handler execute a command, and take note of it."""
         now_us = round(process.clock.now() * 1e6)
         if not process.is_dead:
             self.executed[call.id].append(now_us)
+            self.begun_by[call.id].append(process.name)
             if now_us > call.message.not_after:
                 self.wrong.append(f"{call.command} began {(now_us - call.message.not_after) / 1e6:.3f} s too late")
         try:
@@ -219,6 +201,12 @@ class Commanding:
         if len(givers) > 2 and givers[-3].process is process and (gap := now.first - givers[-3].newest) < TERM - 0.2:
             self.wrong.append(f"two servers give commands of {device} in turn, within {gap:.2f} s")
         now.newest = at
+
+    def order(self, command: CommandMessage) -> None:
+        """Take note of a command that a controller gives."""
+        transaction = (command.device, command.command, command.transaction_id)
+        one = Given(command.device, command.command, command.not_after, command.repeatable, transaction, "sent")
+        self.given.setdefault(command.id, one)
 
     # What became of them
 

@@ -94,6 +94,7 @@ def _crashes(site: Site) -> Iterator[str]:
 
 def _commands(site: Site) -> Iterator[str]:
     commanding = site.commanding
+    site.controllers.look(site)
     for server in site.servers.values():
         commanding.look(server)
     yield from commanding.wrong
@@ -108,6 +109,21 @@ def _commands(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} was executed {len(times)} times, and must not be repeated"
         if one.sent == "not sent":
             yield f"{one.name} {id} was executed, and its caller was told that it will not be"
+
+
+def _told_late(site: Site) -> Iterator[str]:
+    if "commands" in site.flows:
+        yield from site.controllers.late(site)
+
+
+def _misplaced(site: Site) -> Iterator[str]:
+    if "commands" in site.flows:
+        yield from site.controllers.misplaced(site)
+
+
+def _orders(site: Site) -> Iterator[str]:
+    if "commands" in site.flows:
+        yield from site.controllers.unordered(site)
 
 
 def _order(site: Site) -> Iterator[str]:
@@ -172,6 +188,7 @@ ALWAYS = (
     Invariant("a table is announced once, and only whole", "rule 3", _announced),
     Invariant("no process ends by itself", "rule 1", _crashes),
     Invariant("a command has one outcome, is not begun late, nor twice if it must not be", "rule 5", _commands),
+    Invariant("no state is told of a command that has ended", "rule 5", _told_late),
 )
 """Checked each simulated second."""
 AT_THE_END = (
@@ -186,6 +203,8 @@ AT_THE_END = (
     Invariant("sums of logs are what was sent", "rule 3", _logs),
     Invariant("each block's state shown is the one that was confirmed last", "rule 4", _blocks),
     Invariant("each command has an outcome", "rule 5", _outcomes),
+    Invariant("the state of a device is the one that a controller has told last", "rule 4", _misplaced),
+    Invariant("each order has an outcome, and what is done has all its orders done", "rule 5", _orders),
     Invariant("what is good is used", "rule 1", _dead_letters),
 )
 """Hold within a bounded time once no more faults come."""

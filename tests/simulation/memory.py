@@ -30,6 +30,7 @@ MAY_GROW = {
     "LrcEvents._recent": 1_000,  # commands of the last seconds
     "LrcEvents._told": 10_000,
     "NewestMetric.array": 1_000,  # of each metric
+    "Parents._ended": 5_000,
     "Progress._stands": 1_000,  # partitions
     "Publisher._due_at": 1_000,  # attributes
     "QualityView._counts": 1_000,  # attributes

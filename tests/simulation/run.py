@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.simulation.controllers import Controllers
 from tests.simulation.faults import (
     Fault,
     draw,
@@ -61,6 +62,7 @@ def run(
     flows: Collection[str] | None = None,
     settled: float = SETTLED,
     with_losses: bool = False,
+    controllers: Controllers | None = None,
 ) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
 
@@ -74,10 +76,12 @@ def run(
         After the last fault all must be right within so long [simulated s].
     with_losses
         Brokers also lose what they have confirmed; what runs are telemetry and alerts then.
+    controllers
+        Those of the commands; None: drawn from the seed.
     """
     began = time.process_time()
     flows = _LOSING if with_losses else draw_flows(seed) if flows is None else flows
-    site = Site(seed, flows=flows)
+    site = Site(seed, flows=flows, controllers=controllers)
     with site.trace.logs(), simulated(site.scheduler):
         result = _run(site, seed, seconds, per_second, faults, settled, with_losses=with_losses)
     result.cpu = time.process_time() - began
@@ -140,6 +144,7 @@ def _run(
         "notifications": sum(site.sent.values()),
         "commands": len(site.commanding.given),
         "executions": sum(map(len, site.commanding.executed.values())),
+        "orders": len(site.controllers.orders),
         "alerts": len(site.alerting.raised),
         "actions about alarms": len(site.alerting.acted),
         "alerts and actions seen": len(site.alerting.seen),

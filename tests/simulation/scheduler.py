@@ -29,6 +29,13 @@ class Task:
         self.turn = 0
         """Grows with each wait, so that what would end an earlier wait does nothing."""
 
+    @property
+    def name(self) -> str:
+        """Return what a log says of the thread that runs; one of a process that was killed says nothing any more."""
+        if self.process.is_dead:
+            raise Killed
+        return self.process.name
+
 
 class Process:
     """A simulated process on a host, from its start to its end."""

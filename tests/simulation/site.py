@@ -25,6 +25,8 @@ from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
+from tests.simulation.controllers import GROUP as CONTROLLERS
+from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.groups import Groups
 from tests.simulation.logs import Entry
 from tests.simulation.measuring import Measuring
@@ -45,7 +47,13 @@ _ATTRIBUTES = {(name, one.name): one for name, entry in ICD.classes.items() for 
 FLOWS = ("telemetry", "commands", "alerts", "tables", "quality", "blocks", "logs")
 _SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration", "blocks": "subarray"}
 """Instance of the device server of a flow, where it is not called as the flow."""
-GROUPS = {"telemetry": "aggregate", "alerts": "alerts-intake", "tables": "tables-assemble", "logs": "logs-aggregate"}
+GROUPS = {
+    "telemetry": "aggregate",
+    "commands": CONTROLLERS,
+    "alerts": "alerts-intake",
+    "tables": "tables-assemble",
+    "logs": "logs-aggregate",
+}
 """Consumer groups whose offsets are set back and lost."""
 RESTART = 2.0
 """Longest time until a process that ended is started again [s]."""
@@ -79,9 +87,19 @@ class Site:
     ----------
     flows
         What runs, of `FLOWS`; the server of SdpMaster and SdpBus always does.
+    controllers
+        Those of the commands; None: drawn from the seed.
     """
 
-    def __init__(self, seed: int, *, nodes: int = 4, rate: float = 2.0, flows: Collection[str] = FLOWS) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        nodes: int = 4,
+        rate: float = 2.0,
+        flows: Collection[str] = FLOWS,
+        controllers: Controllers | None = None,
+    ) -> None:
         self.scheduler = Scheduler(seed)
         self.trace = Trace(self.scheduler)
         self.settings = Settings(prefix="s.", nodes=nodes)
@@ -103,6 +121,7 @@ class Site:
         """Device class by device."""
         self.workers: dict[str, WorkerLoop] = {}
         self.commanding, self.alerting = Commanding(), Alerting()
+        self.controllers = controllers or draw_controllers(seed)
         self.tabling, self.measuring = Tabling(), Measuring()
         self.processing, self.shipping = Processing(), Shipping()
         self.said = Said()
@@ -125,7 +144,7 @@ class Site:
             self.bodies |= {f"node-{node}": partial(self._node, node) for node in range(nodes)}
             self.bodies |= {f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)}
         if "commands" in flows:
-            self.bodies["controller"] = partial(self.commanding.control, self)
+            self.controllers.add(self)
         parts = {"alerts": self.alerting, "tables": self.tabling, "quality": self.measuring, "blocks": self.processing}
         for flow, part in {**parts, "logs": self.shipping}.items():
             if flow in flows:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.controllers import PAIR, Controllers
 from tests.simulation.faults import Fault
 from tests.simulation.logs import Author, Partition
 from tests.simulation.mutants import MUTANTS, hunt
@@ -29,6 +30,16 @@ def test_what_must_hold_holds_under_faults(seed: int) -> None:
 def test_a_seed_that_found_something_finds_nothing_any_more(seed: int, flows: list[str]) -> None:
     """Both: a snapshot that was written while records were read again had an older record as the last one."""
     result = run(seed, flows=flows)
+    assert result.failures == [], "\n".join(result.lines)
+
+
+@pytest.mark.parametrize("seed", [133, 137, 557])
+def test_seeds_of_two_controllers_that_found_something_find_nothing_any_more(seed: int) -> None:
+    """133: one stood still while the other repeated its command; 137: one was fenced, and its handler went on.
+
+    557: one that was started beside itself failed what the other one was still executing.
+    """
+    result = run(seed, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
     assert result.failures == [], "\n".join(result.lines)
 
 

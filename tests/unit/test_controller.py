@@ -1,12 +1,18 @@
 """The duties of a controller, at every step at which it can be killed, on a bus in history."""
 
+import threading
+from unittest.mock import MagicMock
+
 import msgspec
 import pytest
 
-from facade.bus.port import Record
+from facade.bus.port import Fenced, Record
+from facade.clock import ManualClock
 from facade.controller import Call, Cancelled, Controller, Rejected
 from facade.controller.execution import LONGEST_QUEUE
 from facade.controller.inbox import History
+from facade.controller.own_states import OwnStates
+from facade.controller.process import Threads
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import COMMANDS, AckMessage
 from facade.flows.commands.tracker import Tracker
@@ -804,6 +810,50 @@ class TestGroup:
         live(site, component="other")
         assert site.outcome(message) == ("COMPLETED" if begun else "FAILED")
 
+    def test_who_stood_still_while_another_repeated_its_command_tells_no_state_of_it(self, site: Site) -> None:
+        """The new owner has brought the device elsewhere since; and the former one ends nothing."""
+        message = site.send("ReleaseAllResources")
+        former = Life(site, component="former")
+
+        def stand_still(_: object) -> None:
+            former.meanwhile = lambda _: None
+            former.member.assign([])
+            former.member.hear()  # so far only the client knows
+            live(site, component="other")
+            site.clock.sleep(7.0)
+
+        former.meanwhile = stand_still
+        former.handle = lambda call: call.report(obsState="EMPTY")
+        former.work()
+        assert (len(site.begun), site.reported("obsState")) == (2, ["IDLE"])
+        assert [(ack.status, ack.origin) for ack in site.acks(message)] == [
+            ("ACCEPTED", "former"),
+            ("COMPLETED", "other"),
+        ]
+        assert former.execution.account.reasons == {"moved": 1}
+
+    def test_who_stood_still_and_has_its_partition_goes_on(self, site: Site) -> None:
+        message = site.send("ReleaseAllResources")
+        life = Life(site)
+        life.meanwhile = lambda _: site.clock.sleep(7.0)
+        life.handle = lambda call: call.report(obsState="EMPTY")
+        life.work()
+        assert (site.outcome(message), len(site.begun)) == ("COMPLETED", 1)
+        assert site.reported("obsState") == ["IDLE", "EMPTY"]
+
+    def test_what_an_earlier_life_began_is_failed_once_the_group_knows_who_has_its_name(self, site: Site) -> None:
+        """Started beside itself by mistake: until then the other one goes on, and may end it."""
+        message = site.send(repeatable=False)
+        site.acknowledge(message, "ACCEPTED", origin=COMPONENT)
+        life = Life(site)
+        life.member.assign([])
+        for _ in range(4):
+            life.step()
+        assert (life.execution.ready, site.statuses(message)) == (True, ["ACCEPTED"])
+        life.member.assign([0, 1, 2, 3])
+        life.work()
+        assert (site.outcome(message), site.begun) == ("FAILED", [])
+
     def test_what_runs_ends_where_it_runs(self, site: Site) -> None:
         """A partition that goes and comes back while a command runs: it is not begun a second time."""
         message = site.send("ReleaseAllResources")
@@ -867,7 +917,7 @@ def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: 
     message = site.command()
     site.acknowledge(message, "COMPLETED")
     assert History(
-        MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), component=COMPONENT
+        MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), component=COMPONENT, own=OwnStates()
     ).catch_up(0.0)
     assert tracker.newest(message.id).status == "COMPLETED"
 
@@ -875,7 +925,9 @@ def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: 
 def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     """But what others report holds, and after a restart what we reported ourselves."""
     bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
-    history = History(bus.open_reader, Tracker(DEVICES, with_commands=False), states, component=COMPONENT)
+    history = History(
+        bus.open_reader, Tracker(DEVICES, with_commands=False), states, component=COMPONENT, own=OwnStates()
+    )
 
     def message(value: str, origin: str) -> StateMessage:
         return StateMessage(device=FIRST, attribute="obsState", value=value, time=1, origin=origin)
@@ -895,3 +947,18 @@ def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
 def test_cancelled_is_not_swallowed_by_a_handler(site: Site) -> None:
     """A handler that catches every Exception hears of an Abort all the same."""
     assert not issubclass(Cancelled, Exception)
+
+
+def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
+    """Whoever has the name now takes for cut short what runs here."""
+    told, execution, stop = [], MagicMock(), threading.Event()
+
+    def step(timeout: float) -> None:
+        told.append("step")
+        raise Fenced("another process has joined the group under this name")
+
+    execution.step, execution.await_command = step, lambda device: False
+    execution.interrupt = lambda: told.append("interrupt")
+    with pytest.raises(Fenced):
+        Threads(execution, [FIRST], lambda stopping: None, stop, clock=ManualClock()).run()
+    assert told[:2] == ["step", "interrupt"]

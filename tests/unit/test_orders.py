@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from facade.controller import Call
 from facade.controller.simulator.controller import SimulatedController
 from facade.controller.simulator.orders import MASTER
 from facade.controller.simulator.orders import PROCESSING as PROCESSING_CLASS
-from facade.flows.commands.messages import COMMANDS, CommandMessage, decode_command
+from facade.flows.commands.messages import COMMANDS, CommandMessage, command_record, decode_command
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site
 
 PROCESSING = "mid-sdp/processing/01"
@@ -95,6 +96,32 @@ def test_an_abort_ends_the_order(site: Site) -> None:
     one.handle = lambda call: None if call.command == "Abort" else original(call)
     one.work()
     assert site.outcome(message) == site.outcome(children(site)[0]) == "ABORTED"
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["waits", "runs"])
+@pytest.mark.parametrize(("ended", "outcome"), [("ABORTED", "ABORTED"), ("COMPLETED", "COMPLETED"), ("", "COMPLETED")])
+def test_an_order_whose_parent_was_ended_by_a_controller_that_does_not_know_it(
+    site: Site, begun: bool, ended: str, outcome: str
+) -> None:
+    """As it had been killed since: the executor looks itself. What has completed leaves its orders alone."""
+    parent = site.command("Configure", FIRST)
+    order = msgspec.structs.replace(site.command("ReleaseAllResources", SECOND), parent=parent.id)
+    site.broker.append(command_record(order))
+    one = Life(site)
+
+    def end(_: Call | None = None) -> None:
+        one.meanwhile = lambda _: None
+        if ended:
+            site.acknowledge(parent, ended)
+        one.step()
+
+    if begun:
+        one.meanwhile = end
+    else:
+        end()
+    one.work()
+    assert site.outcome(order) == outcome
+    assert len(site.begun) == (begun or outcome == "COMPLETED")
 
 
 def killed_after_its_order(site: Site) -> CommandMessage:

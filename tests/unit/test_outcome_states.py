@@ -350,7 +350,7 @@ def test_a_clock_that_was_set_back_hides_no_later_report(site: Site, server: Ser
     for record in records if outcome_first else reversed(records):
         assert server.fold(record) is USED
     assert server.obs_state == "FAULT"
-    assert server.states.unrecorded() == []
+    assert server.states.unrecorded(2**62, "") == []
 
 
 def test_the_outcome_is_never_seen_without_its_state(site: Site, server: Server) -> None:
@@ -447,3 +447,42 @@ def test_what_was_told_is_given_once_to_who_shows_it(server: Server) -> None:
     assert given() == [(FIRST, "scanID", 7)]
     assert server.states.version(FIRST) > before[FIRST]
     assert server.states.version(SECOND) == before[SECOND]
+
+
+class TestTwoMembers:
+    """Controllers of one group: a state under way at one of them is not lost, and an older one does not stay."""
+
+    def test_who_starts_does_not_write_what_another_one_is_about_to_write(self, site: Site) -> None:
+        message = site.send()
+        site.broker.append(command_record(message))
+        site.broker.append(replace(outcome(message, "READY", site.now_us)))
+        other = Life(site, component="other").start()
+        assert site.reported("obsState") == ["IDLE"]
+        site.broker.append(report(message, "READY", site.now_us))
+        site.broker.append(report(None, "FAULT", site.now_us + 1))
+        site.clock.sleep(11.0)
+        other.step()
+        assert site.reported("obsState") == ["IDLE", "READY", "FAULT"]
+
+    def test_who_starts_writes_what_nobody_else_has_written_for_long(self, site: Site) -> None:
+        message = site.send()
+        site.broker.append(outcome(message, "READY", site.now_us))
+        other = Life(site, component="other").start()
+        site.clock.sleep(11.0)
+        other.step()
+        assert site.reported("obsState") == ["IDLE", "READY"]
+
+    def test_an_older_state_behind_a_newer_one_is_written_over_by_who_has_told_the_newer_one(self, site: Site) -> None:
+        """The topic is compacted: the older one would be all that is left."""
+        life = Life(site)
+        life.handle = lambda call: call.report(obsState="READY")
+        site.send()
+        old = report(None, "IDLE", site.now_us - 1)
+        site.clock.sleep(1.0)
+        life.work()
+        life.step()
+        site.broker.append(replace(old, value=(old.value or b"").replace(COMPONENT.encode(), b"former")))
+        for _ in range(3):
+            life.step()
+            assert life.execution._states.label(FIRST, "obsState") == "READY"
+        assert site.reported("obsState") == ["IDLE", "READY", "IDLE", "READY"]
