@@ -254,7 +254,7 @@ def _choice(sweep: Sweep) -> Iterator[str]:
                 f" {number(plain.stored)} B. gzip reaches {mb(gzip, 'in')} MB/s."
                 f" These figures are with the topic's `compression.type` set to `producer`. Our topics have"
                 f" `uncompressed`, so that a broker's size limit holds for the unpacked batch ([settings]"
-                f"(../how-to/run-on-kafka.md)). Such a broker unpacks lz4 batches, and reaches only"
+                f"(../how-to/run-on-kafka.md)). With this setting the broker unpacks lz4 batches, and reaches only"
                 f" {mb(unpacked, 'in')} MB/s: with our topics, lz4 saves the network but not the disk.",
                 f"**Use one partition for each consumer that shares the work, not more.** One consumer reads"
                 f" {number(rate(parts[0], 'out'))}/s from {parts[0].point.partitions} partition, and"
