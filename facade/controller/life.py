@@ -57,7 +57,9 @@ class Event(Enum):
     FAIL = "its handler fails, or must end and cannot be repeated"
     CANCEL = "the thread of its device finds that it is cancelled"
     CONFIRM = "its outcome is on the bus"
-    MOVE = "another controller may have begun it as well, since its partition is not ours any more; it is repeatable"
+    MOVE = (
+        "it is repeatable, and this controller has lost its partition, so another controller may have begun it as well"
+    )
     STOP = "the controller ends"
 
 

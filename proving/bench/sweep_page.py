@@ -146,8 +146,8 @@ def _tables(sweep: Sweep) -> Iterator[str]:
         ([f"{one.point.linger:g}", number(rate(one, "in")), *delays(one)] for one in sweep.series("linger")),
     )
     yield (
-        "Paper 001 (a broker of its own, and Kafka) sends messages of 8 to 128 B in batches of 20, and of 32 B in"
-        " batches of 1 to 50:"
+        "Paper 001 (*Redesigning Kafka Message Queue System*, which compares a new broker with Kafka) sends messages"
+        " of 8 to 128 B in batches of 20, and of 32 B in batches of 1 to 50:"
     )
     yield table(
         ("size, batch", "in [/s]", "paper", "out [/s]", "paper", "both: in [/s]", "paper", "both: out [/s]", "paper"),
@@ -184,8 +184,10 @@ def _tables(sweep: Sweep) -> Iterator[str]:
     )  # fmt: skip
     yield "## The alerts of a visit"
     yield (
-        "DMTN-028 (paper 002) sends 10,000 alerts of 135 kB every 39 s. Here they are sent once, as fast as possible,"
-        " and are not encoded: the paper's producers spend most of their time on Avro."
+        "A *visit* is one pointing of the LSST telescope. DMTN-028 (paper 002, a benchmark of LSST) sends its 10,000"
+        " alerts of 135 kB every 39 s. Here they are sent once, as fast as possible, and are not encoded: the paper's"
+        " producers spend most of their time on Avro. *Last group after* is the time until every consumer group has"
+        " all alerts. *Clients* and *broker* are processor times."
     )
     yield table(
         ("producers, groups, partitions", "all sent after [s]", "paper", "last group after [s]", "paper",
