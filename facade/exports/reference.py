@@ -21,8 +21,9 @@ _INDEX = (
     "`schemas/messages/*.schema.json` and `schemas/commands/*.schema.json`."
 )
 _READING = (
-    "Source: the records from which the value is made, and their topic. *Window* is the newest closed window of data "
-    "time, *total* counts since the account began. Values that controllers report come from the topic `state`.",
+    "Source: the records from which the value is made, and their topic. *Window* means the newest closed window of "
+    "data time. *Total* means the count since the account began. Values that controllers "
+    "report come from the topic `state`.",
     "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
     "change within the deadband causes no event. A change of quality always causes one.",
     "Invalid after silence: after this time without data the value has the quality ATTR_INVALID.",

@@ -148,7 +148,7 @@ PAGE = {
     "`SdpFacade ingest-NN`": "ingest",
     **{f"`SdpFacade {name}`": name for name in INSTANCES if name != "ingest"},
     "a controller": "controller",
-    "what manages resources": "platform-services",
+    "platform services, which manage resources": "platform-services",
     "an ingest node": "ingest-node",
     "a source of alerts": "alert-source",
     "a calibration pipeline": "calibration-pipeline",
