@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults mirror-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
-	check-types check-style check-interface check-prose pictures docs site clean
+	check-types check-style check-interface check-prose pictures screenshots docs site clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -96,6 +96,9 @@ check-prose: $(STAMP)
 
 pictures: $(STAMP) ## Draw docs/images/*.svg from the descriptions beside them
 	$(BIN)/python -m tests.pictures
+
+screenshots: $(STAMP) ## Start a demo, and take the pictures of what it shows for docs/images (ARGS are options of demo)
+	$(BIN)/python -m tests.pictures.screenshots $(ARGS)
 
 docs: $(DOCS) ## Build the documentation site into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -40,9 +40,9 @@ def follow(
 ) -> None:
     """Print each alert and each action of an operator, live. Lost events are fetched again.
 
-    With --severity or --field, only alerts: an action has neither.
+    With --severity or --field it prints no actions, as they have neither.
 
-    The exit code is 1 if some could not be fetched any more.
+    The exit code is 1 if entries could no longer be fetched.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
     """
@@ -69,7 +69,11 @@ def follow(
     with stopping() as stopped:
         name = f"tango://{tango_host}/{device}"
         subscription = AlertSubscription(name, on_entry, start=since, on_lost=on_lost, only=only)
+        is_known = False
         while not stopped() and not enough.is_set():
+            if not is_known and subscription.place is not None:
+                is_known = True  # from here on nothing is missed
+                ERR.print(f"following {escape(name)} after number {subscription.place}; Ctrl-C ends it")
             clock.sleep(_LOOK)
         subscription.close()
     if lost.is_set():

@@ -27,7 +27,7 @@ def watch(
     ] = None,
     tango_host: TangoHost = "",
     seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time [s]. Default: at Ctrl-C.")] = None,
-    # How docs/images/watch.svg is made: `watch --seconds 8 --picture docs/images/watch.svg` while a demo runs.
+    # How `make screenshots` takes docs/images/watch.svg.
     picture: Annotated[Path | None, typer.Option(hidden=True, help="Write the last view as SVG.")] = None,
 ) -> None:
     """Watch the deployment live, through Tango change events only.

@@ -34,7 +34,7 @@ _STATES = {
     "FAULT": "A controller has reported a fault.",
     "ALARM": "Something needs attention; the status says what.",
     "DISABLE": "Taken out of use, by a command or by adminMode: no command is taken.",
-    "UNKNOWN": "Nothing was heard from the bus yet, or not any more.",
+    "UNKNOWN": "No data from the bus yet, or no longer.",
 }
 """The states that the devices show, in Tango's order."""
 _COMMANDED = frozenset({"OFF", "STANDBY", "FAULT", "DISABLE"})

@@ -1,4 +1,4 @@
-"""The code in README and the how-to pages runs as it stands there, and their table is the ICD's."""
+"""The code in the how-to pages runs as it stands there, and their table is the ICD's."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support.waiting import HANG, until
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
-README, FROM_TM, CONTROLLER = ROOT / "README.md", HOW_TO / "command-from-tm.md", HOW_TO / "a-small-controller.md"
+FROM_TM, CONTROLLER = HOW_TO / "command-from-tm.md", HOW_TO / "a-small-controller.md"
 SUBARRAY = "mid-sdp/subarray/01"
 
 
@@ -28,7 +28,7 @@ def code(file: Path, containing: str) -> str:
 
 
 def test_the_code_is_as_short_as_promised() -> None:
-    for page, text in ((CONTROLLER, "Controller("), (README, "subscribe_event(name")):
+    for page, text in ((CONTROLLER, "Controller("), (FROM_TM, "subscribe_event(name")):
         written = [line for line in code(page, text).splitlines() if line.strip()]
         assert len(written) <= 20
 
@@ -56,7 +56,7 @@ def test_the_table_of_commands_is_that_of_the_icd() -> None:
 @pytest.mark.kafka
 @pytest.mark.tango
 @pytest.mark.slow
-def test_tm_of_the_readme_commands_the_small_controller(deploy: Deploy) -> None:
+def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
     deployment = deploy()
     environment = deployment.environment
     controller = deployment.folder / "controller.py"
@@ -77,7 +77,7 @@ def test_tm_of_the_readme_commands_the_small_controller(deploy: Deploy) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    tm = code(README, "subscribe_event(name")
+    tm = code(FROM_TM, "subscribe_event(name")
     for _ in range(2):
         run(tm)
         run(code(ROOT / "docs" / "explanation" / "tango-for-kafka-people.md", "obsState"))

@@ -75,7 +75,7 @@ def test_every_attribute_is_what_the_icd_says(name):
 def test_before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(name):
     with context(name) as proxy:
         assert proxy.state() == tango.DevState.UNKNOWN
-        assert "Nothing was heard" in proxy.status()
+        assert "No data from the bus yet" in proxy.status()
         for entry in ICD.classes[name].attributes:
             reading = proxy.read_attribute(entry.name)
             assert reading.quality == tango.AttrQuality.ATTR_INVALID

@@ -1,11 +1,14 @@
 """The pictures of the documentation are what their descriptions give, and every text has room."""
 
+from html import unescape
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.pictures.__main__ import IMAGES, stale
 from tests.pictures.drawing import draw
+from tests.pictures.screenshots import DRAWN, PRINTED, picture_of
+from tests.support.command_line import descend
 
 BOX = {"name": "a", "at": [10, 10, 100, 40], "kind": "topic", "text": "commands"}
 
@@ -35,3 +38,20 @@ def test_a_picture_has_both_schemes_and_its_words() -> None:
 def test_what_has_no_room_is_refused(changed: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         draw({"title": "T", "height": 100, "box": [BOX | changed]})
+
+
+def test_a_screenshot_has_the_words_and_colours_that_were_printed_and_fetches_nothing() -> None:
+    picture = picture_of("\x1b[1;31mFAILED\x1b[0m  SDP at 127.0.0.1", "status")
+    words = unescape("".join(ElementTree.fromstring(picture).itertext())).replace("\N{NO-BREAK SPACE}", " ")
+    assert "sdp-facade status" in words
+    assert "FAILED" in words
+    assert "SDP at 127.0.0.1" in words
+    assert "font-weight: bold" in picture
+    assert "url(http" not in picture
+
+
+def test_the_commands_of_screenshots_exist_and_their_pictures_are_there() -> None:
+    for name, words in (PRINTED | DRAWN).items():
+        command, _ = descend(words.split())
+        assert not hasattr(command, "commands"), words
+        assert (IMAGES / name).is_file()

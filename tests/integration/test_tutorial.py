@@ -1,0 +1,155 @@
+"""The tutorial, block by block in its order, by two readers one after the other, each in shells as the page says."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from facade.infra import local
+from facade.infra.processes import started_in
+from tests.support.processes import Running
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BUSY = " --nodes 2 --rate 1000 --patience 20 --no-live'"
+"""What the page says to add on a busy machine; the patience is more, as no test judges pace."""
+
+
+class Block(NamedTuple):
+    """A block of the page."""
+
+    language: str
+    text: str
+
+
+def page() -> list[Block]:
+    """Return the blocks in order, without the wheel's, which tests/unit/test_packaging.py installs."""
+    return [block for one in BLOCK.findall(PAGE.read_text()) if "pip install" not in (block := Block(*one)).text]
+
+
+class Reader:
+    """One who pastes the blocks: each command into a shell of its own, Python into one interpreter.
+
+    Parameters
+    ----------
+    preamble
+        The lines with which each shell begins.
+    """
+
+    def __init__(self, folder: Path, preamble: str) -> None:
+        self._folder, self._preamble = folder, preamble
+        folder.mkdir()
+        self._shells: dict[str, Running] = {}
+        self._blocks = 0
+        self._log = folder / "python.log"
+        with self._log.open("wb") as output:
+            self._python = subprocess.Popen(
+                ["bash", "-c", f"{preamble}\nexec python -i -u"],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+
+    def shell(self, text: str) -> Running:
+        """Paste a block into a new shell, and return it."""
+        name = "-".join(text.split()[:3])
+        argv = ["bash", "-c", f"cd {shlex.quote(str(ROOT))}\n{self._preamble}\n{text}"]
+        self._shells[name] = Running.start(name, argv, log=self._folder / f"{name}.log", env=os.environ)
+        return self._shells[name]
+
+    def python(self, text: str) -> str:
+        """Paste a block and an empty line into the interpreter; return what it has printed."""
+        self._blocks += 1
+        done = f"end of block {self._blocks}"
+        before = len(self._log.read_text())
+        assert self._python.stdin is not None
+        self._python.stdin.write(f"{text}\nprint('end of block', {self._blocks})\n")
+        self._python.stdin.flush()
+        until(lambda: done in self._log.read_text() or self._python.poll() is not None, f"{done}: {text}")
+        printed = self._log.read_text()[before:]
+        assert done in printed, printed
+        assert "Traceback" not in printed, f"{text}\n{printed}"
+        return printed
+
+    def leave(self) -> None:
+        """Close all shells."""
+        for one in self._shells.values():
+            one.kill()
+        self._python.kill()
+        self._python.communicate()
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """Start the demo by the page's first block, and return it once it stays."""
+    monkeypatch.setenv("SDP_STATE_DIR", str(tmp_path / "state"))
+    start = page()[0].text
+    assert start.startswith("make demo ")
+    argv = ["bash", "-c", f"cd {shlex.quote(str(ROOT))}\nexec {start.replace(chr(39) + chr(10), BUSY)}"]
+    environment = {**os.environ, "MAKEFLAGS": f"BIN={Path(sys.executable).parent}"}
+    running = Running.start("demo", argv, log=tmp_path / "demo.log", env=environment)
+    try:
+        for milestone in ("devices registered", "all nodes show values", "The demo stays until Ctrl-C"):
+            until(lambda text=milestone: text in running.text or not running.running, milestone)
+            assert running.running, running.tail()
+        yield running
+    finally:
+        running.stop()
+        for left in started_in(tmp_path / "state" / "demo"):
+            left.kill()
+        local.down(tmp_path / "state", wipe=True)
+
+
+def read(reader: Reader, blocks: list[Block]) -> None:
+    """Do what the page says, from the first look to the acknowledgement."""
+    watch, first, second, on, refused, off, follow, simulate, alarms, acknowledge = blocks
+    watching = reader.shell(watch.text)
+    watching.says("nodes 2/2")  # without a terminal it prints lines
+    os.killpg(watching.pid, signal.SIGINT)
+    watching.exit_code()
+    assert "ATTR_VALID" in reader.python(first.text).replace("ATTR_WARNING", "ATTR_VALID")
+    assert re.search(r"^\d+\.\d+$", reader.python(second.text), re.MULTILINE), "an event came"
+    assert '[0, "COMPLETED"]' in reader.python(on.text)
+    assert "EndScan not allowed" in reader.python(refused.text)
+    reader.python(off.text)
+    following = reader.shell(follow.text)
+    following.says("after number")
+    before = len(following.text.splitlines())
+    simulating = reader.shell(simulate.text)
+    assert simulating.exit_code() == 0, simulating.text
+    until(lambda: len(following.text.splitlines()) >= before + 3, "three alerts, each with its number")
+    assert "UNACK" in reader.python(alarms.text)
+    reader.python(acknowledge.text)
+    following.says("ann")
+
+
+def test_two_readers_follow_the_tutorial(demo: Running, tmp_path: Path) -> None:
+    (export,) = re.findall(r"^\s*(export .*)$", demo.text, re.MULTILINE)
+    start, activate, *blocks = page()
+    assert (start.language, activate.text) == ("sh", "source .venv/bin/activate\n")
+    assert [one.language for one in blocks] == ["sh", *["python"] * 5, "sh", "sh", "python", "python"]
+    # In a checkout whose environment is elsewhere, its programs are.
+    preamble = f"{export}\nsource {shlex.quote(str(Path(sys.prefix) / 'bin' / 'activate'))}"
+    for name in ("first", "second"):
+        reader = Reader(tmp_path / name, preamble)
+        try:
+            read(reader, blocks)
+        finally:
+            reader.leave()
+    os.killpg(demo.pid, signal.SIGINT)  # Ctrl-C goes to make and to all below it
+    demo.exit_code()
+    assert "equal" in demo.text
+    assert "DIFFERS" not in demo.text
