@@ -88,7 +88,7 @@ def test_a_device_page_has_all_that_the_class_has(name: str) -> None:
 
 def test_an_attribute_in_full() -> None:
     assert section(PAGES["SdpIngestNode.md"], "`latencyP99`").strip().splitlines() == [
-        "Latency that 99 % of the heaps in the window did not pass, to 1 %.",
+        "99th percentile of the latency of the heaps in the window, to 1 %.",
         "",
         "- Type: `DevDouble`, unit: s, label: Latency, p99, format: `%.6f`",
         "- Source: 0.99 quantile of latency, window, [`ingest.heaps`](topics.md#ingestheaps)",

@@ -52,14 +52,14 @@ DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}
         (health("UNKNOWN", "no Kafka broker reachable"), "UNKNOWN", "no Kafka broker"),
         (health(None), "UNKNOWN", "the health of SDP is not known"),
         ({"master": None}, "UNKNOWN", "the health of SDP is not known"),
-        ({"master": None, "alarms": (alarm(severity="CRITICAL"),)}, "UNKNOWN", "nobody knows"),
+        ({"master": None, "alarms": (alarm(severity="CRITICAL"),)}, "UNKNOWN", "is not known"),
         (DOWN, "DEGRADED", "is not exported"),
         (DOWN | health("FAILED", "no worker"), "FAILED", "no worker"),
         ({"servers": {}}, "UNKNOWN", "is registered"),
         ({"bus": None}, "DEGRADED", "does not answer"),
         ({"bus": {"State": "FAULT", "Status": "The device is in FAULT state.\nbroken"}}, "FAILED", "broken"),
-        ({"alarms": None}, "DEGRADED", "no alarm is seen"),
-        ({"alerts": None}, "DEGRADED", "no alarm is seen"),
+        ({"alarms": None}, "DEGRADED", "alarms are not known"),
+        ({"alerts": None}, "DEGRADED", "alarms are not known"),
         ({"alerts": {"State": "UNKNOWN", "Status": "The device is in UNKNOWN state.\nold"}}, "UNKNOWN", "old"),
         *(
             ({"alarms": (alarm(state),)}, "DEGRADED", f"ALARM {state}")
