@@ -120,7 +120,7 @@ def test_what_the_device_has_no_more_is_reported(deployment, follow):
     server = deployment.server("alerts")
     client = follow("--since", "3", "--most", "5")
     assert client.exit_code() == 1
-    assert "lost: 4 to 500 are not in the device's memory any more" in client.text
+    assert "lost: 4 to 500 are no longer in the memory of the device" in client.text
     lines = [line for line in client.text.splitlines() if "receiveOverrun" in line]
     assert [int(line.split()[0]) for line in lines] == [*range(501, 506)]
     assert server.running

@@ -58,8 +58,8 @@ DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}
         ({"servers": {}}, "UNKNOWN", "is registered"),
         ({"bus": None}, "DEGRADED", "does not answer"),
         ({"bus": {"State": "FAULT", "Status": "The device is in FAULT state.\nbroken"}}, "FAILED", "broken"),
-        ({"alarms": None}, "DEGRADED", "no alarm is seen"),
-        ({"alerts": None}, "DEGRADED", "no alarm is seen"),
+        ({"alarms": None}, "DEGRADED", "alarms are not known"),
+        ({"alerts": None}, "DEGRADED", "alarms are not known"),
         ({"alerts": {"State": "UNKNOWN", "Status": "The device is in UNKNOWN state.\nold"}}, "UNKNOWN", "old"),
         *(
             ({"alarms": (alarm(state),)}, "DEGRADED", f"ALARM {state}")
