@@ -105,7 +105,7 @@ def test_what_is_not_known_is_no_good_verdict(finding: Finding | None, said: lis
         ("ingest.summary, partition 1: offsets 3 to 4 were not taken", math.inf),
         ("overlap: $.offset_from: ingest.heaps, partition 1, offsets 3 to 4, part 0: expected offset 9 or later", 2),
         ("ingest.heaps was deleted and made again", math.inf),
-        ("6 records of ingest.heaps could not be used so far", 0),
+        ("6 records of ingest.heaps became dead letters", 0),
         ("ingest.summary lags by 12 records", 0),
         ("calibration, partition 0: offsets 3 to 9 were not taken", 0),
         ("6 records of accounts: calibration, partition 0: offsets 3 to 9 came again", 0),
