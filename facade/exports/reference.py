@@ -22,7 +22,7 @@ _INDEX = (
 )
 _READING = (
     "Source: the records from which the value is made, and their topic. *Window* means the newest closed window of "
-    "data time. *Total* means the count since the account began. Values that controllers "
+    "data time. *Total* means the count since the facade first read the topic. Values that controllers "
     "report come from the topic `state`.",
     "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
     "change within the deadband causes no event. A change of quality always causes one.",
