@@ -25,7 +25,7 @@ def account_for_commands(demo: Demo) -> None:
     progress, report = demo.progress, demo.report
     progress.demand(lambda: read_journal(demo.journal_file).finished, OBSERVED_WITHIN, "the end of the observation")
     # TM goes by obsState, which may be shown before the last command's outcome is.
-    progress.wait_until(demo.tango_side.nothing_pending, ENDS_WITHIN)
+    progress.wait_until(demo.tango_side.nothing_pending, ENDS_WITHIN, "each command has an outcome")
     found = commands_found(demo)
     journal = read_journal(demo.journal_file)
     report.commands = timeline(found)

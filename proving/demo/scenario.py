@@ -68,7 +68,7 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
             _play(set_up(options, processes, progress, report, stack), stack)
         except KeyboardInterrupt:
             interrupted = True
-            progress.step("interrupted")
+            progress.step(f"interrupted{progress.waiting_for and f' while waiting: {progress.waiting_for}'}")
         except FacadeError as error:
             words = processes.last_words()
             report.failures.append(f"{error}\nthe logs end with:\n{words}" if words else str(error))
@@ -178,7 +178,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         account_for_commands(demo)
         if options.orders:
             account_for_orders(demo)
-    progress.wait_until(alerts.settled, FLOWS_WITHIN)
+    progress.wait_until(alerts.settled, FLOWS_WITHIN, "the client has each alert")
     alerts.account()
     calibration.account()
     if options.blocks:
@@ -218,7 +218,7 @@ def _stop(demo: Demo) -> None:
             report.invalid_after = clock.now() - ended
         return report.drained_after is not None and report.invalid_after is not None
 
-    progress.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK)
+    progress.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK, "all is accounted for and stale")
     if report.invalid_after is not None:
         progress.step(f"all windowed attributes are ATTR_INVALID, {report.invalid_after:.1f} s after the last record")
 

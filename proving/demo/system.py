@@ -14,6 +14,7 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.errors import BusError, InfraError
 from facade.exports.tango_db import SERVER
+from facade.flows.logs.messages import LOGS
 from facade.flows.mirror.messages import MODEL
 from facade.icd.model import Icd, Topic
 from facade.infra import tools
@@ -197,7 +198,8 @@ def set_up(
         subarrays=options.subarrays,
         without=_without(options),
     )
-    deployment = Deployment(settings, endpoints, progress, processes)
+    exported = {"SDP_LOG_EXPORT": LOGS} if options.logs else {}
+    deployment = Deployment(settings, endpoints, progress, processes, exported)
     _topics(deployment, stack)
     _register(deployment)
     stack.callback(processes.stop_all)
