@@ -38,7 +38,7 @@ def demo(
     ] = False,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Also all other flows: --logs, --mirror, --orders, and processing blocks that fail."),
+        typer.Option("--all", help="Also all other flows: --logs, --mirror, --orders, and blocks that fail."),
     ] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,

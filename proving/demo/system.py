@@ -16,7 +16,8 @@ from facade.errors import BusError, InfraError
 from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS
 from facade.flows.mirror.messages import MODEL
-from facade.icd.model import Icd, Topic
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
 from facade.infra import tools
 from proving.demo.controllers import start_controllers
 from proving.demo.options import FLOWS_WITHIN, DemoOptions

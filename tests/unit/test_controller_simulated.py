@@ -8,7 +8,8 @@ import pytest
 
 from facade.clock import ManualClock
 from facade.controller import Rejected
-from facade.controller.simulator.controller import KINDS, ExecutionLine, Fault, SimulatedController
+from facade.controller.simulator.controller import ExecutionLine, SimulatedController
+from facade.controller.simulator.faults import KINDS, Fault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
 from facade.flows.blocks.messages import BLOCKS

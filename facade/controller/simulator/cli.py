@@ -12,7 +12,8 @@ import typer
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS
 from facade.controller import run
-from facade.controller.simulator.controller import KINDS, Fault, SimulatedController
+from facade.controller.simulator.controller import SimulatedController
+from facade.controller.simulator.faults import KINDS, Fault
 from facade.icd.load import load
 from facade.simulate.sending import Bootstrap, Prefix, deployment
 
