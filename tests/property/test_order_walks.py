@@ -55,6 +55,8 @@ class Hierarchy(RuleBasedStateMachine):
         self.sent: dict[str, CommandMessage] = {}
         self.answer = "done"
         self.kills: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        """What handlers found: what they raise fails a command only."""
         self.heard: set[str] = set()
         """Orders that were taken back, and their controller knows it."""
         self.lives: dict[str, Life | None] = dict.fromkeys((ABOVE, BELOW))
@@ -70,18 +72,23 @@ class Hierarchy(RuleBasedStateMachine):
             call.follow(call.orders(*((device, "Prepare", ARGUMENT) for device in EXECUTORS)))
 
     def below(self, call: Call) -> None:
-        assert not self.site.outcome(call.message), f"{call.id} begun after it was {self.site.outcome(call.message)}"
+        if outcome := self.site.outcome(call.message):
+            self.wrong.append(f"{call.id} begun after it was {outcome}")
         answer = self.answer
         if answer == "refuse":
             raise Rejected("not now")
         self.site.begun.append((call.id, self.site.clock.now()))
-        call.wait(1.0)
+        self.work(call)
         while self.answer == "hang":
-            call.wait(1.0)
-        assert call.id not in self.heard, f"{call.id} goes on although it was taken back"
+            self.work(call)
         if answer == "fail":
             raise RuntimeError("no memory")
         self.site.effects[call.id] += 1
+
+    def work(self, call: Call) -> None:
+        call.wait(1.0)
+        if call.id in self.heard:
+            self.wrong.append(f"{call.id} goes on although it was taken back")
 
     # What the world does.
 
@@ -217,6 +224,10 @@ class Hierarchy(RuleBasedStateMachine):
     # What must hold.
 
     @invariant()
+    def handlers_found_nothing_wrong(self) -> None:
+        assert not self.wrong
+
+    @invariant()
     def an_order_keeps_to_its_parent(self) -> None:
         ids = defaultdict(set)
         for order in self.orders():
@@ -263,6 +274,7 @@ class Hierarchy(RuleBasedStateMachine):
             self.kill(side)
         for check in (self.an_order_keeps_to_its_parent, self.nothing_is_begun_late_or_too_often):
             check()
+        self.handlers_found_nothing_wrong()
         self.outcomes_are_true()
         for message in (*self.sent.values(), *self.orders()):
             assert self.site.outcome(message), f"{message.id} has no outcome: {self.site.statuses(message)}"

@@ -14,11 +14,13 @@ import msgspec
 
 from facade.bus.port import Record, Writer
 from facade.clock import Clock
+from facade.config import MOST_SUBARRAYS
 from facade.controller import Call, Controller, Device, NotFollowed, Rejected
 from facade.controller.simulator import blocks, observation, orders, reservations
 from facade.controller.simulator.faults import Fault, FaultyWriter
 from facade.controller.simulator.observation import Subarray
 from facade.controller.simulator.orders import MASTER, ORDERED, PROCESSING, SUBARRAY, WORKER
+from facade.controller.simulator.reservations import Receptors
 from facade.errors import ConfigError, FacadeError
 from facade.flows.blocks.source import BlockSource
 from facade.flows.reservations.source import ReservationSource
@@ -69,6 +71,8 @@ class SimulatedController:
         Device classes and executors whose commands it executes; empty: the device classes, and with orders all.
     orders
         Whether commands go on to those below; see `facade.controller.simulator.orders`.
+    receptors
+        Those that there are: others, and those that another subarray has, are refused; none: all are there.
     report
         File to which a line is added for each execution, before it has any effect.
     speed
@@ -87,10 +91,14 @@ class SimulatedController:
         clock: Clock,
         executes: Sequence[str] = (),
         orders: bool = False,
+        receptors: Sequence[str] = (),
     ) -> None:
         self._faults, self._seed, self._speed, self._clock = faults, seed, speed, clock
         self._commands = {(name, c.name): c for name in (SUBARRAY, MASTER) for c in icd.classes[name].commands}
         self._orders = orders
+        self._receptors = Receptors(receptors)
+        template = icd.classes[SUBARRAY].device
+        self._subarrays = [template.format(subarray=number) for number in range(1, MOST_SUBARRAYS + 1)]
         self._report = None
         if report is not None:
             self._report = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -117,6 +125,10 @@ class SimulatedController:
         if "reject" in faults:
             raise Rejected("simulated refusal")
         command, changes = self._plan(call)
+        with self._receptors.claimed(call, changes, self._subarrays):
+            self._carry_out(call, command, changes, faults)
+
+    def _carry_out(self, call: Call, command: Command, changes: dict[str, Any], faults: set[str]) -> None:
         self._write_line(call)
         if command.transitional is not None:
             call.report(**{command.reports: command.transitional})
