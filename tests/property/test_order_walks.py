@@ -30,9 +30,9 @@ STEPS = (
 )  # fmt: skip
 
 sides = st.sampled_from((ABOVE, BELOW))
-answers = st.sampled_from(["done", "fail", "refuse", "hang"])
+answers = st.sampled_from(["hang", "done", "fail", "refuse"])
 seconds = st.sampled_from([0.05, 1.0, 6.0, 40.0])
-turns = st.integers(0, 8)
+turns = st.integers(0, 6)
 disturbances = st.one_of(
     st.tuples(st.just("abort")),
     st.tuples(st.just("kill"), sides),
@@ -41,9 +41,15 @@ disturbances = st.one_of(
     st.tuples(st.just("repeat"), st.integers(0, 50)),
     st.tuples(st.just("time_out"), st.integers(0, 50)),
     st.tuples(st.just("answers"), answers),
+    st.tuples(st.just("away")),
     st.tuples(st.just("sleep"), seconds),
     st.tuples(st.just("arrive"), st.booleans()),
 )
+
+scenes = st.tuples(
+    st.sampled_from(sorted(NAMES)), answers, st.integers(0, 4), st.lists(disturbances, min_size=1, max_size=3), turns
+)
+"""See `Hierarchy.scene`."""
 
 
 class Hierarchy(RuleBasedStateMachine):
@@ -92,34 +98,23 @@ class Hierarchy(RuleBasedStateMachine):
 
     # What the world does.
 
-    @rule(
-        name=st.sampled_from(sorted(NAMES)),
-        answer=answers,
-        first=turns,
-        disturbance=disturbances,
-        between=turns,
-        then=st.lists(disturbances, max_size=2),
-        last=turns,
-    )
-    def scene(
-        self,
-        name: str,
-        answer: str,
-        first: int,
-        disturbance: tuple[Any, ...],
-        between: int,
-        then: list[tuple[Any, ...]],
-        last: int,
-    ) -> None:
+    @rule(scenes=st.lists(scenes, min_size=2, max_size=5))
+    def play(self, scenes: list[tuple[Any, ...]]) -> None:
+        for one in scenes:
+            self.scene(*one)
+
+    def scene(self, name: str, answer: str, first: int, what: list[tuple[Any, ...]], times: int) -> None:
         """Give a command, and disturb what goes on for it; whoever is killed is started again."""
         self.answer = answer
         self.command(name, 5.0)
-        self.turn(3 + first)
-        for one, times in ((disturbance, between), *((one, last) for one in then)):
+        self.turn(4 + first)
+        for one in what:
             getattr(self, one[0])(*one[1:])
             for side in (ABOVE, BELOW):
                 self.start(side)
             self.turn(times)
+        self.answer = "done"
+        self.turn(6)
 
     def command(self, name: str, within: float) -> None:
         message = self.site.send(name, FIRST, repeatable=NAMES[name], within=within)
@@ -172,6 +167,13 @@ class Hierarchy(RuleBasedStateMachine):
             self.lives[side] = None
             for place in [place for place in self.threads if place[0] == side]:
                 self.threads.pop(place).kill()
+
+    def away(self) -> None:
+        """Nobody is there who would take an order, until it has timed out."""
+        self.kill(BELOW)
+        for _ in range(3):
+            self.site.clock.sleep(12.0)
+            self.turn(2)
 
     def step(self, side: str) -> None:
         taken_back = {order.id for order in self.orders() if self.site.outcome(order) == "ABORTED"}
@@ -282,8 +284,8 @@ class Hierarchy(RuleBasedStateMachine):
 
 TestOrders = Hierarchy.TestCase
 TestOrders.settings = settings(
-    max_examples=examples(120),
-    stateful_step_count=6,
+    max_examples=examples(40),
+    stateful_step_count=4,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
