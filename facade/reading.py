@@ -4,7 +4,7 @@ import enum
 
 import msgspec
 
-from facade.icd.model import Limits
+from facade.icd.topic_model import Limits
 
 Image = tuple[tuple[float, ...], ...]
 """Rows of numbers, all of the same length."""

@@ -6,6 +6,7 @@ context travels in the W3C header ``traceparent`` of commands, states and acknow
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ _SCOPE = "sdp-tango-facade"
 _LIBRARY = "opentelemetry"
 """An extra, pip install 'sdp-tango-facade[telemetry]'; imported where there is something to trace: it takes a quarter
 of the start of a process."""
+
+
+_TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
 
 
 def enabled(environment: Mapping[str, str] = os.environ) -> bool:
@@ -47,6 +51,12 @@ def start(service: str, environment: Mapping[str, str] = os.environ) -> None:
     endpoint = environment.get("TANGO_TELEMETRY_TRACING_ENDPOINTS", "").split(",")[0] or None
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     trace.set_tracer_provider(provider)
+
+
+def trace_id(headers: Headers) -> str:
+    """Return the id of the trace that some headers carry; empty: of none."""
+    found = _TRACE_ID.match(dict(headers).get("traceparent", b"").decode("latin-1"))
+    return found[1] if found else ""
 
 
 def current() -> Headers:

@@ -12,6 +12,8 @@ from facade.console import Console
 from facade.errors import InfraError
 
 _LOOK_AGAIN = 0.05
+_LONGEST = 200.0
+"""Longest wait with patience [s], where no longer one is asked for: what has not come by then does not come."""
 
 
 class Progress:
@@ -32,6 +34,8 @@ class Progress:
         """Called while waiting; raises if something is wrong."""
         self.patience = 1.0
         """Factor on the longest waits."""
+        self.waiting_for = ""
+        """What is waited for just now, if it has a name."""
 
     @property
     def elapsed(self) -> float:
@@ -71,7 +75,7 @@ class Progress:
         seconds
             Longest wait; on a slow machine it is longer.
         """
-        return self._wait(condition, seconds * self.patience, what)
+        return self._wait(condition, self._longest(seconds), what)
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> float:
         """Wait for a condition as `wait_until` does and give how long it took [s].
@@ -83,16 +87,22 @@ class Progress:
         """
         took = self.wait_until(condition, seconds, what)
         if took is None:
-            raise InfraError(f"{what}: expected within {seconds * self.patience:.3g} s, got nothing")
+            raise InfraError(f"{what}: expected within {self._longest(seconds):.3g} s, got nothing")
         return took
+
+    def _longest(self, seconds: float) -> float:
+        return min(seconds * self.patience, max(seconds, _LONGEST))
 
     def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> float | None:
         begin = self._printed = self.clock.monotonic()
+        self.waiting_for = what
         while True:
             if condition():
+                self.waiting_for = ""
                 return self.clock.monotonic() - begin
             left = begin + seconds - self.clock.monotonic()
             if left <= 0:
+                self.waiting_for = ""
                 return None
             self.check()
             if self.clock.monotonic() - self._printed >= PLAIN_INTERVAL:
@@ -101,9 +111,9 @@ class Progress:
             self.clock.sleep(min(_LOOK_AGAIN, left))
 
     def _sign_of_life(self, what: str, waited: float) -> None:
-        if self._watch is None and what:
+        if what:
             self.step(f"  still waiting after {waited:.0f} s: {what}")
-        elif self._watch is not None and not self._live:
+        if self._watch is not None and not self._live:
             print_plain(self.console, self._watch.scene())
 
 

@@ -53,7 +53,7 @@ ROLES = {
     "subscribe-alerts": "proving.bench.visit_subscribers:subscribe",
     "send-tables": "proving.bench.load:send_tables",
     "telescope": "proving.telescope:telescope",
-    "tm": "proving.demo.tm:observe",
+    "tm": "proving.demo.observation:observe",
     "call-random-commands": "proving.fault_runs.caller:call_random_commands",
     "follow-alerts": "proving.fault_runs.follower:follow_alerts",
     "crowd": "proving.overload:crowd",

@@ -13,6 +13,8 @@ from facade.resources import resource
 from proving.deployment import Deployment
 
 RSYSLOG, COLLECTD = "rsyslog", "collectd"
+_LONGEST_WRITE = 60.0
+"""Longest wait for a daemon to take a record [s]."""
 _LONGEST_PATH = 107
 """Of a Unix socket [bytes]."""
 
@@ -78,14 +80,21 @@ class Shippers:
 
 
 class LogSocket:
-    """Writes to a log as the C library does; a daemon that cannot keep up holds the writer up."""
+    """Writes to a log as the C library does; a daemon that cannot keep up holds the writer up, but not for ever."""
 
     def __init__(self, address: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(_LONGEST_WRITE)
         self._socket.connect(str(address))
 
     def write(self, priority: int, program: str, text: str) -> None:
-        """Write one record; the priority is that of syslog, with its facility."""
+        """Write one record; the priority is that of syslog, with its facility.
+
+        Raises
+        ------
+        OSError
+            The daemon is not there, or has taken nothing for a minute.
+        """
         self._socket.send(f"<{priority}>Nov 23 10:00:00 {program}[7]: {text}".encode())
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from facade.clock import Clock
 from facade.errors import InfraError
-from facade.infra.processes import Process, started_in
+from facade.infra.processes import GRACE, Process, started_in
 
 Kind = TypeVar("Kind", bound=Process)
 _LOOKS = 5
@@ -102,14 +102,22 @@ class Supervisor:
         processes: Sequence[Process] = [*reversed(self.started)]
         # What a signal cut off while it started, or outlived the leader of its group, is found by a further look.
         for _ in range(_LOOKS):
-            for process in processes:
-                if kill:
+            if kill:
+                for process in processes:
                     process.kill()
-                else:
-                    process.stop()
+            else:
+                self._end(processes)
             if not (processes := started_in(self.folder, self._clock)):
                 break
         self._running.clear()
+
+    def _end(self, processes: Sequence[Process]) -> None:
+        """Ask all to end, and then wait: several that hang take no longer than one."""
+        for process in processes:
+            process.ask()
+        until = self._clock.monotonic() + GRACE
+        for process in processes:
+            process.end(max(until - self._clock.monotonic(), 0.0))
 
     def check(self) -> None:
         """Make sure that everything runs that should.

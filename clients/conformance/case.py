@@ -6,7 +6,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown, in_words
-from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query, Topic
+from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query
+from facade.icd.topic_model import Topic
 
 Entry = TypeVar("Entry", Attribute, Command, Query, DeviceClass)
 Named = TypeVar("Named", Topic, Condition, Icd)

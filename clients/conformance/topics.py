@@ -16,7 +16,8 @@ from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.exports.asyncapi_words import words_of
-from facade.icd.model import Icd, Topic
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
 
 _REASON = f"{PREFIX}reason"
 

@@ -10,7 +10,8 @@ from clients.conformance.options import CLOCKS, STALE_SLACK
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
 from clients.timing import LASTING, RATE_SLACK, closest
-from facade.icd.model import Attribute, Icd, Sampling, Window
+from facade.icd.model import Attribute, Icd, Sampling
+from facade.icd.topic_model import Window
 
 _PYTHON: dict[str, tuple[type, ...]] = {
     "DevBoolean": (bool,),

@@ -18,7 +18,8 @@ from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, TOPIC, original
 from facade.bus.port import Record
 from facade.bus.worker_positions import ACCOUNTS
 from facade.clock import Clock
-from facade.icd.model import Icd, Topic
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
 from facade.messages import StreamAccount
 from facade.printable import printable
 

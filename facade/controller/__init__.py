@@ -9,14 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
+    from facade.controller.api import Controller, Rejected
+    from facade.controller.call import Call
+    from facade.controller.device import Cancelled, Device
     from facade.controller.orders import NotFollowed, Order, OrderOutcome
     from facade.controller.process import run
 
 __all__ = [
     "Call", "Cancelled", "Controller", "Device", "NotFollowed", "Order", "OrderOutcome", "Rejected", "run",
 ]  # fmt: skip
-_ELSEWHERE = {"run": "process", "NotFollowed": "orders", "Order": "orders", "OrderOutcome": "orders"}
+_ELSEWHERE = {
+    "Call": "call", "Cancelled": "device", "Device": "device",
+    "NotFollowed": "orders", "Order": "orders", "OrderOutcome": "orders", "run": "process",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -23,9 +23,10 @@ import msgspec
 from facade import tracing
 from facade.bus.port import GroupMember, Record, Writer
 from facade.clock import Clock
-from facade.controller.api import Call, Controller, Place
+from facade.controller.api import Controller
+from facade.controller.call import Call
 from facade.controller.handling import INTERRUPTED, Handling
-from facade.controller.inbox import CommandReader, History, Offsets, OpenReader
+from facade.controller.inbox import CommandReader, History, Offsets, OpenReader, Place
 from facade.controller.life import Event
 from facade.controller.orders import Orders
 from facade.controller.outbox import Outbox, Wait

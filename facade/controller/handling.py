@@ -12,7 +12,9 @@ import msgspec
 from facade import tracing
 from facade.bus.port import GroupMember
 from facade.clock import Clock
-from facade.controller.api import Call, Cancelled, Controller, Device, Rejected
+from facade.controller.api import Controller, Rejected
+from facade.controller.call import Call
+from facade.controller.device import Cancelled, Device
 from facade.controller.inbox import Offsets
 from facade.controller.life import Effect, Event, State, Step
 from facade.controller.outbox import Outbox

@@ -4,12 +4,13 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import GroupMember, Reader, Record, Writer
 from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
-from facade.controller.api import Call, Place
+from facade.controller.call import Call
 from facade.controller.life import State
 from facade.controller.own_states import OwnStates
 from facade.controller.parents import Parents
@@ -30,6 +31,15 @@ _LATEST = 1.0
 
 OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[int, int]]], Reader]
 """Reads topics from given offsets on, or else from their beginning."""
+
+
+class Place(NamedTuple):
+    """Where the record of a command is."""
+
+    partition: int
+    offset: int
+    assigned: int = 0
+    """The number with which the partition was assigned; see `facade.bus.port.GroupMember`."""
 
 
 class CommandReader:

@@ -22,7 +22,7 @@ from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command, Icd
 
 if TYPE_CHECKING:
-    from facade.controller.api import Call
+    from facade.controller.call import Call
     from facade.controller.outbox import Outbox
     from facade.flows.commands.arguments import Arguments
 

@@ -15,7 +15,8 @@ import msgspec
 
 from facade.bus.port import Headers, Receipt, Record, Writer
 from facade.clock import Clock
-from facade.controller.api import Call, Cancelled, Device
+from facade.controller.call import Call
+from facade.controller.device import Cancelled, Device
 from facade.controller.life import Event
 from facade.controller.own_states import OwnStates
 from facade.errors import BusError

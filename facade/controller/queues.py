@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from facade.controller.api import Call
+from facade.controller.call import Call
 from facade.controller.life import Event, State, Step
 
 

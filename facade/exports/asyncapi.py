@@ -14,7 +14,8 @@ from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
 from facade.exports.asyncapi_messages import BINDING, JSON, code_name, message_names, messages, schema_of, traced
 from facade.exports.asyncapi_words import QUALITY_OF_SERVICE, group_of, introduction, part_of
-from facade.icd.model import Icd, Topic, Window
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic, Window
 from facade.icd.words import duration_in_words
 from facade.manifest import Part, Side
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from facade.errors import IcdError
 from facade.exports.asyncapi_words import words_of
-from facade.icd.model import Icd, Topic
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
 from facade.manifest import Words
 from facade.tracing import TRACED
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from facade.exports.markdown import code, escaped, items, link, page, paragraph
 from facade.icd.fields import Schema, properties
-from facade.icd.model import Icd, Topic, Window
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic, Window
 from facade.icd.words import duration_in_words
 
 _TOPICS = (

@@ -5,7 +5,8 @@ from typing import Any
 
 from facade.icd.fields import bound, kind, message_of, properties, why_no_column
 from facade.icd.finding import Finding
-from facade.icd.model import Icd, Topic, Window
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic, Window
 
 SHORTEST, LONGEST = 1.0, 86_400.0
 """Lengths of windows [s]: a worker that is behind commits once a second, and no window is longer than a day."""

@@ -24,7 +24,7 @@ from facade.icd.diff_rules import (
     members,
     text,
 )
-from facade.icd.model import Window
+from facade.icd.topic_model import Window
 
 
 def _each(names: str, rule: Rule) -> dict[str, Rule]:

@@ -33,12 +33,12 @@ def _own(device_class: DeviceClass) -> Iterator[Attribute]:
     for entry in device_class.attributes:
         if not entry.each:
             yield entry
-        for name in (name for text in entry.each for name in _range(text)):
+        for name in (name for text in entry.each for name in names_of(text)):
             texts = {key: getattr(entry, key).replace("{}", name) for key in ("name", "label", "description")}
             yield replace(entry, each=(), **texts)
 
 
-def _range(text: str) -> list[str]:
+def names_of(text: str) -> list[str]:
     """Return the names of a range such as ``SKA001..SKA133``; any other text is one name."""
     found = _RANGE.fullmatch(text)
     if found is None:

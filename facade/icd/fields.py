@@ -7,7 +7,8 @@ what they cannot make sense of; `check_messages` reports it.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from facade.icd.model import Icd, Window
+from facade.icd.model import Icd
+from facade.icd.topic_model import Window
 
 _EXACT = 2**53
 

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from facade.icd.topic_model import Figure, IcdTable, Limits, Role, Topic
+
 Rule = Literal[
     "count",
     "rate",
@@ -26,18 +28,9 @@ Rule = Literal[
 ]
 TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDouble", "DevString", "DevEnum"]
 Over = Literal["window", "total"]
-Encoding = Literal["json", "arrow"]
-Figure = Literal[
-    "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
-    "overlap", "skipped", "corrected", "redriven",
-]  # fmt: skip
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table of the TOML files."""
-
-
-class Sampling(_Table, frozen=True, kw_only=True):
+class Sampling(IcdTable, frozen=True, kw_only=True):
     """How often an attribute may speak; see ``facade.runtime.sampling`` for the exact rule."""
 
     shortest: float = 1.0
@@ -50,16 +43,7 @@ class Sampling(_Table, frozen=True, kw_only=True):
     """Relative deadband, as a fraction of the last value sent."""
 
 
-class Limits(_Table, frozen=True, kw_only=True):
-    """Alarm and warning limits, in the attribute's unit (Tango's min_alarm and its kin)."""
-
-    min_alarm: float | None = None
-    min_warning: float | None = None
-    max_warning: float | None = None
-    max_alarm: float | None = None
-
-
-class Source(_Table, frozen=True, kw_only=True):
+class Source(IcdTable, frozen=True, kw_only=True):
     """Which records an attribute is made of, and by which rule."""
 
     topic: str
@@ -75,7 +59,7 @@ class Source(_Table, frozen=True, kw_only=True):
     """For ``fraction``: the fields whose sum is the whole; `field` is the part."""
 
 
-class AccountSource(_Table, frozen=True, kw_only=True):
+class AccountSource(IcdTable, frozen=True, kw_only=True):
     """A figure of the account of one stream; see ``facade.runtime.accounts``."""
 
     stream: str
@@ -83,7 +67,7 @@ class AccountSource(_Table, frozen=True, kw_only=True):
     figure: Figure
 
 
-class AccountFigure(_Table, frozen=True, kw_only=True):
+class AccountFigure(IcdTable, frozen=True, kw_only=True):
     """Template of the attribute that shows one figure of the account of each stream."""
 
     label: str
@@ -101,7 +85,7 @@ MOST_PUSHED = 2047
 client has them: one that is stopped would hold up all events of the server (seen with cppTango 10)."""
 
 
-class Attribute(_Table, frozen=True, kw_only=True):
+class Attribute(IcdTable, frozen=True, kw_only=True):
     """One Tango attribute: made from records, from an account, or provided by its device class."""
 
     name: str
@@ -142,7 +126,7 @@ class Attribute(_Table, frozen=True, kw_only=True):
         return self.type == "DevString" or self.length * max(self.height, 1) <= MOST_PUSHED
 
 
-class Command(_Table, frozen=True, kw_only=True):
+class Command(IcdTable, frozen=True, kw_only=True):
     """One command that a device takes from TM and a controller executes."""
 
     name: str
@@ -173,7 +157,7 @@ class Command(_Table, frozen=True, kw_only=True):
     """Whether it is allowed while another command is under way, which it cancels, with all that is queued."""
 
 
-class Query(_Table, frozen=True, kw_only=True):
+class Query(IcdTable, frozen=True, kw_only=True):
     """One command that the device answers itself."""
 
     name: str
@@ -186,7 +170,7 @@ class Query(_Table, frozen=True, kw_only=True):
     """For DevEncoded: the largest content [bytes]."""
 
 
-class Condition(_Table, frozen=True, kw_only=True):
+class Condition(IcdTable, frozen=True, kw_only=True):
     """One alarm condition (IEC 62682): what it means, what to do, and how it becomes an alarm."""
 
     label: str
@@ -208,7 +192,7 @@ class Condition(_Table, frozen=True, kw_only=True):
     """Conditions that explain this one: while any of them is active, this one is suppressed by design."""
 
 
-class DeviceClass(_Table, frozen=True, kw_only=True):
+class DeviceClass(IcdTable, frozen=True, kw_only=True):
     """One Tango device class."""
 
     name: str
@@ -236,7 +220,7 @@ class DeviceClass(_Table, frozen=True, kw_only=True):
         return _family(self.device)
 
 
-class Executor(_Table, frozen=True, kw_only=True):
+class Executor(IcdTable, frozen=True, kw_only=True):
     """A program that takes orders and is not a Tango device, such as a processing controller."""
 
     description: str
@@ -258,99 +242,7 @@ def _family(template: str) -> str:
     return next((name for _, name, _, _ in Formatter().parse(template) if name is not None), "")
 
 
-class Window(_Table, frozen=True, kw_only=True):
-    """How the records of a topic are aggregated in event-time windows."""
-
-    summary: str = "telemetry.summary"
-    """Topic of the partial aggregates; the default is for all that have no topic of their own."""
-    length: float
-    """Length of a window [s]; windows start at whole multiples of it since the Unix epoch."""
-    lateness: float
-    """A record whose data time is older than the broker's append time by more than this is late [s]."""
-    ahead: float
-    """A record whose data time is ahead of the broker's append time by more than this is refused [s]."""
-    hold: float
-    """In silence, a window is shown this long after its end by the wall clock [s]."""
-    time: str
-    """Field with the data time [us]."""
-    group: str | None = None
-    """Field that says what a record is about (a node, a subarray, a name); also the key. None: one group for all."""
-    groups: Literal["node", "subarray"] | None = None
-    """The groups are the nodes or the subarrays of the deployment; records of others are dead letters."""
-    most_groups: int = 0
-    """Without `groups`: numbers are below this, and of names there are at most so many."""
-    all_expected: bool = False
-    """Whether each group is to be in each window: values over all groups are ATTR_WARNING while one is missing."""
-    sequence: str | None = None
-    """Field that counts the records of one group within `epoch`; None: nothing says what is missing or comes twice."""
-    epoch: str | None = None
-    """Field whose change restarts the sequence."""
-    quantile_error: float | None = None
-    """Bound of the relative error of quantiles; None: there are none."""
-
-
-class Account(_Table, frozen=True, kw_only=True):
-    """What is said about the account of a stream; its attributes are made by `DeviceClass.accounts`."""
-
-    about: str
-    """Which records are accounted for, and by whom."""
-    figures: tuple[Figure, ...] = (
-        "consumed", "used", "suppressed", "dead_lettered", "balance", "overlap", "skipped", "corrected",
-    )  # fmt: skip
-    """Figures that the account has; with a lag it has a lag_time."""
-    suppressed: str = "repeated ones, and those without a value"
-    """Which records are left out on purpose."""
-    lag: Limits | None = None
-    """Limits of the lag; the other figures have the same ones for all streams."""
-
-
-class Role(_Table, frozen=True, kw_only=True):
-    """One kind of process that takes part in the bus; whoever gives rights gives them to roles."""
-
-    description: str
-    side: Literal["SDP", "facade"]
-    """Whose it is."""
-
-
-class Topic(_Table, frozen=True, kw_only=True):
-    """One Kafka topic."""
-
-    description: str
-    message: str | None = None
-    """Name of the message schema under ``schemas/messages``; None: bytes as they came."""
-    also: tuple[str, ...] = ()
-    """Further messages of the topic, told apart by their field ``schema``."""
-    encodings: tuple[Encoding, ...] = ("json",)
-    """How its records may be written: ``json``, a message each; ``arrow``, many messages as columns, see
-    ``docs/decisions/0022``."""
-    key: str
-    """What the record key is, in words."""
-    writers: tuple[str, ...] = ()
-    """Roles that write to it."""
-    readers: tuple[str, ...] = ()
-    """Roles that read from it."""
-    partitions: int
-    partitions_may_grow: bool = False
-    """Whether a deployment may have more of them: no reader minds that a key has moved to another partition."""
-    cleanup: Literal["delete", "compact"]
-    retention: float | None = None
-    """How long records are kept [s]; for ``delete`` only."""
-    timestamp: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
-    max_bytes: int = 1_048_576
-    """Largest record [bytes]."""
-    qos: Literal["bulk", "log", "telemetry", "state", "command", "alert"]
-    window: Window | None = None
-    account: Account | None = None
-    """None: nobody accounts for its records."""
-    config: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further Kafka topic settings, by Kafka's own names."""
-
-    def allows(self, partitions: int) -> bool:
-        """Return whether a deployment may have this many partitions."""
-        return partitions == self.partitions or (self.partitions_may_grow and partitions > self.partitions)
-
-
-class Icd(_Table, frozen=True, kw_only=True):
+class Icd(IcdTable, frozen=True, kw_only=True):
     """The whole interface, checked."""
 
     version: str

@@ -16,7 +16,8 @@ import msgspec
 from facade.icd.expand import expand
 from facade.icd.explain import explain
 from facade.icd.finding import Finding
-from facade.icd.model import Condition, DeviceClass, Executor, Icd, Role, Topic
+from facade.icd.model import Condition, DeviceClass, Executor, Icd
+from facade.icd.topic_model import Role, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")

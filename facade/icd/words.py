@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from facade.icd.model import Attribute, Command, DeviceClass, Limits, Query, Sampling, Source
+from facade.icd.model import Attribute, Command, DeviceClass, Query, Sampling, Source
+from facade.icd.topic_model import Limits
 
 _RULES = {
     "count": "number of records",

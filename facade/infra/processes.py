@@ -26,7 +26,8 @@ LOG_VARIABLE: Final = "FACADE_PROCESS_LOG"
 """Environment variable of each process that is started here: the path of its log."""
 _LOOK_AGAIN: Final = 0.01
 _KILL_TAKES: Final = 10.0
-_GRACE: Final = 20.0
+GRACE: Final = 20.0
+"""How long a process that is asked to end may take [s]."""
 _CLOCK_STEP: Final = 2.0
 """The kernel counts creation times from the boot: a step of the system's clock by less than this moves them [s]."""
 
@@ -150,7 +151,7 @@ class Process:
         if self.is_alive:
             os.kill(self.pid, number)
 
-    def stop(self, grace: float = _GRACE) -> bool:
+    def stop(self, grace: float = GRACE) -> bool:
         """Ask the process to end, and kill it when it has not ended after the grace time [s].
 
         Returns
@@ -163,7 +164,15 @@ class Process:
         InfraError
             The process survives even a SIGKILL.
         """
+        self.ask()
+        return self.end(grace)
+
+    def ask(self) -> None:
+        """Ask the process to end, and do not wait."""
         self._signal_group(signal.SIGTERM)
+
+    def end(self, grace: float) -> bool:
+        """Kill a process that was asked to end, when it has not ended after the grace time [s]; see `stop`."""
         if self.wait(grace):
             return True
         self.kill()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from facade.bus.port import Record, Run, TransactionalLog
 from facade.clock import Clock
-from facade.icd.model import Topic
+from facade.icd.topic_model import Topic
 from facade.outcome import USED, Rejected, Unused
 from facade.printable import excerpt
 from facade.runtime.worker import Spans, TransactionalWorker

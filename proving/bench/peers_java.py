@@ -13,7 +13,7 @@ import msgspec
 
 from facade.bus.kafka.raw import bare_values
 from facade.errors import InfraError
-from facade.icd.model import Topic
+from facade.icd.topic_model import Topic
 from facade.infra import tools
 from facade.infra.kafka import find_java
 from facade.infra.processes import Process

@@ -11,7 +11,7 @@ import psutil
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics, delete_topics
 from facade.errors import FacadeError
-from facade.icd.model import Topic
+from facade.icd.topic_model import Topic
 from proving import gauges
 from proving.bench.report import Outcome
 from proving.bench.sweep_points import BASE, FULL, LARGE, QUICK, Point, Timing, points

@@ -20,7 +20,7 @@ from proving.containers.project import OTHERS, SERVERS, Project
 from proving.containers.table import await_table, send_table
 from proving.demo.journal import JournalWriter
 from proving.demo.plan import OBSERVATION
-from proving.demo.tm import Subarray
+from proving.demo.tm import Commanded
 from proving.progress import Progress
 
 _WORKERS: Final = (
@@ -66,8 +66,8 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     progress.step(f"all services are healthy {progress.elapsed - begin:.0f} s after the start of the first")
     journal = JournalWriter(folder / "journal.json")
     # One for both observations: another one would give the same transaction_ids again, which are answered and not sent.
-    tm = Subarray(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
-    tm.observe(OBSERVATION, 2.0, {})
+    tm = Commanded(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
+    tm.go_through(OBSERVATION, 2.0, {})
     progress.step("one observation is through, by commands and events from outside")
     table = send_table(project, progress)
     operator = Operator(project.outside, progress)
@@ -80,7 +80,7 @@ def run(project: Project, progress: Progress, folder: Path) -> None:
     await_table(project, progress, table)
     operator.await_state("ACKED")
     progress.step("after the kills: table and acknowledgement are still shown, and one more observation follows")
-    tm.observe(OBSERVATION, 2.0, {})
+    tm.go_through(OBSERVATION, 2.0, {})
     balances = operator.account()
     progress.step(f"{len(balances)} figures of SdpBus: every account balances, and there is no dead letter")
     for service, used in sorted(project.memory().items()):

@@ -17,7 +17,7 @@ from proving.containers.project import NAME, PREFIX, SERVERS, Project
 from proving.containers.table import await_table, send_table
 from proving.demo.journal import JournalWriter
 from proving.demo.plan import OBSERVATION
-from proving.demo.tm import Subarray
+from proving.demo.tm import Commanded
 from proving.progress import Progress
 
 _PREFIX: Final = f"{NAME}-"
@@ -74,10 +74,10 @@ def run(project: Project, images: Images, progress: Progress, folder: Path) -> N
 def _observe(project: Project, pods: "Pods", progress: Progress, folder: Path) -> None:
     project.start("simulate-controller")  # SDP's side is no part of the manifests
     project.await_healthy(["simulate-controller"])
-    tm = Subarray(
+    tm = Commanded(
         project.outside["TANGO_HOST"], "mid-sdp/subarray/01", JournalWriter(folder / "kube.json"), SystemClock()
     )
-    tm.observe(OBSERVATION, 2.0, {})
+    tm.go_through(OBSERVATION, 2.0, {})
     progress.step("one observation is through, by commands and events from outside")
     table = send_table(project, progress)
     operator = Operator(project.outside, progress)
@@ -88,7 +88,7 @@ def _observe(project: Project, pods: "Pods", progress: Progress, folder: Path) -
     pods.await_alive([*SERVERS, *_WORKERS])
     await_table(project, progress, table)
     operator.await_state("ACKED")
-    tm.observe(OBSERVATION, 2.0, {})
+    tm.go_through(OBSERVATION, 2.0, {})
     balances = operator.account()
     progress.step(f"after the kills: table and acknowledgement are shown, and {len(balances)} figures of SdpBus are 0")
 

@@ -43,7 +43,7 @@ class CalibrationScenario:
             The first table never came.
         """
         self._progress.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
-        self._progress.wait_until(lambda: bool(self._shown("assembling")), 5.0)
+        self._progress.wait_until(lambda: bool(self._shown("assembling")), 5.0, "a table is under way")
         before = self._shown("digest")
         self._demo.report.tables_recovery = took = self._demo.restart(
             ASSEMBLER, f"{ASSEMBLER}, which assembles", lambda *_: self._shown("digest") != before, "a solution"
@@ -54,13 +54,13 @@ class CalibrationScenario:
     def account(self) -> None:
         """Put what was sent, and what devices and consumers got, into the report."""
         report = self._demo.report
-        self._progress.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN)
+        self._progress.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN, "all tables are sent")
         sent = self._sent()
         newest = list(sent.values())[-1:]
-        self._progress.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN)
+        self._progress.wait_until(lambda: [self._shown("digest")] == newest, FLOWS_WITHIN, "the newest table is shown")
         # A read shows a table at once, its event comes when the attribute's sampling allows it. The attribute is a
         # last value: of two tables within its shortest gap, it shows the second.
-        self._progress.wait_until(lambda: set(newest) <= self._events(), FLOWS_WITHIN)
+        self._progress.wait_until(lambda: set(newest) <= self._events(), FLOWS_WITHIN, "an event of each table")
         shown = self._events()
         self._read_announcements()
         good = set(self._announced.values()) & set(sent.values())

@@ -32,8 +32,13 @@ def demo(
     mirror: Annotated[
         bool, typer.Option("--mirror", help="Also simulate a telescope, and mirror its pointing.")
     ] = False,
+    orders: Annotated[
+        bool,
+        typer.Option("--orders", help="Switch SDP as a whole, and let controllers give orders down to workers."),
+    ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also all other flows: --logs, --mirror, and processing blocks that fail.")
+        bool,
+        typer.Option("--all", help="Also all other flows: --logs, --mirror, --orders, and blocks that fail."),
     ] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
@@ -68,6 +73,7 @@ def demo(
         logs=logs or everything,
         mirror=mirror or everything,
         blocks=everything and controller,
+        orders=(orders or everything) and controller,
         stay=stay,
         live=live,
         state_dir=state_dir,

@@ -36,7 +36,9 @@ class CommandsFound(msgspec.Struct, frozen=True, kw_only=True):
     histories: Mapping[str, Sequence[HistoryEntry]]
     """GetCommandHistory by device."""
     executions: Sequence[ExecutionLine]
-    """The controller's report."""
+    """The controllers' report."""
+    last: Mapping[str, str] = {}
+    """The command that TM gives each device in the end, where it is not that of a whole observation."""
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,13 +99,13 @@ def compare_commands(found: CommandsFound) -> list[Line]:
     """Return every figure of the account, by device."""
     lines = []
     for device in sorted(found.histories):
-        one = _Device(found, device)
+        one = DeviceCommands(found, device)
         count = len(one.given)
         figures = {
             "given by TM, on the topic commands": (count, len(one.given & one.written)),
             "on the topic commands, not given by TM": (0, len(one.written - one.given)),
             "with exactly one outcome on command-acks": (count, sum(len(one.outcomes[id]) == 1 for id in one.given)),
-            "the same outcome in GetCommandHistory": (count, len(one.given) - len(one.reported_differently())),
+            "the same outcome in GetCommandHistory": (count, len(one.given) - len(one.reported_differently(one.given))),
             "in GetCommandHistory, not given by TM": (0, len(one.told.keys() - one.given)),
             "COMPLETED, but never begun": (0, len(one.completed() - one.begun.keys())),
             "not repeatable, and begun twice": (0, len(one.begun_twice())),
@@ -117,9 +119,10 @@ def wrong_commands(found: CommandsFound) -> list[str]:
     """Name each command with which something is wrong; empty when all is well."""
     failures = [f"{g.device}: {g.name}: was refused: {g.refusals[-1]}" for g in found.given if not g.id]
     for device in sorted(found.histories):
-        one = _Device(found, device)
+        one = DeviceCommands(found, device)
         last = next((given for given in reversed(found.given) if given.device == device), None)
-        if last is None or last.name != OBSERVATION[-1].command or last.reached is None:
+        end = found.last.get(device, OBSERVATION[-1].command)
+        if last is None or last.name != end or last.reached is None:
             failures.append(f"{device}: expected the observation to get to its end, got to {last and last.name}")
         groups: Mapping[str, Iterable[str]] = {
             "expected it on the topic commands, got nothing": one.given - one.written,
@@ -137,18 +140,25 @@ def wrong_commands(found: CommandsFound) -> list[str]:
         ]
         failures += [
             f"{device}: {id}: GetCommandHistory: expected {', '.join(one.outcomes[id])}, got {one.told.get(id, 'none')}"
-            for id in sorted(one.reported_differently())
+            for id in sorted(one.reported_differently(one.given))
         ]
     return failures
 
 
-class _Device:
+class DeviceCommands:
     """What everyone says of the commands of one device, by id."""
 
     def __init__(self, found: CommandsFound, device: str) -> None:
         self.given = {given.id for given in found.given if given.device == device and given.id}
-        self.written = {command.id for command in found.commands if command.device == device}
-        self.told = {told.id: told.status for told in found.histories[device]}
+        mine = [command for command in found.commands if command.device == device]
+        self.written = {command.id for command in mine if not command.parent}
+        self.orders = {command.id for command in mine if command.parent}
+        """Given by a controller, and not by TM."""
+        self.tells = device in found.histories
+        """Whether it is a Tango device, which tells what became of its commands."""
+        told = {told.id: told.status for told in found.histories.get(device, ())}
+        self.told = {id: status for id, status in told.items() if id not in self.orders}
+        self._told = told
         self.outcomes: dict[str, list[str]] = defaultdict(list)
         """Different ones, the first first: a controller may repeat an outcome, but not change it."""
         for ack in found.acks:
@@ -161,9 +171,9 @@ class _Device:
         self._executions = [line for line in found.executions if line.device == device]
         self.begun = Counter(line.id for line in self._executions)
 
-    def reported_differently(self) -> set[str]:
-        """Return the commands whose first outcome the device does not show."""
-        return {id for id in self.given if self.told.get(id) not in self.outcomes[id][:1]}
+    def reported_differently(self, ids: Iterable[str]) -> set[str]:
+        """Return those of some commands whose first outcome the device does not show."""
+        return {id for id in ids if self._told.get(id) not in self.outcomes[id][:1]}
 
     def completed(self) -> set[str]:
         """Return the commands that are said to have been done."""

@@ -20,8 +20,9 @@ from facade.errors import FacadeError
 from facade.files import write_json
 from facade.infra import tools
 from proving.demo.options import DemoOptions
-from proving.demo.report import DemoReport, print_verdict
+from proving.demo.report import DemoReport
 from proving.demo.services import stop_ours
+from proving.demo.tables import print_verdict
 from proving.supervisor import Supervisor
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)

@@ -73,11 +73,15 @@ class MirrorScenario:
     def account(self) -> None:
         """Stop the telescope, and put what was pushed and what is on the bus into the report."""
         self._role.call_off()
-        self._progress.wait_until(self._role.result.exists, FLOWS_WITHIN)
+        self._progress.wait_until(self._role.result.exists, FLOWS_WITHIN, "the telescope has stopped")
         pushed = read_journal(self._journal)
         standing = {pointing_of(_STANDING): pushed.get(pointing_of(_STANDING), [])}
-        self._progress.wait_until(lambda: not newest_wrong(standing, self._records()), FLOWS_WITHIN)
-        self._progress.wait_until(lambda: self._ended() == len(self._held), FLOWS_WITHIN)
+        self._progress.wait_until(
+            lambda: not newest_wrong(standing, self._records()), FLOWS_WITHIN, "the newest value is mirrored"
+        )
+        self._progress.wait_until(
+            lambda: self._ended() == len(self._held), FLOWS_WITHIN, "no receptor is mirrored that nobody holds"
+        )
         records, report = self._records(), self._demo.report
         found = sum((account_of(pushed.get(name, []), those) for name, those in records.items()), MirrorFound())
         mirrored = sum(any(one.connection == CONNECTED for one in those) for those in records.values())

@@ -58,6 +58,8 @@ class DemoOptions:
     """Whether there is a telescope, whose pointing is mirrored."""
     blocks: bool = False
     """Whether a processing block of each observation fails."""
+    orders: bool = False
+    """Whether TM switches SDP as a whole, and controllers give orders down to workers."""
     stay: bool = False
     """Go on after that, until Ctrl-C."""
     live: bool = True

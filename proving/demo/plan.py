@@ -1,4 +1,7 @@
-"""The observation of a demo as TM plans it: which command leads from where to where, and with what argument."""
+"""The observation of a demo as TM plans it: which command leads from where to where, and with what argument.
+
+Where controllers give orders, TM switches SDP as a whole, and the subarrays follow by orders.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +14,7 @@ Argument = dict[str, Any]
 
 OFF, UNKNOWN = "OFF", "UNKNOWN"
 """Shown in the place of obsState while State is this."""
+ON, STANDBY = "ON", "STANDBY"
 TRANSITIONAL: Final = frozenset({"RESOURCING", "CONFIGURING", "ABORTING", "RESETTING", "RESTARTING", UNKNOWN})
 _FAILED: Final = frozenset({"FAULT", "ABORTED"})
 
@@ -68,6 +72,12 @@ OBSERVATION = (
     Step("ReleaseAllResources", "IDLE", "EMPTY"),
     Step("Off", "EMPTY", OFF),
 )
+
+SWITCHED_ON = OBSERVATION[1:-1]
+"""What is left of it where SDP as a whole is switched on and off."""
+BEFORE = (Step("Standby", ON, STANDBY), Step("On", STANDBY, ON))
+"""Commands for SDP as a whole: its State is ON before anybody has commanded it, in which On is not allowed."""
+AFTER = (Step("Off", ON, OFF),)
 
 
 def remedy(shown: str, step: Step) -> Step | None:

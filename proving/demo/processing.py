@@ -31,8 +31,12 @@ def account_for_blocks(demo: Demo, entries: list[Entry]) -> None:
     states = {device: Counter[str]() for device in demo.tango_side.subarrays}
     for block in newest.values():
         states[f"mid-sdp/subarray/{block.subarray:02d}"][block.state] += 1
-    progress.wait_until(lambda: all(line.agrees for line in _shown(demo, states)), FLOWS_WITHIN)
-    progress.wait_until(lambda: len(_alarms(entries)) == len(states), FLOWS_WITHIN)
+    progress.wait_until(
+        lambda: all(line.agrees for line in _shown(demo, states)), FLOWS_WITHIN, "devices show the blocks"
+    )
+    progress.wait_until(
+        lambda: len(_alarms(entries)) == len(states), FLOWS_WITHIN, "an alarm for each block that failed"
+    )
     report.block_account = [
         *_shown(demo, states),
         *(Line(one, "has a block that failed", 1, int(count[FAILED] > 0)) for one, count in states.items()),

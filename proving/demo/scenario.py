@@ -24,19 +24,22 @@ from proving.demo.calibrating import CalibrationScenario
 from proving.demo.mirroring import MirrorScenario
 from proving.demo.observing import account_for_commands
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
+from proving.demo.ordering import account_for_orders, await_cascade
 from proving.demo.processing import account_for_blocks
-from proving.demo.report import (
-    DemoReport,
+from proving.demo.report import DemoReport
+from proving.demo.services import alive, are_ours
+from proving.demo.shipping import LogScenario
+from proving.demo.staying import what_to_try
+from proving.demo.system import SIMULATOR, Demo, set_up
+from proving.demo.tables import (
     print_account,
     print_accounts,
     print_alerts,
     print_commands,
     print_figures,
+    print_orders,
     print_verdict,
 )
-from proving.demo.services import alive, are_ours
-from proving.demo.shipping import LogScenario
-from proving.demo.system import SIMULATOR, Demo, set_up, what_to_try
 from proving.progress import Progress
 from proving.supervisor import Supervisor
 
@@ -65,7 +68,7 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
             _play(set_up(options, processes, progress, report, stack), stack)
         except KeyboardInterrupt:
             interrupted = True
-            progress.step("interrupted")
+            progress.step(f"interrupted{progress.waiting_for and f' while waiting: {progress.waiting_for}'}")
         except FacadeError as error:
             words = processes.last_words()
             report.failures.append(f"{error}\nthe logs end with:\n{words}" if words else str(error))
@@ -111,6 +114,7 @@ def _start_servers(demo: Demo) -> None:
     progress.check = demo.processes.check
     instances = ", ".join(demo.deployment.instances)
     controller = " a controller," if demo.options.controller else ""
+    controller = " controllers of SDP, its processing and its workers," if demo.options.orders else controller
     progress.step(f"started: 2 aggregate workers,{controller} the device servers {instances}")
     devices = [device for names in side.devices.values() for device in names]
     took = progress.demand(
@@ -146,6 +150,8 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     if options.controller:
         demo.start_observation()
         progress.step(f"TM begins to observe with {', '.join(demo.tango_side.subarrays)}")
+        if options.orders:
+            await_cascade(demo)
 
     def wait_for(part: float) -> None:
         progress.wait(max(begin + part * options.seconds - clock.now(), 0.0))
@@ -170,7 +176,9 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     wait_for(1.0)
     if options.controller:
         account_for_commands(demo)
-    progress.wait_until(alerts.settled, FLOWS_WITHIN)
+        if options.orders:
+            account_for_orders(demo)
+    progress.wait_until(alerts.settled, FLOWS_WITHIN, "the client has each alert")
     alerts.account()
     calibration.account()
     if options.blocks:
@@ -210,7 +218,7 @@ def _stop(demo: Demo) -> None:
             report.invalid_after = clock.now() - ended
         return report.drained_after is not None and report.invalid_after is not None
 
-    progress.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK)
+    progress.wait_until(look, DRAINS_WITHIN + stale_after + INVALID_SLACK, "all is accounted for and stale")
     if report.invalid_after is not None:
         progress.step(f"all windowed attributes are ATTR_INVALID, {report.invalid_after:.1f} s after the last record")
 
@@ -229,6 +237,7 @@ def _judge(demo: Demo) -> None:
     report.account = compare(sent, found)
     wrong = disagreements(sent, report.account)
     flows = (
+        report.order_account,
         report.alert_account,
         report.table_account,
         report.block_account,
@@ -243,6 +252,7 @@ def _judge(demo: Demo) -> None:
     print_account(console, sent, report.account)
     if demo.options.controller:
         print_commands(console, report)
+        print_orders(console, report)
     print_alerts(console, report)
     print_accounts(console, report.table_account, "every table")
     print_accounts(console, report.block_account, "every processing block")

@@ -1,6 +1,5 @@
 """The system of a demo: services, topics, registration, processes; set up, and cleared away by a stack."""
 
-import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,9 +14,12 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.errors import BusError, InfraError
 from facade.exports.tango_db import SERVER
+from facade.flows.logs.messages import LOGS
 from facade.flows.mirror.messages import MODEL
-from facade.icd.model import Icd, Topic
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
 from facade.infra import tools
+from proving.demo.controllers import start_controllers
 from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.report import DemoReport, Kill
 from proving.demo.services import bring_up, stop_ours
@@ -28,7 +30,7 @@ from proving.supervisor import Supervisor
 
 PREFIX = "demo-"
 WORKERS = 2
-SIMULATOR, CONTROLLER, TM = "simulate", "controller", "tm"
+SIMULATOR, TM = "simulate", "tm"
 SUBARRAY_SERVER = "subarray"
 ASSEMBLER, CALIBRATOR, LOG_WORKER = "tables", "calibrate", "logs-aggregate-0"
 _EVENTS_KEPT = 10_000
@@ -99,11 +101,8 @@ class Demo:
         for instance in self.deployment.instances:
             self.deployment.server(instance)
         self.executions_file.unlink(missing_ok=True)
-        if not self.options.controller:
-            return
-        options = [f"--subarrays={self.options.subarrays}", f"--report={self.executions_file}"]
-        options += ["--fault=fail-block:EndScan"] if self.options.blocks else []
-        self.deployment.launch(CONTROLLER, "simulate", "controller", *options)
+        if self.options.controller:
+            start_controllers(self.deployment, self.options, self.executions_file)
 
     def start_simulator(self) -> None:
         """Let the ingest nodes speak."""
@@ -129,6 +128,7 @@ class Demo:
         held_back = {"Configure": str(self.configure_file)} if self.options.kills else {}
         devices = self.tango_side.subarrays
         task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": devices, "held_back": held_back}
+        task["sdp"] = self.tango_side.sdp if self.options.orders else ""
         self.deployment.play("tm", name=TM, ends=True, **task)
 
     def restart(
@@ -199,7 +199,8 @@ def set_up(
         subarrays=options.subarrays,
         without=_without(options),
     )
-    deployment = Deployment(settings, endpoints, progress, processes)
+    exported = {"SDP_LOG_EXPORT": LOGS} if options.logs else {}
+    deployment = Deployment(settings, endpoints, progress, processes, exported)
     _topics(deployment, stack)
     _register(deployment)
     stack.callback(processes.stop_all)
@@ -266,32 +267,3 @@ def _register(deployment: Deployment) -> None:
     surplus = deployment.prune()
     removed = f", {surplus} of another size removed" if surplus else ""
     deployment.progress.step(f"Tango database: {deployment.register()} devices registered{removed}")
-
-
-def what_to_try(demo: Demo) -> str:
-    """Say what can be done with a demo that stays."""
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.deployment.variables.items())
-    device, subarray = demo.tango_side.devices["SdpIngestNode"][0], demo.tango_side.subarrays[0]
-    return f"""The demo stays until Ctrl-C. Point another shell at it:
-
-    export {variables}
-
-(`sdp-facade infra env --state-dir {shlex.quote(str(demo.options.state_dir))}` prints the same, but for the topics.)
-Then try:
-
-    sdp-facade watch
-    sdp-facade status             # and: alerts list, commands list, dead-letters list, bus check
-    jive
-    itango3
-    python
-    >>> import tango
-    >>> node = tango.DeviceProxy("{device}")
-    >>> print(node.heapRate, node.heapsTotal, node.read_attribute("latencyP99"))
-    >>> subarray = tango.DeviceProxy("{subarray}")
-    >>> print(subarray.On(), subarray.State(), subarray.lastCommand)
-
-    tangogql                      # GraphQL for Taranta, where it is installed
-    sdp-facade simulate --help
-
-The account in the end is the simulator's: what you send on ingest.heaps, or put back there, shows as a difference.
-Logs: {demo.options.folder}"""

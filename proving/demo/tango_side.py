@@ -49,6 +49,11 @@ class TangoSide:
         """Return the devices of the subarrays."""
         return self.devices[SUBARRAY]
 
+    @property
+    def sdp(self) -> str:
+        """Return the device of SDP as a whole."""
+        return self.devices[MASTER][0]
+
     def read(self, device: str, attributes: Iterable[str]) -> dict[str, Shown]:
         """Read some attributes at once; those that cannot be read are left out, all of them if nobody answers."""
         try:
@@ -76,8 +81,9 @@ class TangoSide:
         return shown is not None and any(text.endswith(f"_{command}") for text in shown.value or ())
 
     def nothing_pending(self) -> bool:
-        """Return whether every command of every subarray has an outcome."""
-        pending = [self.read(device, ["commandsPending"]).get("commandsPending") for device in self.subarrays]
+        """Return whether every command of SDP and of every subarray has an outcome."""
+        devices = (self.sdp, *self.subarrays)
+        pending = [self.read(device, ["commandsPending"]).get("commandsPending") for device in devices]
         return all(one is not None and one.value == 0 for one in pending)
 
     def history(self, device: str) -> str:

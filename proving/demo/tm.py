@@ -1,12 +1,11 @@
-"""TM in a demo: observes with subarrays as the Telescope Manager does, and knows them through Tango alone.
+"""TM in a demo: observes with subarrays as the Telescope Manager does, and knows SDP through Tango alone.
 
-A process of its own, the role `tm`. It goes by the events of obsState, and by longRunningCommandResult where a
+It goes by the events of obsState, and by longRunningCommandResult where a
 command fails; a device server that is away is waited for, and a call whose answer was lost is repeated with the same
 transaction_id.
 """
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,12 +17,12 @@ from typing import Any
 import tango
 
 from facade.clock import Clock
-from facade.errors import FacadeError, InfraError
+from facade.errors import InfraError
 from proving.demo.journal import Given, JournalWriter
-from proving.demo.plan import OBSERVATION, OFF, TRANSITIONAL, UNKNOWN, Step, place, remedy
-from proving.roles import RoleContext
+from proving.demo.plan import OFF, ON, TRANSITIONAL, UNKNOWN, Step, place, remedy
 
-_ATTRIBUTES = ("obsState", "State", "longRunningCommandResult")
+ATTRIBUTES = ("obsState", "State", "longRunningCommandResult")
+"""Of a subarray; SDP as a whole has no obsState."""
 _ANSWERS = ("API_CommandFailed", "API_CommandNotAllowed")
 """Reasons of a device that answers: surely nothing was sent."""
 _LATER = "was not sent: "
@@ -40,17 +39,24 @@ _TRIES = 5
 """Of one step."""
 _HELD_BACK = 300.0
 """Longest wait until a command that is held back may be given [s]: as long as a restart may take, and more."""
-_APART = 1.0
-"""Time between the starts of two subarrays [s]."""
+_ON_BUT = "ALARM"
+"""State of SDP as a whole while it is on, and something has failed: much is killed in a demo."""
 
 
-class Subarray:
-    """One subarray as TM commands it."""
+class Commanded:
+    """One subarray as TM commands it, or SDP as a whole."""
 
-    def __init__(self, tango_host: str, device: str, journal: JournalWriter, clock: Clock) -> None:
+    def __init__(
+        self,
+        tango_host: str,
+        device: str,
+        journal: JournalWriter,
+        clock: Clock,
+        attributes: Sequence[str] = ATTRIBUTES,
+    ) -> None:
         self._name = f"tango://{tango_host}/{device}"
         self._device, self._number = device, int(device.rsplit("/", 1)[-1])
-        self._journal, self._clock = journal, clock
+        self._journal, self._clock, self._attributes = journal, clock, attributes
         self._events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._seen: dict[str, Any] = {}
         self._labels: list[str] = []
@@ -63,7 +69,7 @@ class Subarray:
         self._proxy: Any = None
         self._subscriptions: list[int] = []
 
-    def observe(self, steps: Sequence[Step], seconds: float, held_back: Mapping[str, str]) -> None:
+    def go_through(self, steps: Sequence[Step], seconds: float, held_back: Mapping[str, str]) -> None:
         """Go through all steps, and where one fails, back to where the subarray is then.
 
         Parameters
@@ -79,6 +85,7 @@ class Subarray:
             It does not come to an end.
         """
         self._connect()
+        self._demand(lambda: self._shown == steps[0].begins, f"{steps[0].begins} before {steps[0].command}")
         at, tries = 0, 0
         while at < len(steps):
             if file := held_back.get(steps[at].command):
@@ -153,8 +160,10 @@ class Subarray:
 
     @property
     def _shown(self) -> str:
-        """What was shown last: obsState, or OFF or UNKNOWN where State is."""
+        """What was shown last: obsState, or OFF or UNKNOWN where State is; of SDP as a whole its State."""
         state = str(self._seen["State"])
+        if "obsState" not in self._attributes:
+            return ON if state == _ON_BUT else state
         return state if state in (OFF, UNKNOWN) else self._labels[self._seen["obsState"]]
 
     def _failed(self, given: Given) -> bool:
@@ -184,7 +193,7 @@ class Subarray:
         if attribute == "longRunningCommandResult":
             if value and (given := self._given.get(value[0])) is not None:
                 given.heard = json.loads(value[1])
-        elif len(self._seen) == len(_ATTRIBUTES) and self._path[-1:] != [self._shown]:
+        elif len(self._seen) == len(self._attributes) and self._path[-1:] != [self._shown]:
             self._path.append(self._shown)
 
     def _look(self, *, renew: bool) -> None:
@@ -205,8 +214,12 @@ class Subarray:
             if self._clock.monotonic() > end:
                 raise InfraError(f"{self._device}: expected it to answer within {_LONGEST:g} s, got nothing")
             self._clock.sleep(_PAUSE)
-        while len(self._seen) < len(_ATTRIBUTES) or not self._events.empty():
-            self._take_event(*self._events.get(timeout=_LONGEST))
+        while len(self._seen) < len(self._attributes) or not self._events.empty():
+            try:
+                self._take_event(*self._events.get(timeout=_LONGEST))
+            except Empty as error:
+                expected = ", ".join(self._attributes)
+                raise InfraError(f"{self._device}: expected first events of {expected}, got nothing") from error
 
     def _subscribe(self) -> bool:
         # Tango itself would find a new server only after up to ten seconds.
@@ -217,8 +230,9 @@ class Subarray:
             self._proxy = tango.DeviceProxy(self._name)
             if self._proxy.state() == tango.DevState.UNKNOWN:
                 return False
-            self._labels = list(self._proxy.get_attribute_config("obsState").enum_labels)
-            for attribute in _ATTRIBUTES:
+            if "obsState" in self._attributes:
+                self._labels = list(self._proxy.get_attribute_config("obsState").enum_labels)
+            for attribute in self._attributes:
                 on_event = partial(self._on_event, attribute)  # the event itself has the name in lower case
                 number = self._proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
                 self._subscriptions.append(number)
@@ -231,28 +245,3 @@ class Subarray:
         if not event.err:
             value = event.attr_value
             self._events.put((attribute, tuple(value.value or ()) if value.dim_x > 1 else value.value))
-
-
-def observe(
-    context: RoleContext, *, journal: str, seconds: float, devices: list[str], held_back: dict[str, str]
-) -> None:
-    """Observe with all subarrays at the same time; commands are held back with the first one only."""
-    clock, written = context.clock, JournalWriter(Path(journal))
-
-    def observe_with(device: str) -> None:
-        with tango.EnsureOmniThread():
-            try:
-                subarray = Subarray(context.tango_host, device, written, clock)
-                subarray.observe(OBSERVATION, seconds, held_back if device == devices[0] else {})
-            except FacadeError as error:
-                written.note(error=str(error))
-            except tango.DevFailed as failed:
-                written.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
-
-    threads = [threading.Thread(target=observe_with, args=(device,), name=device) for device in devices]
-    for thread in threads:
-        thread.start()
-        clock.sleep(_APART)
-    for thread in threads:
-        thread.join()
-    written.note(finished=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from facade.icd.model import Icd, Limits
+from facade.icd.model import Icd
+from facade.icd.topic_model import Limits
 
 Alter = Callable[[Icd], Icd]
 

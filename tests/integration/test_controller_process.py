@@ -122,6 +122,10 @@ class Sdp:
         assert outcome["status"] == "COMPLETED", outcome
         return command
 
+    def show(self, command: dict[str, Any]) -> dict[str, Any]:
+        """What `commands show` prints."""
+        return dict(json.loads(self._deployment.command("commands", "show", command["id"], "--json")))
+
     def orders(self) -> list[dict[str, Any]]:
         """All commands that controllers have given, each once; one that was written twice is the same."""
         found = [json.loads(message.value()) for message in self.read("commands")]
@@ -323,6 +327,10 @@ def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
         assert order["deadline"] <= configure["deadline"]
     traced = {dict(message.headers() or ())["traceparent"] for message in sdp.read("commands")}
     assert traced == {b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    shown = sdp.show(configure)
+    assert shown["trace"] == "0af7651916cd43dd8448eb211c80319c"
+    assert [one["id"] for one in (*shown["orders"], *shown["orders"][0]["orders"])] == list(orders)
+    assert all(one["outcome"] == "COMPLETED" for one in (shown, *shown["orders"], *shown["orders"][0]["orders"]))
 
 
 def test_one_outcome_says_which_subarray_did_not_follow(sdp: Sdp) -> None:

@@ -17,7 +17,7 @@ from facade.infra.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import started_in
 from proving.demo.calibrating import TABLES
 from proving.demo.options import DemoOptions
-from proving.demo.plan import OBSERVATION
+from proving.demo.plan import OBSERVATION, SWITCHED_ON
 from proving.demo.report import DemoReport
 from proving.demo.services import alive, bring_up, stop_ours
 from tests.support.waiting import until_equal
@@ -131,6 +131,7 @@ def balanced(state_dir: Path, code: int, output: str, *, nodes: int, kills: bool
     assert len([line for line in report.account if line.where.startswith("node ")]) == 7 * nodes
     assert "DIFFERS" not in output
     assert_observed(report, kills=kills)
+    assert_ordered(report)
     assert_alerts(report)
     assert [line.found for line in report.table_account] == [TABLES, TABLES, 0, 0, 1, 1]
     assert all(line.agrees for line in report.table_account)
@@ -155,6 +156,7 @@ def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> Non
     assert report.tables_recovery is not None
     assert_mirrored(report)
     assert_shipped(report, expected=bool(logs))
+    assert bool(report.orders) == bool(logs)
     assert all(line.agrees for line in report.block_account)
     assert len([line for line in report.block_account if line.what == "alarm processingBlockFailed"]) == 2 * bool(logs)
 
@@ -167,6 +169,14 @@ def has_shippers() -> bool:
         print(error)
         return False
     return True
+
+
+def assert_ordered(report: DemoReport) -> None:
+    """Where there are orders, subarrays were switched by them, and each Configure went down to a worker."""
+    assert all(line.agrees for line in report.order_account)
+    found = {(line.depth, line.name) for line in report.orders}
+    below = {(1, "On"), (1, "Off"), (1, "Prepare"), (2, "Load")}
+    assert found == ({(0, "Standby"), (0, "On"), (0, "Configure"), (0, "Off")} | below if found else set())
 
 
 def assert_mirrored(report: DemoReport) -> None:
@@ -206,14 +216,18 @@ def assert_alerts(report: DemoReport) -> None:
 
 def assert_observed(report: DemoReport, *, kills: bool) -> None:
     """Both subarrays went through the whole plan, and everyone agrees about each command."""
-    devices = ("mid-sdp/subarray/01", "mid-sdp/subarray/02")
-    assert len(report.command_account) == 8 * len(devices)
+    devices, plan = ("mid-sdp/subarray/01", "mid-sdp/subarray/02"), PLAN
+    if report.orders:  # TM switches SDP as a whole
+        plan = [step.command for step in SWITCHED_ON]
+        switched = [line for line in report.commands if line.device == "mid-sdp/control/0"]
+        assert [one.name for one in switched if one.outcome == "COMPLETED"] == ["Standby", "On", "Off"]
+    assert len(report.command_account) == 8 * (len(devices) + bool(report.orders))
     assert all(line.agrees for line in report.command_account)
     for device in devices:
         lines = [line for line in report.commands if line.device == device]
         assert all(line.id and line.outcome for line in lines)
         done = [line.name for line in lines if line.outcome == "COMPLETED"]
-        assert [name for name in dict.fromkeys(done) if name in PLAN] == PLAN
+        assert [name for name in dict.fromkeys(done) if name in plan] == plan
         if not kills:
             assert done == PLAN
             assert len(lines) == len(PLAN)

@@ -194,13 +194,14 @@ class Receipt:
 class Member(MemoryMember):
     """A member that tells of each commit."""
 
-    def __init__(self, site: Site, component: str) -> None:
+    def __init__(self, site: Site, component: str, group: str = COMPONENT) -> None:
         self._site = site
-        super().__init__(site.broker, COMMANDS, group=COMPONENT, slot=component)
+        super().__init__(site.broker, COMMANDS, group=group, slot=component)
 
     def commit(self, offsets: Any) -> None:
         early = "early" if self._site.passed[-1:] != ["idle"] else "late"
         self._site.reach(f"before {early} commit")
+        self._taking = threading.get_ident()  # threads of a test take turns: there is nobody to wait for
         super().commit(offsets)
         self._site.reach(f"after {early} commit")
 
@@ -235,11 +236,12 @@ class Life:
         controller: Controller | None = None,
         ordered: dict[str, str] | None = None,
         devices: dict[str, str] = DEVICES,
+        group: str = COMPONENT,
     ) -> None:
         self.site = site
         self.devices = devices
         self.bus = Bus(site)
-        self.member = Member(site, component)
+        self.member = Member(site, component, group)
         self.meanwhile: Callable[[Call | None], None] = lambda call: None
         """What happens while a handler waits."""
         self.handle: Callable[[Call], Any] = lambda call: None

@@ -55,7 +55,8 @@ def test_it_works(controller: Controller) -> None:
 
 def test_the_table_of_the_guide_names_what_there_is() -> None:
     """Each attribute and method of a call that the guide shows exists."""
-    from facade.controller.api import Call, Place
+    from facade.controller.call import Call
+    from facade.controller.inbox import Place
 
     shown = set(re.findall(r"`call\.(\w+)", GUIDE.read_text()))
     life = Life(Site())

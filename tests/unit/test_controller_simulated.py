@@ -8,14 +8,15 @@ import pytest
 
 from facade.clock import ManualClock
 from facade.controller import Rejected
-from facade.controller.simulator.controller import KINDS, ExecutionLine, Fault, SimulatedController
+from facade.controller.simulator.controller import ExecutionLine, SimulatedController
+from facade.controller.simulator.faults import KINDS, Fault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
 from facade.flows.blocks.messages import BLOCKS
 from facade.flows.commands.arguments import Arguments
-from facade.flows.commands.messages import ACKS, AckMessage, ack_record
+from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack_record
 from facade.flows.reservations.messages import RESERVATIONS, read_reservation
-from tests.support.controllers import COMPONENT, FIRST, ICD, Life, Site
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site
 from tests.support.simulated_bus import MemoryBus
 
 WINDOW = {"spectral_window_id": "w", "count": 6000, "start": 0, "freq_min": 1.0, "freq_max": 2.0}
@@ -143,9 +144,9 @@ def test_a_fault_strikes_as_often_as_it_should_and_always_the_same_commands() ->
     assert not fault.strikes(1, "0", "EndScan")
 
 
-def simulated(*, faults: Any = (), report: Any = None, clock: Any = None) -> SimulatedController:
-    clock = clock or ManualClock()
-    return SimulatedController(ICD, component=COMPONENT, faults=faults, report=report, seed=1, speed=1.0, clock=clock)
+def simulated(*, clock: Any = None, **options: Any) -> SimulatedController:
+    chosen = {"faults": (), "report": None, "seed": 1, "speed": 1.0, **options}
+    return SimulatedController(ICD, component=COMPONENT, clock=clock or ManualClock(), **chosen)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +264,46 @@ def test_receptors_are_reserved_for_as_long_as_the_subarray_has_them() -> None:
         ("GRANTED", ["SKA002"]),
         ("RELEASED", ["SKA002"]),
     ]
+
+
+def test_receptors_that_are_not_there_or_that_another_subarray_has_are_refused() -> None:
+    """Also while the other one is only about to get them; and they can be had when they were given back."""
+    site = Site()
+    for device in DEVICES:
+        site.say(device, State="ON", obsState="EMPTY")
+    there = ["SKA001", "SKA002", "SKA003"]
+    life = Life(site, controller=simulated(clock=site.clock, receptors=there).controller)
+
+    def send(device: str, *names: str) -> CommandMessage:
+        argument = {"resources": {"receptors": list(names)}, "execution_block": BLOCK}
+        return site.send("AssignResources", device, argument=argument, repeatable=False)
+
+    def outcome(message: CommandMessage) -> tuple[str, str]:
+        life.work()
+        return site.outcome(message), site.outcomes(message)[0].text
+
+    assert outcome(send(FIRST, "SKA001", "SKA004")) == (
+        "REJECTED",
+        "$.resources.receptors: expected receptors that are there, got SKA004",
+    )
+    first, second = send(FIRST, "SKA001", "SKA002"), send(SECOND, "SKA002", "SKA003")
+    entered = False
+
+    def meanwhile(_: Any) -> None:  # the other subarray's thread
+        nonlocal entered
+        if not entered:
+            entered = True
+            life.execution.execute_next(SECOND)
+
+    life.meanwhile = meanwhile
+    assert outcome(first) == ("COMPLETED", "")
+    assert entered
+    refused = f"$.resources.receptors: expected receptors that no other subarray has, got SKA002 of {FIRST}"
+    assert outcome(second) == ("REJECTED", refused)
+    assert outcome(send(SECOND, "SKA002")) == ("REJECTED", refused)
+    assert outcome(send(SECOND, "SKA003")) == ("COMPLETED", "")
+    assert outcome(site.send("ReleaseAllResources", FIRST)) == ("COMPLETED", "")
+    assert outcome(send(SECOND, "SKA001", "SKA002")) == ("COMPLETED", "")
 
 
 def test_every_kind_is_explained() -> None:

@@ -17,7 +17,8 @@ from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.report import Report
 from facade.reading import Quality
 from proving.demo.account import Found, compare, disagreements, waited
-from proving.demo.report import DemoReport, print_account, print_figures, print_verdict
+from proving.demo.report import DemoReport
+from proving.demo.tables import print_account, print_figures, print_verdict
 from proving.demo.timing import event_rates, notification_latency, window_latency, without_rereads
 
 NODES = {

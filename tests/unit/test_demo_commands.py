@@ -17,7 +17,8 @@ from facade.icd.load import load
 from proving.demo.command_account import CommandsFound, HistoryEntry, compare_commands, timeline, wrong_commands
 from proving.demo.journal import Given, Journal, read_journal
 from proving.demo.plan import OBSERVATION, TRANSITIONAL, Step, place, remedy
-from proving.demo.report import DemoReport, Kill, print_accounts, print_commands
+from proving.demo.report import DemoReport, Kill
+from proving.demo.tables import print_accounts, print_commands
 
 ICD = load()
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}

@@ -15,8 +15,9 @@ from facade.icd.load import load
 from facade.reading import Quality
 from proving.demo.baseline import slowness
 from proving.demo.options import BASELINE, SERVER_RECOVERY, DemoOptions
-from proving.demo.report import DemoReport, print_figures, print_verdict
+from proving.demo.report import DemoReport
 from proving.demo.system import Demo
+from proving.demo.tables import print_figures, print_verdict
 from proving.demo.timing import Spread, event_rates
 from proving.demo.verdict import passed_limits
 from proving.progress import Progress
@@ -167,3 +168,26 @@ def test_waits_are_longer_on_a_slow_machine_and_have_an_end() -> None:
     assert progress.demand(lambda: clock.now() >= 15.0, 10.0, "values") == pytest.approx(15.0, abs=0.1)
     with pytest.raises(InfraError, match=r"values: expected within 17 s, got nothing"):
         progress.demand(lambda: False, 10.0, "values")
+
+
+def test_patience_makes_no_wait_longer_than_anybody_would_wait() -> None:
+    """A demo with much patience seemed to hang: what had not come was waited for ten minutes."""
+    clock = ManualClock(0.0)
+    progress = Progress(Console(file=io.StringIO()), clock)
+    progress.patience = 20.0
+    assert progress.wait_until(lambda: False, 30.0, "values") is None
+    assert clock.now() == pytest.approx(200.0, abs=0.1)
+    assert progress.wait_until(lambda: False, 300.0) is None  # who asks for longer gets it
+    assert clock.now() == pytest.approx(500.0, abs=0.2)
+
+
+def test_each_wait_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proving.progress.print_plain", lambda console, scene: console.print(scene))
+    clock, output, seen = ManualClock(0.0), io.StringIO(), list[str]()
+    progress = Progress(Console(file=output, width=120), clock)
+    progress.check = lambda: seen.append(progress.waiting_for)
+    with progress.view(SimpleNamespace(scene=lambda: "the scene")):
+        progress.wait_until(lambda: False, 12.0, "the tables")
+    assert "still waiting after 5 s: the tables" in output.getvalue()
+    assert "the scene" in output.getvalue()
+    assert (set(seen), progress.waiting_for) == ({"the tables"}, "")

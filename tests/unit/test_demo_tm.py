@@ -15,7 +15,7 @@ from facade.icd.load import load
 from proving.demo import tm
 from proving.demo.journal import JournalWriter, read_journal
 from proving.demo.plan import OBSERVATION
-from proving.demo.tm import Subarray
+from proving.demo.tm import Commanded
 
 LABELS = load().enums["ObsState"]
 COMMANDS = {command.name: command for command in load().classes["SdpSubarray"].commands}
@@ -142,7 +142,7 @@ def observe(
 ) -> list[str]:
     monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: Proxy(server))
     journal = JournalWriter(tmp_path / "journal.json")
-    Subarray("host:1", "mid-sdp/subarray/01", journal, ManualClock()).observe(OBSERVATION, 0.0, held_back or {})
+    Commanded("host:1", "mid-sdp/subarray/01", journal, ManualClock()).go_through(OBSERVATION, 0.0, held_back or {})
     given = read_journal(tmp_path / "journal.json").given
     assert [one.id for one in given if one.id] == [f"{n}_{name}" for n, name in enumerate(server.taken, 1)]
     assert server.state == "OFF"

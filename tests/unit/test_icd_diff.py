@@ -18,7 +18,8 @@ from facade.icd.diff import compare, compare_avro, verdict
 from facade.icd.diff_rules import Change, Difference, Step
 from facade.icd.diff_schema import Sides, schema_differences
 from facade.icd.load import load
-from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query, Role, Topic, Window
+from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query
+from facade.icd.topic_model import Role, Topic, Window
 from facade.resources import resource
 
 ICD = load()

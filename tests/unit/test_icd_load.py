@@ -10,8 +10,9 @@ from facade.errors import IcdError
 from facade.icd.check import check
 from facade.icd.expand import account_attribute
 from facade.icd.load import inspect, load
-from facade.icd.model import Attribute, Icd, Limits, Source
+from facade.icd.model import Attribute, Icd, Source
 from facade.icd.read import read
+from facade.icd.topic_model import Limits
 from facade.icd.units import UNITS, unit_of
 from facade.manifest import Manifest
 

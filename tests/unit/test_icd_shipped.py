@@ -13,7 +13,8 @@ from facade.cli.app import app
 from facade.codec.json_schema import compile_message
 from facade.icd.check import CHECKS, THOROUGH_CHECKS, check
 from facade.icd.load import inspect, load
-from facade.icd.model import AccountSource, Attribute, Icd, Limits, Role, Sampling
+from facade.icd.model import AccountSource, Attribute, Icd, Sampling
+from facade.icd.topic_model import Limits, Role
 from facade.icd.units import UNITS, unit_of
 
 Edit = Callable[[Icd], Icd]

@@ -3,7 +3,8 @@
 import pytest
 
 from facade.icd.load import load
-from facade.icd.model import Attribute, Limits, Sampling
+from facade.icd.model import Attribute, Sampling
+from facade.icd.topic_model import Limits
 from facade.icd.words import (
     duration_in_words,
     families,

@@ -13,6 +13,8 @@ from facade.flows.commands.messages import AckMessage, CommandMessage, ack_recor
 from facade.flows.commands.past import Past, chosen, outcome_of
 
 NOW_US = 1_800_000_000_000_000
+MASTER, WORKER = "mid-sdp/control/0", "mid-sdp/worker/01"
+TRACEPARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ONE, TWO = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 
 
@@ -26,14 +28,14 @@ class Topics:
         records = self.records[record.topic]
         records.append(msgspec_replace(record, offset=len(records), timestamp_us=at_us))
 
-    def command(self, ago, name="Configure", device=ONE, **more):
+    def command(self, ago, name="Configure", device=ONE, headers=(), given_after=0.0, **more):
         at = NOW_US - round(ago * 1e6)
         id = command_id(at, len(self.records["commands"]), name)
         message = CommandMessage(
             id=id, device=device, command=name, argument={"a": 1}, transaction_id="t", issued=at, not_after=at + 1,
             deadline=at + 2, ceiling=at + 3, repeatable=False, origin="subarray", **more,
         )  # fmt: skip
-        self.put(command_record(message), at)
+        self.put(command_record(message, headers), at + round(given_after * 1e6))
         return id
 
     def ack(self, id, status, *, device=ONE, after=1.0, **more):
@@ -80,6 +82,64 @@ def night(topics):
     ids["lost"] = command_id(NOW_US - 30_000_000, 99, "On")
     topics.ack(ids["lost"], "UNDELIVERED", origin="subarray")
     return ids
+
+
+@pytest.fixture
+def cascade(topics):
+    """Return the ids of a command with two orders: one was written twice, one has no outcome."""
+    ids = {"On": topics.command(100, "On", MASTER, headers=((("traceparent", TRACEPARENT),)))}
+    for device, after in ((TWO, 2.5), (ONE, 2.0)):
+        ids[device] = topics.command(100, "On", device, parent=ids["On"], given_after=after)
+    message = topics.records["commands"][-1]
+    topics.put(message, NOW_US - 90_000_000)
+    topics.ack(ids[ONE], "COMPLETED", after=2.25, origin="c")
+    topics.ack(ids["On"], "FAILED", device=MASTER, after=4.0, origin="c", text="not all followed")
+    return ids
+
+
+def test_a_command_is_shown_with_its_orders_and_theirs(cascade, topics):
+    below = topics.command(100, "Prepare", WORKER, parent=cascade[TWO], given_after=3.0)
+    topics.ack(below, "FAILED", device=WORKER, after=3.5, origin="w", text="no memory")
+    printed = run(f"show {cascade['On']}")
+    assert f"trace {TRACEPARENT[3:35].decode()}" in printed
+    lines = printed[printed.index("orders") :].splitlines()
+    assert [line.strip("│├└─ ") for line in lines[2:7:2]] == [cascade[ONE], cascade[TWO], below]
+    assert f"{ONE} On COMPLETED after 0.25 s by c" in lines[1]
+    assert f"{TWO} On OPEN" in lines[3]
+    assert f"{WORKER} Prepare FAILED after 0.50 s by w: no memory" in lines[5]
+    assert lines[5].index("└") > lines[3].index("└")
+    shown = json.loads(run(f"show {cascade['On']} --json"))
+    assert shown["trace"] == TRACEPARENT[3:35].decode()
+    assert [(one["command"]["device"], one["outcome"]) for one in shown["orders"]] == [
+        (ONE, "COMPLETED"),
+        (TWO, "OPEN"),
+    ]
+    assert [one["id"] for one in shown["orders"][1]["orders"]] == [below]
+    assert shown["orders"][0]["seconds"] == pytest.approx(0.25)
+
+
+def test_an_order_is_shown_with_its_parent(cascade):
+    printed = run(f"show {cascade[ONE]}")
+    assert f"an order of {cascade['On']}" in printed
+    assert "orders," not in printed
+
+
+def test_orders_of_each_other_come_to_an_end(topics):
+    """Only a wrong program writes them."""
+    ids = [command_id(NOW_US - 10_000_000, number, "On") for number in range(3)]
+    for parent in (ids[1], ids[0], ids[2]):
+        topics.command(10, "On", TWO, parent=parent)
+    assert json.loads(run(f"show {ids[1]} --json"))["orders"][0]["id"] == ids[0]
+    assert sorted(listed("")) == ids
+    assert run("list").count("OPEN") == 3 + 1  # and the sum
+
+
+def test_a_list_has_orders_below_their_command(cascade):
+    found = json.loads(run("list --json"))["commands"]
+    assert {one["id"]: one["parent"] for one in found if one["parent"]}[cascade[ONE]] == cascade["On"]
+    lines = [line for line in run("list --command On").splitlines() if " On " in line]
+    assert [line.split()[2:4] for line in lines] == [["control/0", "On"], ["subarray/02", "└"], ["subarray/01", "└"]]
+    assert "└" not in run(f"list --device {ONE}")
 
 
 def run(words, code=0):

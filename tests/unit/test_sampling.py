@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.icd.model import Limits, Sampling
+from facade.icd.model import Sampling
+from facade.icd.topic_model import Limits
 from facade.reading import Quality, Reading, judge
 from facade.runtime.sampling import Sampler
 

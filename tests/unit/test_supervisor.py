@@ -45,6 +45,21 @@ def test_a_process_whose_starter_was_cut_off_is_found_and_stopped(running: Super
     assert running.alive() == []
 
 
+def test_several_that_do_not_end_take_no_longer_than_one(running: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty processes that hang held a demo up for 400 s, one behind the other, without a word."""
+    monkeypatch.setattr("proving.supervisor.GRACE", 1.0)
+    deaf = ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 60; done"]
+    processes = [running.start(Process, name, deaf) for name in ("one", "two", "three")]
+    for process in processes:
+        until(lambda one=process: "deaf" in one.tail(), "it ignores a signal")
+    waits: list[float] = []
+    end = Process.end
+    monkeypatch.setattr(Process, "end", lambda self, grace: (waits.append(grace), end(self, grace))[1])
+    running.stop_all()
+    assert running.alive() == []
+    assert sum(grace > 0.0 for grace in waits) == 1
+
+
 def test_processes_of_another_folder_are_left_alone(running: Supervisor, tmp_path: Path) -> None:
     stranger = running.start(Process, "stranger", SLEEP)
     assert Supervisor(tmp_path / "other", SystemClock()).stop_left_over() == []

@@ -9,7 +9,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import FoundTopic, inspect_topics
 from facade.bus.kafka.refusals import describe
 from facade.errors import BusError
-from facade.icd.model import Topic
+from facade.icd.topic_model import Topic
 
 _BROKER_WAIT = 10.0
 """Longest wait for an answer of the broker [s]."""

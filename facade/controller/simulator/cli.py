@@ -12,7 +12,9 @@ import typer
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS
 from facade.controller import run
-from facade.controller.simulator.controller import KINDS, Fault, SimulatedController
+from facade.controller.simulator.controller import SimulatedController
+from facade.controller.simulator.faults import KINDS, Fault
+from facade.icd.expand import names_of
 from facade.icd.load import load
 from facade.simulate.sending import Bootstrap, Prefix, deployment
 
@@ -57,6 +59,14 @@ def controller(
         list[str] | None,
         _executing(metavar="CLASS", help="Device class or executor whose commands it executes. Repeatable."),
     ] = None,
+    receptors: Annotated[
+        list[str] | None,
+        _executing(
+            metavar="NAME[..NAME]",
+            help="Receptors that there are, such as SKA001..SKA133: others, and those that another subarray has, are"
+            " refused. Repeatable. Default: nobody looks.",
+        ),
+    ] = None,
     take_over: Annotated[bool, _executing("--take-over", help="Start although another controller is alive.")] = False,
     seed: Annotated[int, _faults(min=0, help="Seed; the same seed and command id give the same fault.")] = 1,
     bootstrap: Bootstrap = None,
@@ -77,6 +87,7 @@ def controller(
         clock=SystemClock(),
         executes=only or (),
         orders=orders,
+        receptors=[name for text in receptors or () for name in names_of(text)],
     )
     run(simulated.controller, settings, through=simulated.through, take_over=take_over)
     # Everything is said and done. The client's destructor would wait for its group as closing it does.

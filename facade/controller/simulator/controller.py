@@ -3,45 +3,30 @@
 It keeps nothing: a subarray is what was reported of it last, so the controller may be killed at any time.
 """
 
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from facade.bus.port import Receipt, Record, Writer
+from facade.bus.port import Record, Writer
 from facade.clock import Clock
+from facade.config import MOST_SUBARRAYS
 from facade.controller import Call, Controller, Device, NotFollowed, Rejected
 from facade.controller.simulator import blocks, observation, orders, reservations
+from facade.controller.simulator.faults import Fault, FaultyWriter
 from facade.controller.simulator.observation import Subarray
 from facade.controller.simulator.orders import MASTER, ORDERED, PROCESSING, SUBARRAY, WORKER
+from facade.controller.simulator.reservations import Receptors
 from facade.errors import ConfigError, FacadeError
 from facade.flows.blocks.source import BlockSource
-from facade.flows.commands.messages import ACKS, AckMessage, ack_record
 from facade.flows.reservations.source import ReservationSource
 from facade.icd.model import Command, Icd
 
 _log = logging.getLogger(__name__)
-
-KINDS = {
-    "reject": "it is refused",
-    "fail": "it fails in the middle, and a subarray is left in FAULT",
-    "hang": "it never ends unless it is aborted",
-    "fail-block": "a processing block of the subarray fails, and the command does not",
-    "slow": "it takes ten times as long",
-    "crash-before": "the process dies before the effect, the first time that the command is executed",
-    "crash-after": "the same after the effect, before it is acknowledged",
-    "duplicate-acks": "each acknowledgement is written twice",
-    "late-acks": "the outcome is acknowledged two seconds after the deadline",
-    "no-acks": "it is executed and the state reported, but nothing is acknowledged",
-    "wrong-ids": "the acknowledgements carry an id that nobody knows",
-}
-"""The faults that can be asked for, and what each one does to a command."""
 
 CRASHED = 70
 """Exit code of a simulated crash."""
@@ -61,46 +46,6 @@ _QUICK = 0.3
 
 class SimulatedFailure(FacadeError):
     """What a handler raises when it is asked to fail."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that goes wrong, for some commands."""
-
-    kind: str
-    command: str = ""
-    """Empty: every command."""
-    probability: float = 1.0
-
-    @classmethod
-    def parse(cls, text: str) -> "Fault":
-        """Read ``KIND[:COMMAND[:PROBABILITY]]``.
-
-        Raises
-        ------
-        ConfigError
-            It has another form.
-        """
-        kind, _, rest = text.partition(":")
-        command, _, probability = rest.partition(":")
-        if kind not in KINDS:
-            raise ConfigError(f"fault: expected one of {', '.join(KINDS)}, got {text!r}")
-        try:
-            fault = cls(kind, command, float(probability or 1.0))
-        except ValueError as error:
-            raise ConfigError(
-                f"fault: expected KIND:COMMAND:PROBABILITY, such as fail:Scan:0.1; got {text!r}"
-            ) from error
-        if not 0 <= fault.probability <= 1:
-            raise ConfigError(f"fault: expected a probability from 0 to 1, got {text!r}")
-        return fault
-
-    def strikes(self, seed: int, command_id: str, command: str) -> bool:
-        """Return whether it happens to a command: the same answer each time, also after a restart."""
-        if self.command not in ("", command):
-            return False
-        digest = hashlib.sha256(f"{seed}/{self.kind}/{command_id}".encode()).digest()
-        return int.from_bytes(digest[:6]) < self.probability * 2**48
 
 
 class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +71,8 @@ class SimulatedController:
         Device classes and executors whose commands it executes; empty: the device classes, and with orders all.
     orders
         Whether commands go on to those below; see `facade.controller.simulator.orders`.
+    receptors
+        Those that there are: others, and those that another subarray has, are refused; none: all are there.
     report
         File to which a line is added for each execution, before it has any effect.
     speed
@@ -144,10 +91,14 @@ class SimulatedController:
         clock: Clock,
         executes: Sequence[str] = (),
         orders: bool = False,
+        receptors: Sequence[str] = (),
     ) -> None:
         self._faults, self._seed, self._speed, self._clock = faults, seed, speed, clock
         self._commands = {(name, c.name): c for name in (SUBARRAY, MASTER) for c in icd.classes[name].commands}
         self._orders = orders
+        self._receptors = Receptors(receptors)
+        template = icd.classes[SUBARRAY].device
+        self._subarrays = [template.format(subarray=number) for number in range(1, MOST_SUBARRAYS + 1)]
         self._report = None
         if report is not None:
             self._report = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -163,7 +114,7 @@ class SimulatedController:
 
     def through(self, writer: Writer) -> Writer:
         """Return a writer whose acknowledgements have the faults that were asked for."""
-        return FaultyWriter(writer, self)
+        return FaultyWriter(writer, self.faults_of)
 
     def faults_of(self, command_id: str, command: str) -> set[str]:
         """Return the kinds of faults that strike a command."""
@@ -174,6 +125,10 @@ class SimulatedController:
         if "reject" in faults:
             raise Rejected("simulated refusal")
         command, changes = self._plan(call)
+        with self._receptors.claimed(call, changes, self._subarrays):
+            self._carry_out(call, command, changes, faults)
+
+    def _carry_out(self, call: Call, command: Command, changes: dict[str, Any], faults: set[str]) -> None:
         self._write_line(call)
         if command.transitional is not None:
             call.report(**{command.reports: command.transitional})
@@ -294,44 +249,3 @@ class SimulatedController:
             again=call.again,
         )
         os.write(self._report, msgspec.json.encode(line) + b"\n")
-
-
-class FaultyWriter:
-    """Writes acknowledgements as a controller does that does not keep the rules."""
-
-    def __init__(self, writer: Writer, simulated: SimulatedController) -> None:
-        self._writer = writer
-        self._simulated = simulated
-
-    def send(self, record: Record) -> None:
-        """Queue what becomes of a record."""
-        for changed in self._changed(record):
-            self._writer.send(changed)
-
-    def post(self, records: Sequence[Record]) -> Receipt:
-        """Queue what becomes of records."""
-        return self._writer.post([changed for record in records for changed in self._changed(record)])
-
-    def send_durably(self, record: Record, timeout: float) -> None:
-        """Write what becomes of a record."""
-        for changed in self._changed(record):
-            self._writer.send_durably(changed, timeout)
-
-    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
-        """Write what becomes of records."""
-        self._writer.send_all_durably([changed for record in records for changed in self._changed(record)], timeout)
-
-    def close(self, timeout: float) -> None:
-        """Wait for what is queued."""
-        self._writer.close(timeout)
-
-    def _changed(self, record: Record) -> list[Record]:
-        if record.topic != ACKS:
-            return [record]
-        ack = msgspec.json.decode(record.value or b"", type=AckMessage)
-        faults = self._simulated.faults_of(ack.id, ack.command)
-        if "no-acks" in faults:
-            return []
-        if "wrong-ids" in faults:
-            record = ack_record(msgspec.structs.replace(ack, id=f"{ack.id}-wrong"), record.headers)
-        return [record, record] if "duplicate-acks" in faults else [record]

@@ -9,6 +9,7 @@ import msgspec
 import typer
 from rich.markup import escape
 from rich.progress import track
+from rich.tree import Tree
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.spans import find_span, read_span
@@ -19,7 +20,7 @@ from facade.console import ERR, OUT
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, issued
-from facade.flows.commands.past import OUTCOMES, One, Past, chosen, row
+from facade.flows.commands.past import OPEN, OUTCOMES, Family, One, Past, chosen, nested, row
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.icd.words import duration_in_words
@@ -54,7 +55,8 @@ def list_commands(
 ) -> None:
     """List commands and what became of them, the newest at the end.
 
-    They are read from the topics, so it goes back as far as these keep them, whatever a device server remembers.
+    They are read from the topics, so it goes back as far as these keep them, whatever a device server remembers. The
+    orders that a command led to are below it, indented.
 
     Example: sdp-facade commands list --since 1h --subarray 1 --outcome FAILED
     """
@@ -74,8 +76,8 @@ def list_commands(
         shown = {"commands": rows[-limit:], "counts": _counts(rows), "unreadable": past.unreadable}
         typer.echo(json.dumps(shown, indent=2))
         return
-    for one in rows[-limit:]:
-        _print_row(one)
+    for depth, one in nested(rows[-limit:]):
+        _print_row(one, depth)
     _print_end(rows, limit, past, since)
     kept = icd.topics[COMMANDS].retention or length
     if length > kept:
@@ -86,16 +88,18 @@ def show(
     id: Annotated[str, typer.Argument(help="Id of the command, as `commands list` and the call that sent it say it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one command: its argument, and each acknowledgement with its time and who gave it.
+    """Show one command: its argument, each acknowledgement with its time and who gave it, and its orders as a tree.
 
     Example: sdp-facade commands show 1795167600.123456_000000000042_Configure
     """
     clock, icd = SystemClock(), load()
     if not 0 < issued(id) <= LARGEST:
         raise ConfigError(f"ID: expected an id such as 1795167600.123456_000000000042_Configure, got {id!r:.200}")
-    connection, one, at = Connection(load_settings(), clock=clock), One(id), issued(id) / 1e6
-    for topic, add in ((COMMANDS, one.add_command), (ACKS, one.add_ack)):
-        _read(connection, topic, at - _AWAY, add)
+    connection, family, at = Connection(load_settings(), clock=clock), Family(id), issued(id) / 1e6
+    _read(connection, COMMANDS, at - _AWAY, family.add_command)
+    family.gather()
+    _read(connection, ACKS, at - _AWAY, family.add_ack)
+    one = family.first
     if one.command is None and not one.acks:
         raise BusError(f"no command {id!r:.200} on the bus{_how_long(icd)}; see `sdp-facade commands list`")
     if as_json:
@@ -123,11 +127,12 @@ def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {name: number for name in OUTCOMES if (number := sum(one["outcome"] == name for one in rows))}
 
 
-def _print_row(one: dict[str, Any]) -> None:
+def _print_row(one: dict[str, Any], depth: int) -> None:
     took = "" if one["seconds"] is None else f"{one['seconds']:.2f} s"
     style = _STYLES.get(one["outcome"], "bold red")
     device = one["device"].partition("/")[2]
-    head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(printable(one['command'])):<20}"
+    called = "  " * depth + ("└ " if depth else "") + printable(one["command"])
+    head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(called):<20}"
     OUT.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
     said = f": {one['text']}" if one["text"] and one["outcome"] != "COMPLETED" else ""
     OUT.print(f"    [dim]{escape(printable(one['id'] + said))}[/dim]")
@@ -143,25 +148,35 @@ def _print_end(rows: list[dict[str, Any]], limit: int, past: Past, since: str) -
 
 def _document(one: One) -> dict[str, Any]:
     acks = [{**msgspec.to_builtins(ack), "appended": appended} for ack, appended in one.acks]
-    outcome = one.outcome
     return {
         "id": one.id,
-        "outcome": outcome.status if outcome else "OPEN",
+        "outcome": _word(one),
+        "given": one.given,
+        "seconds": one.seconds,
+        "trace": one.trace,
         "command": None if one.command is None else msgspec.to_builtins(one.command),
         "acknowledgements": acks,
+        "orders": [_document(order) for order in one.orders],
     }
 
 
+def _word(one: One) -> str:
+    return one.outcome.status if one.outcome else OPEN
+
+
 def _print_one(one: One, icd: Icd) -> None:
-    command, outcome = one.command, one.outcome
-    word = outcome.status if outcome else "OPEN"
+    command, outcome, word = one.command, one.outcome, _word(one)
     style = _STYLES.get(word, "bold red")
     OUT.print(f"[bold]{escape(printable(one.id))}[/bold]  [{style}]{word}[/{style}]")
     if command is None:
         OUT.print(f"its own record is not on the topic {COMMANDS}{_how_long(icd)}")
     else:
-        OUT.print(f"{escape(printable(f'{command.device} {command.command}, transaction {command.transaction_id}'))}")
-        OUT.print(f"{_moment(command.issued / 1e6)}  issued by {escape(printable(command.origin))}")
+        traced = f", trace {one.trace}" if one.trace else ""
+        of = f"{command.device} {command.command}, transaction {command.transaction_id}{traced}"
+        OUT.print(escape(printable(of)))
+        if command.parent:
+            OUT.print(escape(printable(f"an order of {command.parent}")))
+        OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin))}")
         OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
         OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
     ended = False
@@ -173,10 +188,37 @@ def _print_one(one: One, icd: Icd) -> None:
         who = escape(printable(f"{ack.status}{progress}{remaining} by {ack.origin}{said}"))
         OUT.print(f"{_moment(ack.time / 1e6)}  {who}{late}")
         ended = ended or ack is outcome
+    _print_orders(one)
     if outcome is not None and outcome.result is not None:
         OUT.print("result:", escape(json.dumps(outcome.result, indent=2)))
     if command is not None:
         OUT.print("argument:", "none" if command.argument is None else escape(json.dumps(command.argument, indent=2)))
+
+
+def _print_orders(one: One) -> None:
+    """Print what was ordered for a command, all levels of it."""
+    if one.orders:
+        root = Tree("orders, each with its time from the order to the outcome:", guide_style="dim")
+        _add_orders(root, one)
+        OUT.print(root, soft_wrap=True)
+
+
+def _add_orders(tree: Tree, one: One) -> None:
+    for order in one.orders:
+        _add_orders(tree.add(_order(order)), order)
+
+
+def _order(one: One) -> str:
+    if (command := one.command) is None:  # of an order it is there: by it the order is known
+        return escape(printable(one.id))
+    word = _word(one)
+    style = _STYLES.get(word, "bold red")
+    took = "" if one.seconds is None else f" after {one.seconds:.2f} s"
+    text = f": {one.outcome.text}" if one.outcome and one.outcome.text else ""
+    by = f" by {one.outcome.origin}" if one.outcome else ""
+    called = escape(printable(f"{command.device} {command.command}"))
+    head = f"{_moment(one.given / 1e6)}  {called} [{style}]{word}[/{style}]{took}"
+    return f"{head}{escape(printable(by + text))}\n[dim]{escape(printable(one.id))}[/dim]"
 
 
 def _how_long(icd: Icd) -> str:

@@ -1,9 +1,11 @@
 """What became of past commands, by the bus alone: the same fold as the device servers', over a part of the topics."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from facade import tracing
 from facade.bus.port import Record
 from facade.flows.commands.messages import AckMessage, CommandMessage, decode_ack, decode_command, issued
 from facade.flows.commands.outcomes import FINAL, MICRO, Tracked
@@ -15,6 +17,8 @@ OPEN = "OPEN"
 """Said of a command that has no outcome yet."""
 OUTCOMES = (*sorted(FINAL), OPEN)
 _ALL = 2**62
+_DEEPEST = 32
+"""Levels of orders that are looked at; SDP has four."""
 
 
 class Past:
@@ -71,25 +75,73 @@ class One:
     id: str
     command: CommandMessage | None = None
     """None: its record is not on the bus (any more)."""
+    appended: int = 0
+    """When the bus took its record, which for an order is when it was given [Unix us]; 0: not known."""
+    trace: str = ""
+    """Id of its trace; empty: it is not traced."""
     acks: list[tuple[AckMessage, int]] = field(default_factory=list)
     """In the order of the log, each with the time at which the bus took it [Unix us]."""
-
-    def add_command(self, record: Record) -> None:
-        """Take a record of ``commands``."""
-        command = decode_command(record.value)
-        if isinstance(command, CommandMessage) and command.id == self.id and self.command is None:
-            self.command = command
-
-    def add_ack(self, record: Record) -> None:
-        """Take a record of ``command-acks``."""
-        ack = decode_ack(record.value)
-        if isinstance(ack, AckMessage) and ack.id == self.id:
-            self.acks.append((ack, record.timestamp_us))
+    orders: list["One"] = field(default_factory=list)
+    """What its controller has ordered others to do for it, in the order in which it was given."""
 
     @property
     def outcome(self) -> AckMessage | None:
         """Return the first final acknowledgement; it holds."""
         return next((ack for ack, _ in self.acks if ack.status in FINAL), None)
+
+    @property
+    def given(self) -> int:
+        """Return when it was given [Unix us]."""
+        if self.command is None:
+            return issued(self.id)
+        return (self.command.parent and self.appended) or self.command.issued
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long it took until its outcome [s]; None: it has none."""
+        return None if self.outcome is None else (self.outcome.time - self.given) / MICRO
+
+
+class Family:
+    """One command, the orders that were given for it, the orders of these, and so on.
+
+    All records of ``commands`` come first, an order perhaps before its parent; then `gather`, then acknowledgements.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.first = One(id)
+        """The command that was asked for."""
+        self._orders: dict[str, One] = {}
+        """All orders that were read, by id: whose they are is known in the end."""
+        self._members: dict[str, One] = {}
+        """The command and all orders below it, by id."""
+
+    def add_command(self, record: Record) -> None:
+        """Take a record of ``commands``."""
+        command = decode_command(record.value)
+        if not isinstance(command, CommandMessage) or not (command.parent or command.id == self.first.id):
+            return
+        one = self.first if command.id == self.first.id else self._orders.setdefault(command.id, One(command.id))
+        if one.command is None:  # an order is written again where its controller was killed
+            one.command, one.appended, one.trace = command, record.timestamp_us, tracing.trace_id(record.headers)
+
+    def add_ack(self, record: Record) -> None:
+        """Take a record of ``command-acks``."""
+        ack = decode_ack(record.value)
+        if isinstance(ack, AckMessage) and (one := self._members.get(ack.id)) is not None:
+            one.acks.append((ack, record.timestamp_us))
+
+    def gather(self) -> None:
+        """Put each order below its parent, when all commands have been read."""
+        below = defaultdict[str, list[One]](list)
+        for one in sorted(self._orders.values(), key=lambda one: (one.given, one.id)):
+            below[one.command.parent if one.command else ""].append(one)
+        level = [self.first]
+        for _ in range(_DEEPEST):
+            self._members |= {one.id: one for one in level}
+            for parent in level:
+                parent.orders = below.pop(parent.id, [])
+            level = [order for parent in level for order in parent.orders]
 
 
 def outcome_of(tracked: Tracked) -> str:
@@ -99,13 +151,15 @@ def outcome_of(tracked: Tracked) -> str:
 
 def row(tracked: Tracked) -> dict[str, Any]:
     """Return a command as lists show it; times are Unix times [s]."""
-    when = _when(tracked)
+    # Ids of orders, and so their times of issue, follow from the parent's: they were given when the bus took them.
+    when = (tracked.parent and tracked.appended_us) or _when(tracked)
     took = (tracked.ended - when) / MICRO if tracked.ended else None
     return {
         "id": tracked.id,
         "device": tracked.device,
         "command": tracked.command,
         "transaction_id": tracked.transaction_id,
+        "parent": tracked.parent,
         "issued": when / MICRO,
         "outcome": outcome_of(tracked),
         "status": tracked.status,
@@ -127,6 +181,21 @@ def chosen(
             and (not ended or outcome_of(one) in ended)
         ):
             yield one
+
+
+def nested(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Return rows in their order, but each order below its parent, with the number of its ancestors that are there."""
+    rows = list(rows)
+    there, below = {one["id"] for one in rows}, defaultdict[str, list[dict[str, Any]]](list)
+    for one in rows:
+        below[one["parent"] if one["parent"] in there else ""].append(one)
+    while below:
+        # Orders of each other, which only a wrong program gives, are below nothing.
+        stack = [(0, one) for one in reversed(below.pop("" if "" in below else next(iter(below))))]
+        while stack:
+            depth, one = stack.pop()
+            yield depth, one
+            stack += [(depth + 1, order) for order in reversed(below.pop(one["id"], []))]
 
 
 def _when(tracked: Tracked) -> int:

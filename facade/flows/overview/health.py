@@ -4,7 +4,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from facade.bus.port import BusHealth
-from facade.icd.model import Attribute, DeviceClass, Figure
+from facade.icd.model import Attribute, DeviceClass
+from facade.icd.topic_model import Figure
 from facade.printable import excerpt
 from facade.reading import Quality, Value, judge
 from facade.runtime.accounts import Deviation

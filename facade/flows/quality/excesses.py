@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from facade.bus.port import BusHealth
 from facade.flows.quality.view import QualityView
-from facade.icd.model import Limits
+from facade.icd.topic_model import Limits
 from facade.reading import Quality
 from facade.runtime.flow import Fault, FaultKey
 

@@ -8,7 +8,8 @@ from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.quality.fit import axes, fit
 from facade.flows.quality.flow import NewestMetric, QualityFlow, is_metric
-from facade.icd.model import Attribute, DeviceClass, Limits
+from facade.icd.model import Attribute, DeviceClass
+from facade.icd.topic_model import Limits
 from facade.reading import Quality, Reading, Value, judge
 from facade.runtime.view import NewestView
 

@@ -10,7 +10,8 @@ from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
 from facade.icd.fields import kind, properties
-from facade.icd.model import Icd, Rule, Window
+from facade.icd.model import Icd, Rule
+from facade.icd.topic_model import Window
 from facade.instances import FAMILIES
 from facade.messages import Partial, RackSummary
 

@@ -1,0 +1,116 @@
+"""The shape of what the ICD says of topics, and of those who write and read them; see `facade.icd.model`."""
+
+from typing import Literal
+
+import msgspec
+
+Encoding = Literal["json", "arrow"]
+Figure = Literal[
+    "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
+    "overlap", "skipped", "corrected", "redriven",
+]  # fmt: skip
+
+
+class IcdTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of the TOML files."""
+
+
+class Limits(IcdTable, frozen=True, kw_only=True):
+    """Alarm and warning limits, in the attribute's unit (Tango's min_alarm and its kin)."""
+
+    min_alarm: float | None = None
+    min_warning: float | None = None
+    max_warning: float | None = None
+    max_alarm: float | None = None
+
+
+class Window(IcdTable, frozen=True, kw_only=True):
+    """How the records of a topic are aggregated in event-time windows."""
+
+    summary: str = "telemetry.summary"
+    """Topic of the partial aggregates; the default is for all that have no topic of their own."""
+    length: float
+    """Length of a window [s]; windows start at whole multiples of it since the Unix epoch."""
+    lateness: float
+    """A record whose data time is older than the broker's append time by more than this is late [s]."""
+    ahead: float
+    """A record whose data time is ahead of the broker's append time by more than this is refused [s]."""
+    hold: float
+    """In silence, a window is shown this long after its end by the wall clock [s]."""
+    time: str
+    """Field with the data time [us]."""
+    group: str | None = None
+    """Field that says what a record is about (a node, a subarray, a name); also the key. None: one group for all."""
+    groups: Literal["node", "subarray"] | None = None
+    """The groups are the nodes or the subarrays of the deployment; records of others are dead letters."""
+    most_groups: int = 0
+    """Without `groups`: numbers are below this, and of names there are at most so many."""
+    all_expected: bool = False
+    """Whether each group is to be in each window: values over all groups are ATTR_WARNING while one is missing."""
+    sequence: str | None = None
+    """Field that counts the records of one group within `epoch`; None: nothing says what is missing or comes twice."""
+    epoch: str | None = None
+    """Field whose change restarts the sequence."""
+    quantile_error: float | None = None
+    """Bound of the relative error of quantiles; None: there are none."""
+
+
+class Account(IcdTable, frozen=True, kw_only=True):
+    """What is said about the account of a stream; its attributes are made by `DeviceClass.accounts`."""
+
+    about: str
+    """Which records are accounted for, and by whom."""
+    figures: tuple[Figure, ...] = (
+        "consumed", "used", "suppressed", "dead_lettered", "balance", "overlap", "skipped", "corrected",
+    )  # fmt: skip
+    """Figures that the account has; with a lag it has a lag_time."""
+    suppressed: str = "repeated ones, and those without a value"
+    """Which records are left out on purpose."""
+    lag: Limits | None = None
+    """Limits of the lag; the other figures have the same ones for all streams."""
+
+
+class Role(IcdTable, frozen=True, kw_only=True):
+    """One kind of process that takes part in the bus; whoever gives rights gives them to roles."""
+
+    description: str
+    side: Literal["SDP", "facade"]
+    """Whose it is."""
+
+
+class Topic(IcdTable, frozen=True, kw_only=True):
+    """One Kafka topic."""
+
+    description: str
+    message: str | None = None
+    """Name of the message schema under ``schemas/messages``; None: bytes as they came."""
+    also: tuple[str, ...] = ()
+    """Further messages of the topic, told apart by their field ``schema``."""
+    encodings: tuple[Encoding, ...] = ("json",)
+    """How its records may be written: ``json``, a message each; ``arrow``, many messages as columns, see
+    ``docs/decisions/0022``."""
+    key: str
+    """What the record key is, in words."""
+    writers: tuple[str, ...] = ()
+    """Roles that write to it."""
+    readers: tuple[str, ...] = ()
+    """Roles that read from it."""
+    partitions: int
+    partitions_may_grow: bool = False
+    """Whether a deployment may have more of them: no reader minds that a key has moved to another partition."""
+    cleanup: Literal["delete", "compact"]
+    retention: float | None = None
+    """How long records are kept [s]; for ``delete`` only."""
+    timestamp: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    max_bytes: int = 1_048_576
+    """Largest record [bytes]."""
+    qos: Literal["bulk", "log", "telemetry", "state", "command", "alert"]
+    window: Window | None = None
+    account: Account | None = None
+    """None: nobody accounts for its records."""
+    config: dict[str, str] = msgspec.field(default_factory=dict)
+    """Further Kafka topic settings, by Kafka's own names."""
+
+    def allows(self, partitions: int) -> bool:
+        """Return whether a deployment may have this many partitions."""
+        return partitions == self.partitions or (self.partitions_may_grow and partitions > self.partitions)

@@ -1,0 +1,132 @@
+"""The account of a demo's orders: what is missing, doubled or not followed is found."""
+
+import io
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from facade.bus.port import Record
+from facade.controller.simulator.controller import ExecutionLine
+from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
+from proving.demo.command_account import CommandsFound, DeviceCommands, HistoryEntry, compare_commands
+from proving.demo.journal import Given
+from proving.demo.order_account import compare_orders, families, order_lines
+from proving.demo.report import DemoReport
+from proving.demo.tables import print_orders
+
+SDP, ONE, TWO = "mid-sdp/control/0", "mid-sdp/subarray/01", "mid-sdp/subarray/02"
+PROCESSING, WORKER = "mid-sdp/processing/01", "mid-sdp/worker/01"
+US = 1_000_000
+
+
+def command(id: str, device: str, parent: str = "", ceiling: int = 160) -> CommandMessage:
+    return CommandMessage(
+        id=id, device=device, command=id.split("_")[1], argument=None, transaction_id="t", issued=100 * US,
+        not_after=105 * US, deadline=110 * US, ceiling=ceiling * US, repeatable=True, origin="c", parent=parent,
+    )  # fmt: skip
+
+
+def acks(message: CommandMessage, *statuses: str) -> list[AckMessage]:
+    about = {"id": message.id, "device": message.device, "command": message.command, "origin": "c"}
+    made = AckMessage(status="ACCEPTED", time=101 * US, **about)
+    return [made, *(msgspec.structs.replace(made, status=status, time=102 * US) for status in statuses)]
+
+
+COMMANDS = [
+    command("1_On", SDP),
+    command("2_On", ONE, "1_On"),
+    command("3_On", TWO, "1_On"),
+    command("4_Configure", ONE),
+    command("5_Prepare", PROCESSING, "4_Configure"),
+    command("6_Load", WORKER, "5_Prepare"),
+]
+GIVEN = ["1_On", "4_Configure"]
+ACKS = [ack for one in COMMANDS for ack in acks(one, "COMPLETED")]
+
+
+MORE = command("7_Load", WORKER, "5_Prepare")
+
+
+def found(commands: Sequence[CommandMessage] = COMMANDS, said: Sequence[AckMessage] = ACKS) -> CommandsFound:
+    histories = {
+        device: [HistoryEntry(one.id, "COMPLETED") for one in commands if one.device == device]
+        for device in (SDP, ONE, TWO)
+    }
+    executions = [
+        ExecutionLine(id=one.id, command=one.command, device=one.device, begun_at=101 * US, not_after=105 * US,
+                      repeatable=True, again=False)
+        for one in COMMANDS
+    ]  # fmt: skip
+    given = [Given(device=one.device, name=one.command, called=100.0, id=one.id) for one in commands if not one.parent]
+    return CommandsFound(given=given, commands=commands, acks=said, histories=histories, executions=executions)
+
+
+def records(all_: CommandsFound) -> tuple[list[Record], list[Record]]:
+    return [command_record(one) for one in all_.commands], [ack_record(one) for one in all_.acks]
+
+
+def disagreeing(all_: CommandsFound) -> list[str]:
+    devices = {device: DeviceCommands(all_, device) for device in (SDP, ONE, TWO, PROCESSING, WORKER)}
+    lines = compare_orders(families(GIVEN, *records(all_)), devices, 2)
+    return [str(line) for line in lines if not line.agrees]
+
+
+def test_when_all_agree_there_is_no_failure() -> None:
+    assert disagreeing(found()) == []
+    assert all(line.agrees for line in compare_commands(found()))  # orders are not TM's
+
+
+def without(id: str) -> list[CommandMessage]:
+    return [one for one in COMMANDS if one.id != id]
+
+
+def ended(id: str, *statuses: str) -> list[AckMessage]:
+    return [ack for one in COMMANDS for ack in acks(one, *(statuses if one.id == id else ("COMPLETED",)))]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda: found(without("3_On")), "control: subarrays that followed On: expected 2, got 1"),
+        (lambda: found(without("6_Load")), "subarray: Configure that came down to a worker: expected 1, got 0"),
+        (lambda: found(said=ended("6_Load", "FAILED")), "subarray: Configure that came down to a worker"),
+        (lambda: found(said=ended("2_On")), "subarray: with exactly one outcome: expected 2, got 1"),
+        (lambda: found(said=ended("5_Prepare", "COMPLETED", "FAILED")), "processing: with exactly one outcome"),
+        (lambda: found([*COMMANDS, command("7_Load", WORKER, "x")]), "worker: below a command of TM: expected 2"),
+        (
+            lambda: found([*COMMANDS, command("7_Load", WORKER, "5_Prepare", ceiling=170)]),
+            "worker: with more time than what they are for: expected 0, got 1",
+        ),
+        (
+            lambda: found([*COMMANDS, MORE], [*ACKS, *acks(MORE, "COMPLETED")]),
+            "worker: COMPLETED, but never begun: expected 0, got 1",
+        ),
+    ],
+)  # fmt: skip
+def test_one_thing_wrong_is_named(change: Callable[[], CommandsFound], says: str) -> None:
+    assert any(text.startswith(says) for text in disagreeing(change())), disagreeing(change())
+
+
+def test_a_subarray_that_followed_after_its_time_is_not_ordered_again() -> None:
+    assert disagreeing(found(said=ended("3_On", "TIMED_OUT", "COMPLETED"))) == [
+        "subarray: the same outcome in GetCommandHistory: expected 2, got 1"  # the test's history says COMPLETED
+    ]
+
+
+def test_the_report_shows_orders_below_their_command() -> None:
+    report = DemoReport(
+        began=90.0, nodes=1, rate=1.0, seconds=1.0, orders=order_lines(families(GIVEN, *records(found())))
+    )
+    console = Console(record=True, width=120, file=io.StringIO())
+    print_orders(console, report)
+    lines = [line.strip("│ ") for line in console.export_text().splitlines() if "COMPLETED" in line]
+    assert [line.split("│")[1].rstrip() for line in lines] == [
+        " control/0 On",
+        " └─ subarray/01 On",
+        " └─ subarray/02 On",
+        " subarray/01 Configure",
+        " └─ processing/01 Prepare",
+        "    └─ worker/01 Load",
+    ]
