@@ -5,12 +5,20 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.flows.mirror import cli
-from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
+from facade.flows.mirror.messages import (
+    MODEL,
+    MirrorRule,
+    TelescopeAttribute,
+    attribute_record,
+    decode_attribute,
+    rule_record,
+)
 from facade.flows.mirror.telescope_model import TelescopeModel
 from facade.runtime.device_state import StateMessage, state_record
 from tests.conftest import Deploy
@@ -123,6 +131,7 @@ def test_attributes_are_mirrored_through_deaths(
         assert after.number == before.number + 1
         assert after.gap or before.value in ("NaN", 1.5) or after.value == before.value + 1
 
+    another_writes(model, deployment)
     with TelescopeModel(deployment.settings) as telescope:
         assert telescope.wait(HANG)
         known = telescope.at(CLOCK.now(), f"{DISH}/azimuth", f"{DISH}/achievedPointing")
@@ -150,6 +159,22 @@ def test_attributes_are_mirrored_through_deaths(
         model.shows("azimuth", 299.0, connection)
     model.close()
     assert mirror.terminate() == 0
+
+
+def another_writes(model: Model, deployment: Deployment) -> None:
+    """Write as another mirror would: the device says so."""
+    newest = model.newest("azimuth")
+    assert newest is not None
+    assert newest.epoch == 2, "the second mirror of this deployment"
+    assert deployment.read_one(MIRROR, "otherMirrors") == ()
+    other = msgspec.structs.replace(newest, incarnation="another", epoch=1, name=f"{DISH}/of-another")
+
+    def is_seen() -> bool:
+        model.bus.writer().send_durably(attribute_record(other), 30.0)
+        return deployment.read_one(MIRROR, "otherMirrors") == ("another",)
+
+    until(is_seen, "the device says that another mirror writes")
+    assert "another" in deployment.read_one(MIRROR, "Status")
 
 
 def change(deployment: Deployment, **values: object) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.faults import DISCONNECTED, find_disconnected
+from facade.flows.mirror.faults import CONDITIONS, find_faults
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.view import MirrorView
 from facade.icd.model import Icd
@@ -40,11 +40,14 @@ def compose(server: Server) -> None:
     def known() -> bool:
         return server.has_read(choice.topic, STATES)
 
-    writer, source = server.bus.writer(), load(SOURCE)(is_own)
-    mirror = server.share(Mirror, lambda: Mirror(source, writer, choice, known=known, clock=server.clock))
+    def make() -> Mirror:
+        writer, source, incarnation = server.bus.writer(), load(SOURCE)(is_own), server.sign_of_life.incarnation
+        return Mirror(source, writer, choice, known=known, clock=server.clock, incarnation=incarnation)
+
+    mirror = server.share(Mirror, make)
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
-    server.report(lambda _: find_disconnected(mirror), lambda key: key[0] == DISCONNECTED, choice.topic, STATES)
+    server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, choice.topic, STATES)
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 
 
