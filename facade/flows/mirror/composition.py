@@ -7,6 +7,7 @@ from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.faults import CONDITIONS, find_faults
 from facade.flows.mirror.mirror import Mirror
+from facade.flows.mirror.streaming import forms_of
 from facade.flows.mirror.view import MirrorView
 from facade.icd.model import Icd
 from facade.instances import pattern_of
@@ -25,8 +26,9 @@ def compose(server: Server) -> None:
     Raises
     ------
     ConfigError
-        There are several devices: each attribute would be mirrored twice.
+        There are several devices: each attribute would be mirrored twice. Or a form is chosen that is not to be had.
     """
+    forms = forms_of(server.settings)
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
@@ -42,7 +44,7 @@ def compose(server: Server) -> None:
 
     def make() -> Mirror:
         writer, source, incarnation = server.bus.writer(), load(SOURCE)(is_own), server.sign_of_life.incarnation
-        return Mirror(source, writer, choice, known=known, clock=server.clock, incarnation=incarnation)
+        return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
 
     mirror = server.share(Mirror, make)
     entry, health = server.icd.classes[CLASS], server.bus.health

@@ -22,6 +22,7 @@ from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute
 from facade.flows.mirror.outbox import Outbox
 from facade.flows.mirror.searches import AGAIN, Searches
 from facade.flows.mirror.source import Done, Found, Lost, Missed, Seen, Source
+from facade.flows.mirror.streaming import Forms, no_forms
 from facade.flows.mirror.writers import Writer, Writers
 from facade.runtime.readers import Bus
 
@@ -55,6 +56,8 @@ class Mirror:
         Whether all rules, and what is reported of subarrays, have been read that stood on the bus at the start.
     incarnation
         Tells this mirror from those before it, and from others that run at the same time.
+    forms
+        Makes further records of each record.
     """
 
     def __init__(
@@ -66,9 +69,10 @@ class Mirror:
         known: Callable[[], bool],
         clock: Clock,
         incarnation: str = "",
+        forms: Forms = no_forms,
     ) -> None:
         self._source, self._choice, self._known, self._clock = source, choice, known, clock
-        self.outbox = Outbox(writer)
+        self.outbox = Outbox(writer, forms)
         self.own = Writer(1, incarnation)
         self.writers = Writers()
         """Who writes the telescope model."""
