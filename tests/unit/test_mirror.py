@@ -481,14 +481,14 @@ def written(bench: Bench, at: float, incarnation: str) -> Record:
 def test_another_mirror_that_writes_as_well_is_an_alarm_and_one_that_was_killed_is_not():
     bench = Bench(AZ)
     bench.settle()
-    bench.mirror.follow([written(bench, at, "second") for at in (100.0, 110.0)])
-    bench.mirror.follow([written(bench, 100.0 + OVERLAP, "killed")])
+    bench.mirror.writers.take([written(bench, at, "second") for at in (100.0, 110.0)])
+    bench.mirror.writers.take([written(bench, 100.0 + OVERLAP, "killed")])
     assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
-    bench.mirror.follow([written(bench, at, "third") for at in (101.0, 109.0)])
+    bench.mirror.writers.take([written(bench, at, "third") for at in (101.0, 109.0)])
     faults = find_faults(bench.mirror, "mid-sdp/mirror/01") or {}
     assert list(faults) == [(CONFLICT, "mid-sdp/mirror/01")]
     assert "third" in faults[CONFLICT, "mid-sdp/mirror/01"].text
-    bench.mirror.follow([written(bench, 110.0 + SILENT, "second")])
+    bench.mirror.writers.take([written(bench, 110.0 + SILENT, "second")])
     assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}, "the other one has ended"
 
 

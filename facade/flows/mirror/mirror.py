@@ -18,7 +18,7 @@ from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.device import ALIVE, Device
 from facade.flows.mirror.entry import By, Entry
 from facade.flows.mirror.latency import Latency
-from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute, decode_attribute, device_of
+from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute, device_of
 from facade.flows.mirror.outbox import Outbox
 from facade.flows.mirror.searches import AGAIN, Searches
 from facade.flows.mirror.source import Done, Found, Lost, Missed, Seen, Source
@@ -97,11 +97,9 @@ class Mirror:
         while not stop.is_set():
             try:
                 if reader is None:
-                    reader = bus.open_reader({MODEL: None}, {})
-                if not reader.caught_up(MODEL):
-                    self.recall(reader.take(_MANY, _WAIT))
+                    reader = self._read_back(bus.open_reader({MODEL: None}, {}), stop)
                     continue
-                self.follow(reader.take(_FEW, 0.0))
+                self.writers.take(reader.take(_FEW, 0.0))
                 if self.step():
                     self._clock.sleep(_PACE)
                 self._source.wait(_WAIT)
@@ -115,21 +113,19 @@ class Mirror:
         if reader is not None:
             reader.close()
 
+    def _read_back(self, reader: Reader, stop: threading.Event) -> Reader:
+        """Read what stands on the topic, where only the newest record of each attribute counts."""
+        newest: dict[bytes | None, Record] = {}
+        while not reader.caught_up(MODEL) and not stop.is_set():
+            newest.update((record.key, record) for record in reader.take(_MANY, _WAIT))
+        self.recall(newest.values())
+        return reader
+
     def recall(self, records: Iterable[Record]) -> None:
         """Take what mirrors before this one have written: numbers go on behind it."""
-        for message in self.follow(records):
+        for message in self.writers.take(records):
             self._before[message.name] = message
         self.own = self.own._replace(epoch=self.writers.next_epoch())
-
-    def follow(self, records: Iterable[Record]) -> list[TelescopeAttribute]:
-        """Take what is written while this mirror runs, by itself or by another one; return what can be read of it."""
-        found = []
-        for record in records:
-            message = decode_attribute(record.value)
-            if isinstance(message, TelescopeAttribute):
-                self.writers.note(message, record.timestamp_us / 1e6)
-                found.append(message)
-        return found
 
     def step(self) -> bool:
         """Do what is due, and never wait; return whether anything came."""

@@ -1,8 +1,10 @@
 """Which mirrors write the telescope model: one after the other, or several at once."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from facade.flows.mirror.messages import TelescopeAttribute
+from facade.bus.port import Record
+from facade.flows.mirror.messages import TelescopeAttribute, decode_attribute
 
 OVERLAP = 2.0
 """What one mirror has written may come so long behind the first record of the next one: it was under way [s]."""
@@ -31,6 +33,16 @@ class Writers:
         self._heard: dict[Writer, tuple[float, float]] = {}
         """Times of the first and the newest record of each [Unix s]."""
         self._newest = 0.0
+
+    def take(self, records: Iterable[Record]) -> list[TelescopeAttribute]:
+        """Take records of the topic, and return what can be read of them."""
+        found = []
+        for record in records:
+            message = decode_attribute(record.value)
+            if isinstance(message, TelescopeAttribute):
+                self.note(message, record.timestamp_us / 1e6)
+                found.append(message)
+        return found
 
     def note(self, message: TelescopeAttribute, at: float) -> None:
         """Take a record, with the broker's time stamp [Unix s]."""
