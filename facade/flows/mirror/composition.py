@@ -7,6 +7,7 @@ from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.faults import CONDITIONS, find_faults
 from facade.flows.mirror.mirror import Mirror
+from facade.flows.mirror.source import Source
 from facade.flows.mirror.streaming import forms_of
 from facade.flows.mirror.view import MirrorView
 from facade.icd.model import Icd
@@ -43,7 +44,8 @@ def compose(server: Server) -> None:
         return server.has_read(choice.topic, STATES)
 
     def make() -> Mirror:
-        writer, source, incarnation = server.bus.writer(), load(SOURCE)(is_own), server.sign_of_life.incarnation
+        source = server.share(Source, lambda: load(SOURCE)(is_own))  # type: ignore[type-abstract]
+        writer, incarnation = server.bus.writer(), server.sign_of_life.incarnation
         return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
 
     mirror = server.share(Mirror, make)

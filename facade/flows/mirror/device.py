@@ -35,7 +35,7 @@ class Device:
         anew, self.is_lost = self.is_lost, False
         first = [name for name in self.unread if name in self.entries][:MOST_AT_ONCE]
         self.unread = [name for name in self.unread if name in self.entries][MOST_AT_ONCE:]
-        leave, self.leaving = tuple(self.leaving), set()
+        leave, self.leaving = tuple(sorted(self.leaving)), set()
         if first:
             return Job(self.name, tuple(first), (), leave, anew)
         entries = self.entries.values()

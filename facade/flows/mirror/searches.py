@@ -32,7 +32,7 @@ class Searches:
         """
         wanted = {one for one in patterns if "*" in one} - refused.keys()
         self.troubles = dict(refused) | {one: why for one, why in self.troubles.items() if one in wanted}
-        self._due = {one: self._due.get(one, now) for one in wanted}
+        self._due = {one: self._due.get(one, now) for one in sorted(wanted)}
 
     def begin(self, now: float) -> None:
         """Begin the searches that are due [monotonic s]."""

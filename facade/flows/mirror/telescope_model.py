@@ -23,7 +23,7 @@ from facade.clock import Clock, SystemClock, wait_until
 from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.mirror.messages import CONNECTED, MODEL, TelescopeAttribute, decode_attribute
-from facade.flows.mirror.writers import SILENT, Writers, writer_of
+from facade.flows.mirror.writers import SILENT, Writers, is_next, writer_of
 
 _AGAIN = 1.0
 """Pause after the bus has failed [s]."""
@@ -209,21 +209,13 @@ class TelescopeModel:
                 return found._replace(quality="INVALID", why=f"nothing was heard of it for {silent:.0f} s")
             return found
         after = points[index].message
-        if after.gap or not _is_next(before, after) or after.connection != CONNECTED:
+        if after.gap or not is_next(before, after) or after.connection != CONNECTED:
             return found
         if before.type not in _FLOATS or "INVALID" in (before.quality, after.quality):
             return found
         share = (time - points[index - 1].time) / (points[index].time - points[index - 1].time)
         value = _between(found.value, _numbers(after), share, self._wraps.get(name))
         return found if value is None else found._replace(value=value, time=time, is_interpolated=True)
-
-
-def _is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
-    """Return whether no record is missing between two."""
-    step = after.number - before.number
-    if writer_of(before) == writer_of(after):
-        return step in (0, 1)
-    return step == 1 and writer_of(before) < writer_of(after)  # a mirror that starts numbers on behind the one before
 
 
 def _numbers(message: TelescopeAttribute) -> Any:

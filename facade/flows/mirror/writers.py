@@ -26,6 +26,17 @@ def writer_of(message: TelescopeAttribute) -> Writer:
     return Writer(message.epoch, message.incarnation)
 
 
+def is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
+    """Return whether no record is missing between two.
+
+    A mirror that starts says no gap where the record that it finds still holds. A reader that believes another mirror
+    may have another record before it, and knows nothing of what was between.
+    """
+    if writer_of(before) != writer_of(after):
+        return (before.value, before.time) == (after.value, after.time)
+    return after.number - before.number in (0, 1)
+
+
 class Writers:
     """When each mirror has written, by the broker's clock; any thread may ask."""
 
