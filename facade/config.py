@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "SDP_TABLE_DISK": "table_disk",
     "SDP_TABLE_EXPIRY": "table_expiry",
     "SDP_LOG_EXPORT": "log_export",
+    "SDP_MIRROR_FORMS": "mirror_forms",
 }
 """Environment variable to setting; a variable wins over the file."""
 
@@ -71,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Time without a new segment after which a table is given up [s]."""
     log_export: str = ""
     """Topic to which each process also sends its log, such as ``logs``; empty: none."""
+    mirror_forms: str = ""
+    """Forms of ESS in which mirrored values are also written, to telescope.streaming: f144, al00, or both."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 

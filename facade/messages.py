@@ -584,6 +584,8 @@ class TelescopeAttribute(Message, frozen=True, kw_only=True, tag_field="schema",
 
     name: Annotated[str, Meta(min_length=1, max_length=400)]
     number: Positive
+    incarnation: Annotated[str, Meta(max_length=200)] = ""
+    epoch: Natural = 0
     time: Natural
     value: Maybe[Anything] = None
     type: Annotated[str, Meta(max_length=40)] = ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
+from facade.flows.mirror.writers import writer_of
 
 
 class MirrorFound(msgspec.Struct, kw_only=True):
@@ -22,7 +23,7 @@ class MirrorFound(msgspec.Struct, kw_only=True):
     foreign: int = 0
     """Records of values that no device pushed."""
     misnumbered: int = 0
-    """Records whose number is neither that of the record before nor the next, nor a later one that says so (`gap`)."""
+    """Records whose number is neither that of the record before nor the next, nor another one that says so (`gap`)."""
     gaps: int = 0
     """Records that say that values may be missing."""
 
@@ -45,9 +46,12 @@ def account_of(pushed: Sequence[float], records: Iterable[TelescopeAttribute]) -
     last: int | None = None
     for record in records:
         step = 1 if before is None else record.number - before.number
-        # In a long outage of the bus only the newest record is kept: it says that others are missing before it.
-        found.misnumbered += step not in (0, 1) and not (step > 1 and record.gap)
-        is_repeated = before is not None and record.number == before.number
+        is_same = before is None or writer_of(before) == writer_of(record)
+        # In a long outage of the bus only the newest record is kept: it says that others are missing before it. What
+        # a mirror that was killed had under way may have the number that the next one begins with.
+        fits = step in (0, 1) or (step > 1 and record.gap) if is_same else step == 1 or record.gap
+        found.misnumbered += not fits
+        is_repeated = before is not None and is_same and record.number == before.number
         before = record
         if record.connection != CONNECTED or is_repeated:
             continue

@@ -53,6 +53,8 @@ class Server:
         Device names by device class.
     versions
         Values of version attributes, by attribute name.
+    given
+        Parts that exist already, by type; they take the place of those that a flow would make.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Server:
         instance: str,
         clock: Clock,
         versions: Mapping[str, str],
+        given: Mapping[type[Any], Any] | None = None,
     ) -> None:
         self.icd, self.settings, self.devices, self.bus, self.clock = icd, settings, devices, bus, clock
         self.instance, self.versions = instance, versions
@@ -84,7 +87,7 @@ class Server:
         """What Prometheus is shown beside the accounts."""
         self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
         """What flows say of the health of devices, beside what these show of it."""
-        self._parts: dict[type[Any], Any] = {}
+        self._parts: dict[type[Any], Any] = dict(given or {})
         self._event_loop: EventLoop | None = None
         self._publisher: Publisher | None = None
 
@@ -218,6 +221,7 @@ def assemble(
     instance: str,
     clock: Clock,
     versions: Mapping[str, str],
+    given: Mapping[type[Any], Any] | None = None,
 ) -> Server:
     """Make a device server for some devices; see `Server`.
 
@@ -226,6 +230,6 @@ def assemble(
     ConfigError
         A device does not fit the deployment.
     """
-    server = Server(icd, settings, devices, bus, instance=instance, clock=clock, versions=versions)
+    server = Server(icd, settings, devices, bus, instance=instance, clock=clock, versions=versions, given=given)
     server.assemble(sink)
     return server

@@ -36,7 +36,7 @@ def mirror(testbed: Testbed, *, quick: bool) -> Outcome:
             progress, begin = testbed.progress, testbed.progress.clock.monotonic()
             progress.demand(lambda: made.answers("mirror"), _WITHIN, "the device server mirror")
             _write_rule(made)
-            progress.demand(lambda: _subscribed(made) >= DEVICES * ATTRIBUTES, _WITHIN, "all is subscribed to")
+            progress.demand(lambda: _present(made) >= DEVICES * ATTRIBUTES, _WITHIN, "all has been read")
             took = progress.clock.monotonic() - begin
             parts["quiet"] = made.result(made.play("probe-mirror", ends=True, count=count), list[Sample])
             dishes.release()
@@ -80,7 +80,7 @@ def mirror(testbed: Testbed, *, quick: bool) -> Outcome:
                 found=spread.text(1e3, "ms") if spread else "-",
             ),
             at_most("from kill -9 until the newest values are right", back, BACK_WITHIN, "s"),
-            Verdict(what="from the rule until all is subscribed to", bar="", found=f"{took:.1f} s"),
+            Verdict(what="from the rule until all has been read", bar="", found=f"{took:.1f} s"),
         ),
         notes=(*(hop_notes(name, samples) for name, samples in parts.items()), in_words(cores)),
         figures={**parts, "cores": cores, "records": followed.records, "seconds": followed.seconds},
@@ -93,7 +93,7 @@ def _write_rule(made: Deployment) -> None:
     writer.send_durably(rule_record(rule), 30.0)
 
 
-def _subscribed(made: Deployment) -> int:
+def _present(made: Deployment) -> int:
     (device,) = made.devices("SdpMirror")
     try:
         mirrored, polled, disconnected = made.proxy(device).read_attributes(["mirrored", "polled", "disconnected"])

@@ -5,12 +5,22 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from streaming_data_types import deserialise_al00, deserialise_f144
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.flows.mirror import cli
-from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
+from facade.flows.mirror.messages import (
+    MODEL,
+    MirrorRule,
+    TelescopeAttribute,
+    attribute_record,
+    decode_attribute,
+    rule_record,
+)
+from facade.flows.mirror.streaming import STREAMING
 from facade.flows.mirror.telescope_model import TelescopeModel
 from facade.runtime.device_state import StateMessage, state_record
 from tests.conftest import Deploy
@@ -83,7 +93,7 @@ def test_attributes_are_mirrored_through_deaths(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each kind of value; the device dies and comes back; the mirror dies while values come: no gap is unsaid."""
-    deployment = deploy(nodes=1)
+    deployment = deploy(nodes=1, mirror_forms="f144,al00")
     add_dish(deployment, DISH)
     dish, mirror = start_dish(deployment, DISH), deployment.server("mirror")
     model = Model(deployment)
@@ -123,6 +133,13 @@ def test_attributes_are_mirrored_through_deaths(
         assert after.number == before.number + 1
         assert after.gap or before.value in ("NaN", 1.5) or after.value == before.value + 1
 
+    another_writes(model, deployment)
+    flatbuffers = [
+        record.value or b"" for record in model.bus.read_all(STREAMING) if record.key == f"{DISH}/azimuth".encode()
+    ]
+    assert {deserialise_f144(one).value for one in flatbuffers if one[4:8] == b"f144"} >= {1.5, 0.0, 299.0}
+    alarms = [deserialise_al00(one).severity.name for one in flatbuffers if one[4:8] == b"al00"]
+    assert {*alarms} == {"OK", "INVALID"}, "the dish was away for a while"
     with TelescopeModel(deployment.settings) as telescope:
         assert telescope.wait(HANG)
         known = telescope.at(CLOCK.now(), f"{DISH}/azimuth", f"{DISH}/achievedPointing")
@@ -150,6 +167,22 @@ def test_attributes_are_mirrored_through_deaths(
         model.shows("azimuth", 299.0, connection)
     model.close()
     assert mirror.terminate() == 0
+
+
+def another_writes(model: Model, deployment: Deployment) -> None:
+    """Write as another mirror would: the device says so."""
+    newest = model.newest("azimuth")
+    assert newest is not None
+    assert newest.epoch == 2, "the second mirror of this deployment"
+    assert deployment.read_one(MIRROR, "otherMirrors") == ()
+    other = msgspec.structs.replace(newest, incarnation="another", epoch=1, name=f"{DISH}/of-another")
+
+    def is_seen() -> bool:
+        model.bus.writer().send_durably(attribute_record(other), 30.0)
+        return deployment.read_one(MIRROR, "otherMirrors") == ("another",)
+
+    until(is_seen, "the device says that another mirror writes")
+    assert "another" in deployment.read_one(MIRROR, "Status")
 
 
 def change(deployment: Deployment, **values: object) -> None:

@@ -6,7 +6,9 @@ from random import Random
 
 from tests.simulation.broker import NUMBER_OF_DISKS, OFFSETS, TRANSACTIONS
 from tests.simulation.losses import cut_power, delete
+from tests.simulation.mirroring import draw_telescope
 from tests.simulation.site import Site
+from tests.simulation.telescope import TELESCOPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,11 @@ SECONDS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one": _start_a
 _ONCE = ("source", "calibrator", "pipeline", "processor")
 """Processes that are not ours to protect: of a component's name there is one."""
 
+
+def _trouble(site: Site, fault: Fault) -> None:
+    TELESCOPE[fault.kind](site.mirroring.telescope, site.scheduler.now, fault.who, fault.amount)
+
+
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "kill -9": _kill,
     "kill -9 and stay away": _kill,
@@ -202,6 +209,7 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     **STOPS,
     **DISKS,
     **SECONDS,
+    **dict.fromkeys(TELESCOPE, _trouble),
 }
 """What each kind of fault does."""
 
@@ -221,7 +229,7 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    usual = [kind for kind in ACTS if kind not in (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS)]
+    usual = [kind for kind in ACTS if kind not in (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *TELESCOPE)]
     kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
     while (at := at + random.expovariate(per_second)) < seconds:
@@ -292,6 +300,11 @@ def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
     while seed % 4 == 1 and (at := at + random.expovariate(1 / 12)) < seconds:
         found.append(Fault(round(at, 3), "a second one", random.choice(ours), random.choice((1.0, 5.0, 15.0))))
     return found
+
+
+def draw_devices(seed: int, seconds: float) -> list[Fault]:
+    """Draw what goes wrong with devices of the telescope."""
+    return [Fault(*one) for one in draw_telescope(seed, seconds)]
 
 
 def draw_losses(seed: int, seconds: float, per_second: float, groups: list[str]) -> list[Fault]:

@@ -15,6 +15,8 @@ from tests.simulation.named import deviations
 from tests.simulation.shown import alarms, stale
 from tests.simulation.site import Site
 
+_SAID_AGAIN = ("qualityLow", "mirrorDisconnected", "mirrorConflict")
+"""Conditions that device servers find."""
 WORKERS = ("aggregate-0", "aggregate-1")
 
 
@@ -65,6 +67,12 @@ def _logs(site: Site) -> Iterator[str]:
 def _blocks(site: Site) -> Iterator[str]:
     if "blocks" in site.flows:
         yield from site.processing.differences(site)
+
+
+def _mirrored(site: Site) -> Iterator[str]:
+    if "mirror" in site.flows:
+        yield from site.mirroring.differences(site)
+        yield from (line for line in site.trace.lines if "mirroring failed" in line)
 
 
 def _balances(site: Site) -> Iterator[str]:
@@ -163,7 +171,7 @@ def _alerts(site: Site) -> Iterator[str]:
     yield from (f"alert {key} was confirmed, and no client saw it" for key in alerting.raised if key not in seen)
     for key, times in seen.items():
         # A server that starts knows what it has said from the states of the alarms alone, which SdpAlerts writes.
-        if times > 1 and key is not None and not key[0].startswith("sdp-facade") and key[1] != "qualityLow":
+        if times > 1 and key is not None and not key[0].startswith("sdp-facade") and key[1] not in _SAID_AGAIN:
             yield f"alert {key} was seen {times} times"
 
 
@@ -205,6 +213,7 @@ AT_THE_END = (
     Invariant("each command has an outcome", "rule 5", _outcomes),
     Invariant("the state of a device is the one that a controller has told last", "rule 4", _misplaced),
     Invariant("each order has an outcome, and what is done has all its orders done", "rule 5", _orders),
+    Invariant("newest values of the telescope are right, and none is missing unsaid", "rules 3 and 15", _mirrored),
     Invariant("what is good is used", "rule 1", _dead_letters),
 )
 """Hold within a bounded time once no more faults come."""

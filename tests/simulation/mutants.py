@@ -25,6 +25,7 @@ from facade.outcome import TOMBSTONE
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.sampling import Sampler
+from tests.simulation.mirror_mutants import guards
 from tests.simulation.run import Result, run
 
 BUDGET = 60.0
@@ -145,6 +146,7 @@ MUTANTS = (
            "logs"),
     Mutant("a block that is removed is counted no more", BlocksFlow, "fold", _keeps_removed, "blocks"),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
+    *(Mutant(f"mirror: {one.guard}", one.where, one.name, one.put, "mirror") for one in guards()),
 )  # fmt: skip
 """What is taken out, and how."""
 

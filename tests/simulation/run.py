@@ -10,6 +10,7 @@ from tests.simulation.faults import (
     Fault,
     draw,
     draw_aimed,
+    draw_devices,
     draw_disks,
     draw_jumps,
     draw_losses,
@@ -113,6 +114,7 @@ def _run(
             faults += draw_losses(seed, seconds, per_second, groups)
         planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
         planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
+        planned += draw_devices(seed, seconds) if "mirror" in site.flows else []
         faults = sorted([*faults, *planned], key=lambda one: one.at)
     plan(site, faults)
     result, falls, growth = Result(seed, faults), NeverFall(), Growth()
@@ -152,6 +154,7 @@ def _run(
         "metrics": site.measuring.sent,
         "states of blocks": site.processing.told,
         "records of logs": site.shipping.severities.total(),
+        "records of the mirror": site.mirroring.written,
         "events": sum(site.pushed.values()),
     }
     result.lines = list(site.trace.lines)

@@ -30,6 +30,7 @@ from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.groups import Groups
 from tests.simulation.logs import Entry
 from tests.simulation.measuring import Measuring
+from tests.simulation.mirroring import Mirroring
 from tests.simulation.named import Said
 from tests.simulation.network import Network
 from tests.simulation.processing import Processing
@@ -44,7 +45,7 @@ from tests.support.heaps import encoded, heap
 
 ICD: Icd = load()
 _ATTRIBUTES = {(name, one.name): one for name, entry in ICD.classes.items() for one in entry.attributes}
-FLOWS = ("telemetry", "commands", "alerts", "tables", "quality", "blocks", "logs")
+FLOWS = ("telemetry", "commands", "alerts", "tables", "quality", "blocks", "logs", "mirror")
 _SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration", "blocks": "subarray"}
 """Instance of the device server of a flow, where it is not called as the flow."""
 GROUPS = {
@@ -123,7 +124,7 @@ class Site:
         self.commanding, self.alerting = Commanding(), Alerting()
         self.controllers = controllers or draw_controllers(seed)
         self.tabling, self.measuring = Tabling(), Measuring()
-        self.processing, self.shipping = Processing(), Shipping()
+        self.processing, self.shipping, self.mirroring = Processing(), Shipping(), Mirroring()
         self.said = Said()
         self.unheard: dict[tuple[str, str], list[Entry]] = defaultdict(list)
         """What was lost while a process was away, or before anybody could read it, by process and topic."""
@@ -146,7 +147,7 @@ class Site:
         if "commands" in flows:
             self.controllers.add(self)
         parts = {"alerts": self.alerting, "tables": self.tabling, "quality": self.measuring, "blocks": self.processing}
-        for flow, part in {**parts, "logs": self.shipping}.items():
+        for flow, part in {**parts, "logs": self.shipping, "mirror": self.mirroring}.items():
             if flow in flows:
                 part.add(self)
         self.network.spared = {name for name in self.bodies if name.startswith("node")}
@@ -159,6 +160,8 @@ class Site:
         self.is_sending = self.commanding.is_giving = self.alerting.is_raising = False
         self.tabling.is_sending = self.measuring.is_sending = False
         self.processing.is_telling = self.shipping.is_sending = False
+        if "mirror" in self.flows:
+            self.mirroring.telescope.is_moving = False
 
     # Processes
 
@@ -263,6 +266,7 @@ class Site:
             instance=f"SdpFacade-{instance}",
             clock=process.clock,
             versions={},
+            given=self.mirroring.given(instance, process),
         )
         if self.is_first(process):
             self.servers[instance] = server
@@ -270,6 +274,7 @@ class Site:
             self.commanding.operate(self, process, server)
         if "alerts" in self.flows:
             self.alerting.operate(self, process, server)
+        self.mirroring.operate(process, server)
         server.event_loop.run(Event(self.scheduler))  # type: ignore[arg-type]
 
     def _devices(self, instance: str) -> Mapping[str, list[str]]:

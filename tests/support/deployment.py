@@ -64,6 +64,7 @@ class Deployment(proving.deployment.Deployment):
         rack_size: int = 50,
         subarrays: int = 0,
         tango_host: str = "",
+        mirror_forms: str = "",
         without: str = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     ) -> None:
         settings = Settings(
@@ -75,7 +76,8 @@ class Deployment(proving.deployment.Deployment):
             without=without if subarrays else f"{without},subarray",
         )
         progress = Progress(Console(quiet=True), CLOCK)
-        super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True))
+        forms = {"SDP_MIRROR_FORMS": mirror_forms}
+        super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True), forms)
         self.bootstrap, self.prefix, self.nodes, self.subarrays = infra.bootstrap, settings.prefix, nodes, subarrays
         self.expect_trouble = False
         """Set where a test provokes what is otherwise forbidden in a log."""

@@ -18,6 +18,7 @@ from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
 from facade.flows.mirror.mirror import Mirror
+from facade.flows.mirror.streaming import STREAMING
 from facade.flows.quality.messages import QUALITY
 from facade.flows.reservations.messages import RESERVATIONS
 from facade.flows.tables.contents import Contents
@@ -120,7 +121,7 @@ PROCESSES = {
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
     "quality-pipeline": (set(), {QUALITY, "flagging"}),
     "storage": (set(), {"storage"}),
-    "telescope-reader": ({MODEL}, set()),
+    "telescope-reader": ({MODEL, STREAMING}, set()),
     "logs-aggregate": (
         {LOGS, METRICS, POSITIONS, ACCOUNTS},
         {SUMS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},

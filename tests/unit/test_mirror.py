@@ -1,5 +1,6 @@
 """The mirror without Tango and Kafka: whatever devices and the bus do, the newest holds and no gap is unsaid."""
 
+import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -12,7 +13,8 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.composition import own_devices
-from facade.flows.mirror.faults import DISCONNECTED, find_disconnected
+from facade.flows.mirror.device import ALIVE
+from facade.flows.mirror.faults import CONFLICT, DISCONNECTED, find_disconnected, find_faults
 from facade.flows.mirror.messages import (
     MODEL,
     RULES,
@@ -23,9 +25,11 @@ from facade.flows.mirror.messages import (
     device_of,
     rule_record,
 )
-from facade.flows.mirror.mirror import AGAIN, ALIVE, CHECK, CONFIRM, FAILED_AGAIN, REPEAT, SEARCH_AGAIN, Mirror
+from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, REPEAT, Mirror
 from facade.flows.mirror.outbox import MOST_UNDER_WAY
+from facade.flows.mirror.searches import AGAIN, SEARCH_AGAIN
 from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
+from facade.flows.mirror.writers import OVERLAP, SILENT
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Rejected
 from facade.runtime.device_state import StateMessage
@@ -136,7 +140,9 @@ class Bench:
         self.telescope = Telescope(self.clock, {AZ: 1.0, EL: 2.0, T: 20.0, f"{OTHER}/azimuth": 7.0}, polled)
         self.log = Log()
         self.choice = Choice(own_devices(load()))
-        self.mirror = Mirror(self.telescope, self.log, self.choice, known=lambda: True, clock=self.clock)
+        self.mirror = Mirror(
+            *(self.telescope, self.log, self.choice), known=lambda: True, clock=self.clock, incarnation="second"
+        )
         self.mirror.recall(map(attribute_record, before))
         if patterns:
             self.rule("one", *patterns)
@@ -445,10 +451,45 @@ def test_numbers_go_on_after_a_kill_and_what_was_missed_is_a_gap():
     assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(42, 1.0, True)]
 
 
-def test_what_has_not_changed_since_a_kill_is_only_repeated():
+def test_what_has_not_changed_since_a_kill_has_the_next_number_and_no_gap():
     bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, value=1.0, time=1_800_000_000_000_000)])
     bench.settle()
-    assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(41, 1.0, False)]
+    assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(42, 1.0, False)]
+
+
+def test_each_record_says_which_mirror_wrote_it():
+    """Else what a mirror that was killed had under way would have the number of another value."""
+    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, incarnation="first", epoch=3)])
+    bench.settle()
+    assert [(one.incarnation, one.epoch, one.number) for one in bench.said(AZ)] == [("second", 4, 42)]
+
+
+def test_a_device_that_was_away_before_a_kill_and_still_is_has_signs_of_life():
+    """Silence means that the mirror is away; the new one said nothing of what the one before had said already."""
+    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, connection="DISCONNECTED", quality="INVALID")])
+    bench.telescope.die(DISH)
+    bench.settle(REPEAT + 1)
+    assert [(one.number, one.connection) for one in bench.said(AZ)] == [(42, "DISCONNECTED")] * 2
+
+
+def written(bench: Bench, at: float, incarnation: str) -> Record:
+    """Return a record of some mirror as the broker gives it."""
+    message = msgspec.structs.replace(BEFORE, incarnation=incarnation, epoch=bench.mirror.own.epoch)
+    return dataclasses.replace(attribute_record(message), timestamp_us=round(at * 1e6))
+
+
+def test_another_mirror_that_writes_as_well_is_an_alarm_and_one_that_was_killed_is_not():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.mirror.writers.take([written(bench, at, "second") for at in (100.0, 110.0)])
+    bench.mirror.writers.take([written(bench, 100.0 + OVERLAP, "killed")])
+    assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
+    bench.mirror.writers.take([written(bench, at, "third") for at in (101.0, 109.0)])
+    faults = find_faults(bench.mirror, "mid-sdp/mirror/01") or {}
+    assert list(faults) == [(CONFLICT, "mid-sdp/mirror/01")]
+    assert "third" in faults[CONFLICT, "mid-sdp/mirror/01"].text
+    bench.mirror.writers.take([written(bench, 110.0 + SILENT, "second")])
+    assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}, "the other one has ended"
 
 
 def test_what_no_rule_chooses_any_more_is_ended_also_after_a_kill():
@@ -509,9 +550,9 @@ def test_a_search_that_fails_says_so_and_is_made_again():
     bench.telescope.waiting.clear()
     bench.telescope.news.append(Found(f"{DISH}/*", trouble="no database"))
     bench.turn()
-    assert bench.mirror.troubles == {f"{DISH}/*": "no database"}
+    assert bench.mirror.searches.troubles == {f"{DISH}/*": "no database"}
     bench.settle(2 * AGAIN)
-    assert (bench.mirror.troubles, set(bench.mirror.entries)) == ({}, {AZ, EL, T})
+    assert (bench.mirror.searches.troubles, set(bench.mirror.entries)) == ({}, {AZ, EL, T})
 
 
 def test_receptors_and_pointing_are_mirrored_while_resources_are_held():
@@ -547,7 +588,7 @@ def test_receptors_and_pointing_are_mirrored_while_resources_are_held():
 def test_what_is_never_mirrored_is_named(name: str, why: str):
     bench = Bench(AZ, name)
     bench.settle()
-    ((refused, said),) = bench.mirror.troubles.items()
+    ((refused, said),) = bench.mirror.searches.troubles.items()
     assert (refused, set(bench.mirror.entries)) == (name.lower(), {AZ})
     assert said.startswith(why) or why in said
 

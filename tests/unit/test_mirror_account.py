@@ -61,3 +61,11 @@ def test_the_newest_value_must_be_that_which_was_pushed_last() -> None:
     assert newest_wrong({NAME: PUSHED}, {NAME: [record(1, 100.3)]}) == [NAME]
     assert newest_wrong({NAME: PUSHED}, {NAME: [record(1, 100.4, connection="DISCONNECTED")]}) == [NAME]
     assert newest_wrong({NAME: PUSHED}, {}) == [NAME]
+
+
+def test_numbers_of_two_mirrors_are_two_sequences() -> None:
+    """The number of what a mirror that was killed had under way comes again, with a gap."""
+    late = [record(7, 100.0, epoch=1), record(8, 100.1, epoch=1), record(8, 100.2, epoch=2, gap=True)]
+    assert account_of(PUSHED, late) == MirrorFound(pushed=3, mirrored=3, gaps=1)
+    unsaid = [*late[:2], record(8, 100.2, epoch=2)]
+    assert account_of(PUSHED, unsaid).misnumbered == 1

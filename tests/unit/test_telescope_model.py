@@ -144,3 +144,39 @@ def test_what_cannot_be_read_is_no_value(site: Site):
     site.say(10.0, 1.0)
     site.model.take([Record(topic=MODEL, key=b"k", value=value) for value in (b"{", None, b"{}")])
     assert site.model.names() == [AZ]
+
+
+def test_of_two_mirrors_the_later_one_holds_until_it_is_silent(site: Site):
+    """Each value comes twice, with numbers of two sequences."""
+    site.say(10.0, 1.0, number=7, incarnation="old", epoch=1)
+    site.say(11.0, 2.0, number=8, incarnation="new", epoch=2)
+    assert site.at(10.5) == (1.0, "VALID"), "who knows what a third one has written in between"
+    assert site.model.writers() == []
+    for time in range(12, 16):
+        site.say(time, float(time), number=time - 4, incarnation="old", epoch=1)
+        site.say(time, float(time), number=time - 3, incarnation="new", epoch=2)
+    site.say(15.5, -1.0, number=12, incarnation="old", epoch=1)
+    assert site.model.writers() == ["new", "old"]
+    assert site.at(16.0) == (15.0, "VALID")
+    assert site.at(14.5) == (14.5, "VALID")
+    site.say(17.0 + SILENT, 5.0, number=13, incarnation="old", epoch=1)
+    assert site.at(17.0 + SILENT) == (5.0, "VALID")
+    assert site.at(16.5) == (15.0, "VALID"), "their numbers are no sequence"
+
+
+def test_what_a_mirror_that_was_killed_had_under_way_is_no_sign_of_life_of_another_value(site: Site):
+    site.say(10.0, 1.0, number=7, incarnation="old", epoch=1)
+    site.say(11.0, 2.0, number=8, incarnation="old", epoch=1)
+    site.say(11.0, 3.0, number=8, incarnation="new", epoch=2, gap=True)
+    site.say(10.5, 9.0, number=9, heard=11.5, incarnation="old", epoch=1)
+    assert site.at(11.0) == (3.0, "VALID")
+    assert site.at(10.5) == (1.5, "VALID")
+    assert site.model.writers() == []
+
+
+def test_a_value_that_still_holds_after_a_restart_of_the_mirror_breaks_nothing(site: Site):
+    site.say(10.0, 1.0, number=7, incarnation="old", epoch=1)
+    site.say(12.0, 2.0, number=8, incarnation="old", epoch=1)
+    site.say(12.0, 2.0, number=9, heard=14.0, incarnation="new", epoch=2)
+    site.say(16.0, 4.0, number=10, incarnation="new", epoch=2)
+    assert [site.at(time)[0] for time in (11.0, 12.0, 14.0)] == [1.5, 2.0, 3.0]

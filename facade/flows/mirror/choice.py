@@ -97,7 +97,7 @@ class Choice(Flow):
             Names that have been found by searches, now or before.
         """
         found: dict[str, float] = {}
-        known = list(known)
+        known = sorted(known)
         for pattern, period in self.patterns():
             names: Iterable[str] = [pattern]
             if "*" in pattern:

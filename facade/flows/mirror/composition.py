@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.faults import DISCONNECTED, find_disconnected
+from facade.flows.mirror.faults import CONDITIONS, find_faults
 from facade.flows.mirror.mirror import Mirror
+from facade.flows.mirror.source import Source
+from facade.flows.mirror.streaming import forms_of
 from facade.flows.mirror.view import MirrorView
 from facade.icd.model import Icd
 from facade.instances import pattern_of
@@ -25,8 +27,9 @@ def compose(server: Server) -> None:
     Raises
     ------
     ConfigError
-        There are several devices: each attribute would be mirrored twice.
+        There are several devices: each attribute would be mirrored twice. Or a form is chosen that is not to be had.
     """
+    forms = forms_of(server.settings)
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
@@ -40,11 +43,15 @@ def compose(server: Server) -> None:
     def known() -> bool:
         return server.has_read(choice.topic, STATES)
 
-    writer, source = server.bus.writer(), load(SOURCE)(is_own)
-    mirror = server.share(Mirror, lambda: Mirror(source, writer, choice, known=known, clock=server.clock))
+    def make() -> Mirror:
+        source = server.share(Source, lambda: load(SOURCE)(is_own))  # type: ignore[type-abstract]
+        writer, incarnation = server.bus.writer(), server.sign_of_life.incarnation
+        return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
+
+    mirror = server.share(Mirror, make)
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
-    server.report(lambda _: find_disconnected(mirror), lambda key: key[0] == DISCONNECTED, choice.topic, STATES)
+    server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, choice.topic, STATES)
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 
 

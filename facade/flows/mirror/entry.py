@@ -6,6 +6,7 @@ import msgspec
 
 from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, TelescopeAttribute
 from facade.flows.mirror.source import Seen
+from facade.flows.mirror.writers import Writer, writer_of
 from facade.messages import TelescopeAttributeConnection, TelescopeAttributeQuality
 
 By = Literal["EVENT", "POLL"]
@@ -17,12 +18,14 @@ class Entry:
 
     Parameters
     ----------
+    own
+        The mirror that writes its records.
     newest
         Its newest record, of a mirror before this one; what came after it was missed.
     """
 
-    def __init__(self, name: str, newest: TelescopeAttribute | None = None) -> None:
-        self.name = name
+    def __init__(self, name: str, own: Writer, newest: TelescopeAttribute | None = None) -> None:
+        self.name, self._own = name, own
         self.newest = newest
         """The newest record; its time is that of the newest look."""
         self.is_broken = newest is not None
@@ -54,9 +57,11 @@ class Entry:
             is_known = same and newest.error == seen.error[:_LONGEST_ERROR]
             is_timeless = by == "POLL" or not seen.time
             if is_known and (seen.time == newest.time or (is_timeless and not self.is_broken)):
+                self.is_broken = self.is_unsure = False
+                if not self._is_own:  # nothing is missing behind what the mirror before has written
+                    return self._say(seen._replace(time=seen.time or now), CONNECTED, by)
                 by = newest.by if self.is_pushed else by
                 self.newest = msgspec.structs.replace(newest, time=seen.time or now, by=by)
-                self.is_broken = self.is_unsure = False
                 return None
             if by == "POLL" and self.is_pushed:
                 if not (self.is_unsure or self.is_broken or was_doubtful):
@@ -75,11 +80,16 @@ class Entry:
     def disconnect(self, why: str, now: int) -> TelescopeAttribute | None:
         """Note that its device is away [Unix us], and return the record of it; None: that is known."""
         self.is_pushed, self.read_at, self.push_at = None, float("inf"), 0.0
-        return None if self.connection == DISCONNECTED else self._leave(DISCONNECTED, why, now)
+        return None if self.connection == DISCONNECTED and self._is_own else self._leave(DISCONNECTED, why, now)
 
     def end(self, now: int) -> TelescopeAttribute | None:
         """Note that it is not mirrored any more [Unix us], and return the record of it; None: that is known."""
         return None if self.connection in ("", ENDED) else self._leave(ENDED, "", now)
+
+    @property
+    def _is_own(self) -> bool:
+        """Return whether the newest record is of this mirror: only those are repeated as a sign of its life."""
+        return self.newest is not None and writer_of(self.newest) == self._own
 
     def _leave(self, connection: TelescopeAttributeConnection, why: str, now: int) -> TelescopeAttribute:
         last, by = self.newest, "POLL"
@@ -95,6 +105,8 @@ class Entry:
         self.newest = TelescopeAttribute(
             name=self.name,
             number=1 if self.newest is None else self.newest.number + 1,
+            incarnation=self._own.incarnation,
+            epoch=self._own.epoch,
             time=max(seen.time, 0),
             value=seen.value,
             type=seen.type,

@@ -1,4 +1,4 @@
-"""What the mirror raises alarms about: devices that do not answer."""
+"""What the mirror raises alarms about: devices that do not answer, and another mirror."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -9,10 +9,26 @@ from facade.flows.mirror.mirror import Mirror
 from facade.printable import excerpt
 from facade.runtime.flow import Fault, FaultKey
 
-DISCONNECTED = "mirrorDisconnected"
-"""Condition of the ICD, which says how long a device must be away."""
+DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
+"""Conditions of the ICD, which says how long a device must be away, and another mirror be there."""
 _MOST_FAULTS = 32
 """An array that is switched off is no thousand alarms."""
+
+
+def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
+    """Return all faults; None: what is wanted is not known yet.
+
+    Parameters
+    ----------
+    device
+        The one that shows the mirror.
+    """
+    away, others = find_disconnected(mirror), mirror.writers.beside(mirror.own)
+    if away is None or not others:
+        return away
+    names = ", ".join(excerpt(one.incarnation) for one in others)
+    text = f"telescope.model is also written by {len(others)} other mirrors, incarnation {names}"
+    return {**away, (CONFLICT, device): Fault("WARNING", text)}
 
 
 def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:

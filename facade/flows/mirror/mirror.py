@@ -8,28 +8,28 @@ read. A device that gives no other sign of life is asked whether it is there.
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Protocol
 
-from facade.bus.port import QueueingWriter, Record
+from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.mirror.choice import Choice
+from facade.flows.mirror.device import ALIVE, Device
 from facade.flows.mirror.entry import By, Entry
-from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute, decode_attribute, device_of
+from facade.flows.mirror.latency import Latency
+from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute, device_of
 from facade.flows.mirror.outbox import Outbox
-from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, Search, Seen, Source
+from facade.flows.mirror.searches import AGAIN, Searches
+from facade.flows.mirror.source import Done, Found, Lost, Missed, Seen, Source
+from facade.flows.mirror.streaming import Forms, no_forms
+from facade.flows.mirror.writers import Writer, Writers
+from facade.runtime.readers import Bus
 
 _log = logging.getLogger(__name__)
 
 REPEAT = 10.0
 """Time between two records of an attribute of which there is nothing new [s]."""
-AGAIN = 1.0
-"""Pause before a device is tried again that did not answer [s]."""
-ALIVE = 2.0
-"""Time between two signs of life of a device [s]."""
 CONFIRM = 0.5
 """Time from a subscription to the read that tells what was pushed before it stood; and between two reads that must
 agree before an event is taken for lost [s]."""
@@ -39,67 +39,12 @@ PUSH_AGAIN = 60.0
 """Time between two attempts to subscribe to what a device does not push [s]."""
 FAILED_AGAIN = 5.0
 """Time from a subscription that has failed until the next attempt [s]."""
-SEARCH_AGAIN = 30.0
-"""Time between two searches for what a pattern chooses [s]; soon again, where something could not be asked."""
-MOST_AT_ONCE = 50
-"""Attributes that a device is asked for in one job."""
-_LATENCY_OVER = 10
-"""[s]"""
 _PACE = 0.002
 """Pause after something came [s]: what comes meanwhile is written together, which takes a fraction of the time."""
 _WAIT = 0.1
 """Longest time between two steps [s]."""
-
-
-class ReadsAll(Protocol):
-    """As much of a bus as is needed."""
-
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a compacted topic."""
-
-
-class _Device:
-    """One device of the telescope."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.entries: dict[str, Entry] = {}
-        self.leaving: set[str] = set()
-        """Attributes that are subscribed to, and are not wanted any more."""
-        self.due = 0.0
-        """When it is asked next [monotonic s]."""
-        self.is_busy = False
-        self.is_lost = True
-        """Whether the connection is to be made anew."""
-        self.is_deaf = True
-        """Whether events are of no use: they are of a connection that is being given up, and end one by one."""
-        self.unread: list[str] = []
-        """Attributes that were not read yet on this connection."""
-
-    def job(self, now: float) -> Job:
-        """Return what is to be done with it."""
-        if self.is_lost:
-            self.unread, self.leaving = list(self.entries), set()
-            self.is_deaf = True
-        anew, self.is_lost = self.is_lost, False
-        first = [name for name in self.unread if name in self.entries][:MOST_AT_ONCE]
-        self.unread = [name for name in self.unread if name in self.entries][MOST_AT_ONCE:]
-        leave, self.leaving = tuple(self.leaving), set()
-        if first:
-            return Job(self.name, tuple(first), (), leave, anew)
-        entries = self.entries.values()
-        subscribe = [one for one in entries if one.push_at <= now][:MOST_AT_ONCE]
-        for one in subscribe:
-            one.is_unsure = True
-        # Who waits longest comes first: the others may be due again before it had its turn.
-        read = [one.name for one in sorted(entries, key=lambda one: one.read_at) if one.read_at <= now]
-        return Job(self.name, tuple(read[:MOST_AT_ONCE]), tuple(one.name for one in subscribe), leave, anew)
-
-    def next_due(self, now: float) -> float:
-        """Return when it is to be asked next."""
-        if self.unread or self.leaving:
-            return now
-        return min((min(one.read_at, one.push_at) for one in self.entries.values()), default=now + ALIVE)
+_MANY, _FEW = 10_000, 200
+"""Records of the topic that are taken at once: before the first value, and between two steps."""
 
 
 class Mirror:
@@ -109,41 +54,52 @@ class Mirror:
     ----------
     known
         Whether all rules, and what is reported of subarrays, have been read that stood on the bus at the start.
+    incarnation
+        Tells this mirror from those before it, and from others that run at the same time.
+    forms
+        Makes further records of each record.
     """
 
     def __init__(
-        self, source: Source, writer: QueueingWriter, choice: Choice, *, known: Callable[[], bool], clock: Clock
+        self,
+        source: Source,
+        writer: QueueingWriter,
+        choice: Choice,
+        *,
+        known: Callable[[], bool],
+        clock: Clock,
+        incarnation: str = "",
+        forms: Forms = no_forms,
     ) -> None:
         self._source, self._choice, self._known, self._clock = source, choice, known, clock
-        self.outbox = Outbox(writer)
+        self.outbox = Outbox(writer, forms)
+        self.own = Writer(1, incarnation)
+        self.writers = Writers()
+        """Who writes the telescope model."""
         self.entries: dict[str, Entry] = {}
         """What is mirrored, by name."""
-        self.troubles: dict[str, str] = {}
-        """Why patterns choose nothing, or not all that they should."""
+        self.searches = Searches(source)
         self.values = 0
         """Values that came."""
-        self._latencies: deque[tuple[int, float]] = deque(maxlen=_LATENCY_OVER)
-        """The longest time from a value to its record, by second [monotonic s]."""
+        self._latency = Latency()
         self._gaps = 0
         self._before: dict[str, TelescopeAttribute] = {}
         """Newest records of what is not mirrored."""
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, Device] = {}
         self._due: list[tuple[float, str]] = []
         self._said: dict[str, float] = {}
         """When each attribute was last written [monotonic s], the oldest first."""
-        self._searches: dict[str, float] = {}
-        """When each pattern is searched for next [monotonic s]."""
-        self._found: set[str] = set()
         self._version = -1
 
-    def run(self, stop: threading.Event, bus: ReadsAll) -> None:
+    def run(self, stop: threading.Event, bus: Bus) -> None:
         """Work until `stop` is set."""
-        is_recalled = False
+        reader: Reader | None = None
         while not stop.is_set():
             try:
-                if not is_recalled:
-                    self.recall(bus.read_all(MODEL))
-                    is_recalled = True
+                if reader is None:
+                    reader = self._read_back(bus.open_reader({MODEL: None}, {}), stop)
+                    continue
+                self.writers.take(reader.take(_FEW, 0.0))
                 if self.step():
                     self._clock.sleep(_PACE)
                 self._source.wait(_WAIT)
@@ -154,13 +110,22 @@ class Mirror:
                 _log.exception("mirroring failed")
                 stop.wait(AGAIN)
         self._source.close()
+        if reader is not None:
+            reader.close()
+
+    def _read_back(self, reader: Reader, stop: threading.Event) -> Reader:
+        """Read what stands on the topic, where only the newest record of each attribute counts."""
+        newest: dict[bytes | None, Record] = {}
+        while not reader.caught_up(MODEL) and not stop.is_set():
+            newest.update((record.key, record) for record in reader.take(_MANY, _WAIT))
+        self.recall(newest.values())
+        return reader
 
     def recall(self, records: Iterable[Record]) -> None:
-        """Take what the mirror before this one has written: numbers go on behind it."""
-        for record in records:
-            message = decode_attribute(record.value)
-            if isinstance(message, TelescopeAttribute):
-                self._before[message.name] = message
+        """Take what mirrors before this one have written: numbers go on behind it."""
+        for message in self.writers.take(records):
+            self._before[message.name] = message
+        self.own = self.own._replace(epoch=self.writers.next_epoch())
 
     def step(self) -> bool:
         """Do what is due, and never wait; return whether anything came."""
@@ -183,7 +148,8 @@ class Mirror:
                 case Done():
                     self._done(news, now)
                 case Found():
-                    self._find(news, now)
+                    if self.searches.take(news, now):
+                        self._apply(now)
         while self._due and self._due[0][0] <= now:
             due, name = heappop(self._due)
             device = self._devices.get(name)
@@ -196,21 +162,16 @@ class Mirror:
     # What is chosen
 
     def _choose(self, now: float) -> None:
-        for pattern in [one for one, due in self._searches.items() if due <= now]:
-            self._searches[pattern] = float("inf")
-            self._source.begin(Search(pattern))
+        self.searches.begin(now)
         if self._version == self._choice.version:
             return
         self._version = self._choice.version
         patterns = dict(self._choice.patterns())
-        refused = {one: why for one in patterns if (why := self._choice.refusal(one))}
-        searches = {one for one in patterns if "*" in one} - refused.keys()
-        self.troubles = refused | {one: why for one, why in self.troubles.items() if one in searches}
-        self._searches = {one: self._searches.get(one, now) for one in searches}
+        self.searches.want(patterns, {one: why for one in patterns if (why := self._choice.refusal(one))}, now)
         self._apply(now)
 
     def _apply(self, now: float) -> None:
-        known = self._found | self._before.keys() | self.entries.keys()
+        known = self.searches.found | self._before.keys() | self.entries.keys()
         wanted = self._choice.wanted(known)
         for name, period in wanted.items():
             if name not in self.entries:
@@ -218,7 +179,7 @@ class Mirror:
             self.entries[name].period = period
         ended = [name for name in (*self.entries, *self._before) if name not in wanted]
         for name in ended:
-            entry = self.entries.pop(name, None) or Entry(name, self._before.get(name))
+            entry = self.entries.pop(name, None) or Entry(name, self.own, self._before.get(name))
             self._put(entry.end(self._now_us()), now)
             self._said.pop(name, None)
             if entry.newest is not None:
@@ -230,33 +191,22 @@ class Mirror:
                 self._call(device, now)
 
     def _add(self, name: str, now: float) -> None:
-        entry = self.entries[name] = Entry(name, self._before.pop(name, None))
-        device = self._devices.setdefault(device_of(name), _Device(device_of(name)))
+        entry = self.entries[name] = Entry(name, self.own, self._before.pop(name, None))
+        device = self._devices.setdefault(device_of(name), Device(device_of(name)))
         device.entries[name] = entry
         device.leaving.discard(name)
         device.unread.append(name)
         self._call(device, now)
 
-    def _find(self, found: Found, now: float) -> None:
-        if found.pattern not in self._searches:
-            return
-        self._searches[found.pattern] = now + (AGAIN if found.trouble else SEARCH_AGAIN)
-        self.troubles.pop(found.pattern, None)
-        if found.trouble:
-            self.troubles[found.pattern] = found.trouble
-        if new := found.names - self._found:
-            self._found |= new
-            self._apply(now)
-
     # Devices
 
-    def _call(self, device: _Device, at: float) -> None:
+    def _call(self, device: Device, at: float) -> None:
         """Ask a device at some time, or as soon as it has done what it does."""
         device.due = at
         if not device.is_busy:
             heappush(self._due, (at, device.name))
 
-    def _ask(self, device: _Device, now: float) -> None:
+    def _ask(self, device: Device, now: float) -> None:
         if not device.entries and not device.leaving:
             del self._devices[device.name]
             return
@@ -288,7 +238,7 @@ class Mirror:
                     entry.read_at = now + (period if entry.is_pushed else entry.period)
         self._call(device, min(device.next_due(now), now + ALIVE))
 
-    def _lose(self, device: _Device, why: str, now: float) -> None:
+    def _lose(self, device: Device, why: str, now: float) -> None:
         device.is_lost = True
         for entry in device.entries.values():
             self._put(entry.disconnect(why, self._now_us()), now)
@@ -300,10 +250,7 @@ class Mirror:
             return
         self._take(entry, seen, "EVENT", now)
         if seen.time:
-            second, latency = int(now), self._clock.now() - seen.time / 1e6
-            if self._latencies and self._latencies[-1][0] == second:
-                latency = max(latency, self._latencies.pop()[1])
-            self._latencies.append((second, latency))
+            self._latency.note(now, self._clock.now() - seen.time / 1e6)
 
     # Records
 
@@ -311,8 +258,6 @@ class Mirror:
         self.values += 1
         message = entry.see(seen, by, self._now_us())
         self._gaps += message is not None and message.gap
-        if message is None and entry.name not in self._said:
-            message = entry.newest  # that of the mirror before this one still holds
         self._put(message, now)
 
     def _put(self, message: TelescopeAttribute | None, now: float) -> None:
@@ -346,8 +291,7 @@ class Mirror:
 
     def latency(self) -> float:
         """Return the longest time from a value to its record of the last seconds [s]; from any thread."""
-        since = self._clock.monotonic() - _LATENCY_OVER
-        return round(max((longest for second, longest in list(self._latencies) if second >= since), default=0.0), 4)
+        return self._latency.longest(self._clock.monotonic())
 
     def disconnected(self) -> list[Entry]:
         """Return the attributes whose devices do not answer; from any thread."""

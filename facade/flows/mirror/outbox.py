@@ -6,16 +6,23 @@ from msgspec.structs import replace
 
 from facade.bus.port import QueueingWriter
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, attribute_record
+from facade.flows.mirror.streaming import Forms, no_forms
 
 MOST_UNDER_WAY = 5000
 """Records that may wait for the bus to confirm them."""
 
 
 class Outbox:
-    """Writes records of attributes; never waits."""
+    """Writes records of attributes; never waits.
 
-    def __init__(self, writer: QueueingWriter) -> None:
-        self._writer = writer
+    Parameters
+    ----------
+    forms
+        Makes further records of each.
+    """
+
+    def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
+        self._writer, self._forms = writer, forms
         self._held: dict[str, TelescopeAttribute] = {}
         """What is to be written, by name."""
         self._queue: list[TelescopeAttribute] = []
@@ -56,6 +63,8 @@ class Outbox:
             return
         for message in ready:
             self._writer.send(attribute_record(message))
+            for record in self._forms(message):
+                self._writer.send(record)
         self.records += len(ready)
         self._under_way.append((self._writer.mark(), len(ready)))
 

@@ -23,9 +23,8 @@ from facade.clock import Clock, SystemClock, wait_until
 from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.mirror.messages import CONNECTED, MODEL, TelescopeAttribute, decode_attribute
+from facade.flows.mirror.writers import SILENT, Writers, is_next, writer_of
 
-SILENT = 25.0
-"""An attribute of which nothing was heard for so long is not known [s]; a sign of life comes each 10 s."""
 _AGAIN = 1.0
 """Pause after the bus has failed [s]."""
 _TAKE, _WAIT = 1000, 0.1
@@ -88,6 +87,7 @@ class TelescopeModel:
         """By name, the oldest first."""
         self._heard: dict[str, float] = {}
         """When there was a record of each attribute, by the broker's clock [Unix s]."""
+        self._writers = Writers()
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self.is_complete = False
@@ -142,16 +142,26 @@ class TelescopeModel:
             message = decode_attribute(record.value)
             if isinstance(message, TelescopeAttribute):
                 with self._lock:
+                    self._writers.note(message, record.timestamp_us / 1e6)
                     self._take(message, record.timestamp_us / 1e6)
+
+    def writers(self) -> list[str]:
+        """Return the incarnations of mirrors that write at once, the one that holds first; none, if it is only one."""
+        with self._lock:
+            return [one.incarnation for one in self._writers.at_once()]
 
     def _take(self, message: TelescopeAttribute, heard: float) -> None:
         points = self._points.setdefault(message.name, [])
+        holds = writer_of(points[-1].message) if points else writer_of(message)
+        if writer_of(message) < holds and heard - self._heard[message.name] <= SILENT:
+            return  # a later mirror tells of the attribute: its numbers are another sequence
         self._heard[message.name] = heard
         # A value that went away did so when that was found, which is when the bus heard of it.
         time = message.time / 1e6 if message.connection == CONNECTED else heard
-        if points and message.number == points[-1].message.number and time <= points[-1].time:
+        is_same = writer_of(message) == holds
+        if points and is_same and message.number == points[-1].message.number and time <= points[-1].time:
             return  # a sign of life
-        while points and points[-1].time >= time:
+        while points and (points[-1].time > time or (is_same and points[-1].time == time)):
             points.pop()  # the clock of the device was set back
         points.append(_Point(time, message))
         oldest = bisect_right(points, time - self._keep, key=lambda point: point.time)
@@ -199,8 +209,7 @@ class TelescopeModel:
                 return found._replace(quality="INVALID", why=f"nothing was heard of it for {silent:.0f} s")
             return found
         after = points[index].message
-        is_next = after.number - before.number in (0, 1)  # else records are missing
-        if after.gap or not is_next or after.connection != CONNECTED:
+        if after.gap or not is_next(before, after) or after.connection != CONNECTED:
             return found
         if before.type not in _FLOATS or "INVALID" in (before.quality, after.quality):
             return found

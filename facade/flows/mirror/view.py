@@ -7,6 +7,7 @@ from facade.bus.port import BusHealth
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.messages import CONNECTED
 from facade.flows.mirror.mirror import Mirror
+from facade.flows.mirror.writers import Writer
 from facade.icd.model import DeviceClass
 from facade.printable import printable
 from facade.reading import Value
@@ -41,11 +42,14 @@ class MirrorView(NewestView):
         """Values and records until a time, oldest first."""
         self._away: list[str] = []
         """Names of what was disconnected at the last look."""
+        self._others: list[Writer] = []
+        """Mirrors that wrote as well."""
 
     def _look(self, now: float) -> dict[str, Value]:
         mirror = self._mirror
         away, entries = mirror.disconnected(), list(mirror.entries.values())
         self._away = [entry.name for entry in away]
+        self._others = mirror.writers.beside(mirror.own)
         present = [entry for entry in entries if entry.connection == CONNECTED]
         values, records = self._rates(now)
         rules = [f"{name}: {' '.join(rule.patterns)}" for name, rule in sorted(self._choice.rules.items())]
@@ -58,10 +62,11 @@ class MirrorView(NewestView):
             "recordsRate": records,
             "latency": mirror.latency(),
             "gaps": mirror.gaps,
+            "otherMirrors": _lines(one.incarnation for one in self._others),
             "recordsWaiting": mirror.outbox.waiting,
             "recordsFailed": mirror.outbox.failed,
             "rules": _lines(rules),
-            "rulesRefused": _lines(f"{one}: {why}" for one, why in sorted(mirror.troubles.items())),
+            "rulesRefused": _lines(f"{one}: {why}" for one, why in sorted(mirror.searches.troubles.items())),
         }
 
     def _judge(self, now: float) -> tuple[str, list[str]]:
@@ -69,7 +74,10 @@ class MirrorView(NewestView):
         if self._away:
             more = f" and {len(self._away) - _MOST_NAMES} more" if len(self._away) > _MOST_NAMES else ""
             lines.append(f"Disconnected: {', '.join(self._away[:_MOST_NAMES])}{more}.")
-        return "ALARM" if self._away else "ON", lines
+        if self._others:
+            names = ", ".join(one.incarnation or "of an older release" for one in self._others)
+            lines.append(f"telescope.model is written by another mirror as well: {names}.")
+        return "ALARM" if self._away or self._others else "ON", lines
 
     def _rates(self, now: float) -> tuple[float, float]:
         """Return values and records per second."""

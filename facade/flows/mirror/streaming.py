@@ -1,0 +1,100 @@
+"""Mirrored values in the forms of ESS, beside JSON: flatbuffers f144 for a value and al00 for an alarm.
+
+The library `ess-streaming-data-types` encodes them: the same one with which programs of ESS and ISIS read them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from facade.bus.port import Record
+from facade.config import Settings
+from facade.errors import ConfigError
+from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
+
+STREAMING = "telescope.streaming"
+"""Topic, by its name in the ICD."""
+F144, AL00 = FORMS = ("f144", "al00")
+"""What a value, and an alarm, may be written as."""
+_TYPES: Mapping[str, str] = {
+    "DevDouble": "float64",
+    "DevFloat": "float32",
+    "DevLong64": "int64",
+    "DevULong64": "uint64",
+    "DevLong": "int32",
+    "DevULong": "uint32",
+    "DevShort": "int16",
+    "DevUShort": "uint16",
+    "DevUChar": "uint8",
+    "DevEnum": "int16",
+    "DevBoolean": "uint8",
+}
+"""NumPy's types of what f144 can have, by Tango's."""
+_SEVERITIES: Mapping[str, str] = {"VALID": "OK", "CHANGING": "OK", "WARNING": "MINOR", "ALARM": "MAJOR"}
+"""Severities of al00, by Tango's qualities; any other one is INVALID."""
+
+Forms = Callable[[TelescopeAttribute], Iterator[Record]]
+"""Returns further records of an attribute."""
+
+
+def no_forms(message: TelescopeAttribute) -> Iterator[Record]:
+    """Return no further record."""
+    yield from ()
+
+
+def forms_of(settings: Settings) -> Forms:
+    """Return what makes further records of an attribute, as the settings choose them.
+
+    Raises
+    ------
+    ConfigError
+        There is no such form, or the library is missing.
+    """
+    chosen = {name.strip() for name in settings.mirror_forms.split(",")} - {""}
+    if odd := sorted(chosen - {*FORMS}):
+        raise ConfigError(f"mirror_forms (SDP_MIRROR_FORMS): expected some of {', '.join(FORMS)}, got {odd[0]!r:.80}")
+    return Streaming(chosen).records if chosen else no_forms
+
+
+class Streaming:
+    """Makes records of the forms that are chosen."""
+
+    def __init__(self, chosen: set[str]) -> None:
+        try:
+            from streaming_data_types import alarm_al00, logdata_f144
+        except ImportError as error:
+            what = "needs ess-streaming-data-types, which is missing: pip install 'sdp-tango-facade[streaming]'"
+            raise ConfigError(f"mirror_forms (SDP_MIRROR_FORMS): {what}") from error
+        self._chosen = chosen
+        self._f144: Callable[..., bytes] = logdata_f144.serialise_f144
+        self._al00: Callable[..., bytes] = alarm_al00.serialise_al00
+        self._severity: Any = alarm_al00.Severity
+        self._alarms: dict[str, tuple[str, str, int]] = {}
+        """Severity, text and number of the newest alarm of each attribute."""
+
+    def records(self, message: TelescopeAttribute) -> Iterator[Record]:
+        """Return the value, if f144 can have it, and the alarm, if it has changed or nothing else has."""
+        key, time = message.name.encode(), message.time * 1000
+        if F144 in self._chosen and (value := number_of(message)) is not None:
+            yield Record(topic=STREAMING, key=key, value=self._f144(message.name, value, time))
+        if AL00 in self._chosen:
+            is_good = message.connection == CONNECTED
+            severity = _SEVERITIES.get(message.quality, "INVALID") if is_good else "INVALID"
+            text = message.error or (message.quality if is_good else message.connection)
+            before = self._alarms.get(message.name)
+            self._alarms[message.name] = severity, text, message.number
+            if before is None or before[:2] != (severity, text) or before[2] == message.number:
+                yield Record(
+                    topic=STREAMING, key=key, value=self._al00(message.name, time, self._severity[severity], text)
+                )
+
+
+def number_of(message: TelescopeAttribute) -> Any:
+    """Return a value as f144 can have it, a NumPy number or spectrum; None: it is text, an image, or there is none."""
+    kind = _TYPES.get(message.type)
+    if kind is None or message.value is None or message.connection != CONNECTED:
+        return None
+    # NumPy reads NaN and Infinity, too.
+    found = np.asarray(message.value, dtype=float if kind.startswith("float") else None).astype(kind)
+    return found if found.ndim <= 1 else None
