@@ -16,7 +16,7 @@ from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
 from proving.containers import bare, kube, prometheus, systemd
-from proving.containers.images import RELEASES, Images
+from proving.containers.images import RELEASES, UBUNTU, Images
 from proving.containers.operator import Operator
 from proving.containers.phases import Phases
 from proving.containers.project import OTHERS, SERVERS, Project
@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("--systemd", action="store_true", help="start packaging/systemd instead of Compose")
     parser.add_argument("--bare", action="store_true", help="try README's commands on Debian alone instead")
     parser.add_argument("--kube", action="store_true", help="play docker/kubernetes by podman instead")
-    parser.add_argument("--release", choices=RELEASES, help="of Debian, for --bare (otherwise all)")
+    parser.add_argument("--release", choices=(*RELEASES, *UBUNTU), help="for --bare (otherwise those of Debian)")
     parser.add_argument("--keep-images", action="store_true", help="leave the images for the next time")
     given = parser.parse_args()
     progress, docker = Progress(OUT, SystemClock()), Path(__file__).parents[2] / "docker"

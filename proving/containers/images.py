@@ -24,6 +24,8 @@ HOST: Final = f"{LOCAL}/sdp-facade-host:local"
 """A machine with systemd."""
 RELEASES: Final = ("bookworm", "trixie")
 """Of Debian, on which README's commands are tried."""
+UBUNTU: Final = {"noble": "http://archive.ubuntu.com/ubuntu noble main universe"}
+"""Releases of Ubuntu, which are tried only when asked for, and where apt finds them."""
 _OF_APT: Final = ("/var/lib/apt/lists", "/var/cache/apt")
 _SYSTEM: Final = f"{LOCAL}/debian:local"
 
@@ -88,7 +90,7 @@ class Images:
 
     def remove(self, *, bases: bool) -> None:
         """Remove our image, those from Debian packages too if wanted, and what was left of building them."""
-        debians = [_SYSTEM, *(f"{LOCAL}/debian:{release}" for release in RELEASES)]
+        debians = [_SYSTEM, *(f"{LOCAL}/debian:{release}" for release in (*RELEASES, *UBUNTU))]
         names = [HOST, self.ours, *((*self.bases.values(), *debians) if bases else ())]
         there = [name for name in names if self._exists(name)]
         if there:
@@ -108,6 +110,10 @@ class Images:
         self._progress.step(f"image {name}: mmdebstrap makes the smallest Debian (20 s to 1 min)")
         archive = self._scratch / "root.tar"
         argv = [mmdebstrap, "--quiet", "--variant=minbase", release, str(archive)]
+        if release in UBUNTU:
+            # Debian has no key of Ubuntu: its smallest system is taken as it comes, and has the key for what follows.
+            argv.append(f"deb [trusted=yes] {UBUNTU[release]}")
+            argv.insert(1, f"--customize-hook=echo 'deb {UBUNTU[release]}' >\"$1/etc/apt/sources.list\"")
         installed(lambda: tools.run(argv, what="making Debian's base system"), self._progress)
         podman("import", str(archive), name)
         archive.unlink()
