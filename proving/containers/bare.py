@@ -8,13 +8,15 @@ from typing import Final
 
 from facade.errors import InfraError
 from facade.infra import tools
-from proving.containers.images import RELEASES, Images, podman
+from proving.containers.images import RELEASES, Images, installed, podman
 from proving.containers.project import NAME
 from proving.progress import Progress
 
 _TESTS: Final = "tests/unit/test_topics.py tests/integration/test_example_flow.py"
 """One without processes, and one with a broker, a Tango database and device servers; all tests take too long here."""
 _REFUSAL: Final = "neither root nor sudo; install by hand"
+_STAMP: Final = ".venv/.stamp"
+"""What `make` makes when all is installed."""
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 _JAVA_CERTIFICATES: Final = Path("/etc/ssl/certs/java/cacerts")
 _PIP: Final = Path("/etc/pip.conf")
@@ -32,7 +34,7 @@ def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str
     _pack(Path(__file__).parents[2], archive)
     for release in releases:
         image = images.make_debian(release)
-        with_root = Machine(f"{NAME}_{release}-root_1", image, archive)
+        with_root = Machine(f"{NAME}_{release}-root_1", image, archive, progress)
         said = with_root.refused("make demo", user="nobody-special")
         progress.step(f"{release}, a user without sudo: {said}")
         for command in ("make demo", f"make test ARGS='{_TESTS}'"):
@@ -41,7 +43,7 @@ def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str
             progress.step(f"{release}, root, `{command}`: exit code 0 after {progress.elapsed - begin:.0f} s; {said}")
         with_root.remove()
         begin = progress.elapsed
-        with_sudo = Machine(f"{NAME}_{release}-sudo_1", image, archive)
+        with_sudo = Machine(f"{NAME}_{release}-sudo_1", image, archive, progress)
         with_sudo.allow_sudo("user")
         said = with_sudo.do("make demo", user="user")
         progress.step(
@@ -53,15 +55,15 @@ def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str
 class Machine:
     """A container of a Debian without anything, with the sources in the home of each user."""
 
-    def __init__(self, name: str, image: str, archive: Path) -> None:
-        self._name = name
+    def __init__(self, name: str, image: str, archive: Path, progress: Progress) -> None:
+        self._name, self._progress = name, progress
         podman("run", "--detach", "--network=host", "--init", *_settings(), "--name", name, image, "sleep", "infinity")
         podman("cp", str(archive), f"{name}:/sources.tar")
-        self._exec("apt-get -qq update && apt-get -qq install --yes --no-install-recommends make")
+        self._install("make")
 
     def allow_sudo(self, user: str) -> None:
         """Make a user who may do everything by sudo."""
-        self._exec("apt-get -qq install --yes --no-install-recommends sudo")
+        self._install("sudo")
         self._exec(f"useradd --create-home {user} && echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{user}")
 
     def remove(self) -> None:
@@ -71,12 +73,20 @@ class Machine:
     def do(self, command: str, *, user: str = "root") -> str:
         """Run a command in the sources as a user and return its last line.
 
+        It is run again if it fails before all that it needs is installed.
+
         Raises
         ------
         InfraError
             It fails.
         """
-        return _last(self._exec(self._within(command, user)))
+        try:
+            return _last(self._exec(self._within(command, user)))
+        except InfraError as error:
+            if self._has_all(user):
+                raise
+            self._progress.step(f"an installation is tried once more: {error}")
+            return _last(self._exec(self._within(command, user)))
 
     def refused(self, command: str, *, user: str) -> str:
         """Run a command as a new user without rights and return what it says.
@@ -95,6 +105,17 @@ class Machine:
                 return said[0]
             raise
         raise InfraError(f"`{command}` as a user without rights: expected a refusal with {_REFUSAL!r}, got success")
+
+    def _has_all(self, user: str) -> bool:
+        try:
+            self._exec(self._within(f"test -e {_STAMP}", user))
+        except InfraError:
+            return False
+        return True
+
+    def _install(self, package: str) -> None:
+        install = f"apt-get -qq update && apt-get -qq install --yes --no-install-recommends {package}"
+        installed(lambda: self._exec(install), self._progress)
 
     def _within(self, command: str, user: str) -> str:
         unpack = "mkdir -p ~/sources && tar --extract --file /sources.tar --directory ~/sources && cd ~/sources"

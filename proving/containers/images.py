@@ -4,10 +4,8 @@ Names and tags stand in docker/compose.yaml and docker/Dockerfile alone.
 """
 
 import os
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +24,9 @@ HOST: Final = f"{LOCAL}/sdp-facade-host:local"
 """A machine with systemd."""
 RELEASES: Final = ("bookworm", "trixie")
 """Of Debian, on which README's commands are tried."""
+UBUNTU: Final = {"noble": "http://archive.ubuntu.com/ubuntu noble main universe"}
+"""Releases of Ubuntu, which are tried only when asked for, and where apt finds them."""
+_OF_APT: Final = ("/var/lib/apt/lists", "/var/cache/apt")
 _SYSTEM: Final = f"{LOCAL}/debian:local"
 
 
@@ -36,10 +37,12 @@ class Images:
     ----------
     folder
         The folder `docker` of the sources.
+    scratch
+        A folder for what is needed while an image is built.
     """
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
-        self._folder, self._progress = folder, progress
+    def __init__(self, folder: Path, scratch: Path, progress: Progress) -> None:
+        self._folder, self._scratch, self._progress = folder, scratch, progress
         self._services: dict[str, dict[str, Any]] = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
 
     @property
@@ -63,13 +66,15 @@ class Images:
             if not self._exists(name):
                 self._progress.step(f"image {name}: from Debian packages")
                 contexts = [f"--build-context=libs={libraries}", f"--build-context=settings={self._folder / 'kafka'}"]
-                self._build("--target", stage, "--tag", name, *contexts, str(self._folder / "local"))
+                self._build_locally("--target", stage, "--tag", name, *contexts)
 
     def make_ours(self, *, local: bool) -> None:
         """Build the image of the facade, upon the local Python or the official one."""
         self._progress.step(f"image {self.ours}: from docker/Dockerfile")
         python = [f"--build-arg=PYTHON={_python()}"] if local else []
-        argv = ["--file", str(self._folder / "Dockerfile"), "--tag", self.ours, *python, *_pip_settings()]
+        # One layer for each stage: each of 14 intermediate ones is packed, which takes most of the time on a busy disk.
+        argv = ["--layers=false", "--file", str(self._folder / "Dockerfile"), "--tag", self.ours]
+        argv += [*python, *_pip_settings()]
         self._build(*argv, str(self._folder.parent))
 
     def make_host(self) -> None:
@@ -77,7 +82,7 @@ class Images:
         self._progress.step(f"image {HOST}: Debian with systemd, the facade and its units")
         units = self._folder.parent / "packaging" / "systemd"
         argv = ["--target", "host", "--tag", HOST, f"--build-arg=FACADE={self.ours}", f"--build-context=units={units}"]
-        self._build(*argv, str(self._folder / "local"))
+        self._build_locally(*argv)
 
     def size(self) -> int:
         """Return the size of the image of the facade [bytes]."""
@@ -85,7 +90,7 @@ class Images:
 
     def remove(self, *, bases: bool) -> None:
         """Remove our image, those from Debian packages too if wanted, and what was left of building them."""
-        debians = [_SYSTEM, *(f"{LOCAL}/debian:{release}" for release in RELEASES)]
+        debians = [_SYSTEM, *(f"{LOCAL}/debian:{release}" for release in (*RELEASES, *UBUNTU))]
         names = [HOST, self.ours, *((*self.bases.values(), *debians) if bases else ())]
         there = [name for name in names if self._exists(name)]
         if there:
@@ -101,20 +106,29 @@ class Images:
         return name
 
     def _make_system(self, release: str, name: str) -> None:
-        hint = "it makes the smallest Debian; `sudo apt-get install debootstrap`"
-        debootstrap = tools.find_program("debootstrap", hint)
-        self._progress.step(f"image {name}: debootstrap makes the smallest Debian (once; 1 to 3 min)")
-        with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
-            root = Path(folder) / "root"
-            tools.run([debootstrap, "--variant=minbase", release, str(root)], what="making Debian's base system")
-            shutil.rmtree(root / "var/cache/apt/archives")
-            archive = Path(folder) / "root.tar"
-            tools.run(["tar", "--create", "--file", str(archive), "--directory", str(root), "."], what="packing it")
-            podman("import", str(archive), name)
+        mmdebstrap = tools.find_program("mmdebstrap", "it makes the smallest Debian; `sudo apt-get install mmdebstrap`")
+        self._progress.step(f"image {name}: mmdebstrap makes the smallest Debian (20 s to 1 min)")
+        archive = self._scratch / "root.tar"
+        argv = [mmdebstrap, "--quiet", "--variant=minbase", release, str(archive)]
+        if release in UBUNTU:
+            # Debian has no key of Ubuntu: its smallest system is taken as it comes, and has the key for what follows.
+            argv.append(f"deb [trusted=yes] {UBUNTU[release]}")
+            argv.insert(1, f"--customize-hook=echo 'deb {UBUNTU[release]}' >\"$1/etc/apt/sources.list\"")
+        installed(lambda: tools.run(argv, what="making Debian's base system"), self._progress)
+        podman("import", str(archive), name)
+        archive.unlink()
+
+    def _build_locally(self, *arguments: str) -> None:
+        """Build a stage of docker/local/Dockerfile, with apt's lists and archives in folders that no image holds."""
+        for inside in _OF_APT:
+            (folder := self._scratch / Path(inside).name).mkdir(exist_ok=True)
+            arguments = (f"--volume={folder}:{inside}", *arguments)
+        self._build(*arguments, str(self._folder / "local"))
 
     def _build(self, *arguments: str) -> None:
         # Docker's format, as that of OCI has no health check. The host's network, as it reaches the packages.
-        podman("build", "--quiet", "--format=docker", "--network=host", *arguments)
+        argv = ["build", "--quiet", "--format=docker", "--network=host", *arguments]
+        installed(lambda: podman(*argv), self._progress)
 
     def _exists(self, name: str) -> bool:
         argv = [_podman(), "image", "exists", name]
@@ -126,6 +140,23 @@ class Images:
         if version:
             return f"{name.partition(':')[0]}:{version}"
         return LOCAL + name.partition("}")[2] if name.startswith("${SKA_IMAGES") else name
+
+
+def installed(install: Callable[[], str], progress: Progress) -> str:
+    """Install something from the network, once more if that fails, and return what it says.
+
+    What is only looked at is never tried again: the network fails at times, a check says something.
+
+    Raises
+    ------
+    InfraError
+        It fails twice.
+    """
+    try:
+        return install()
+    except InfraError as error:
+        progress.step(f"an installation is tried once more: {error}")
+        return install()
 
 
 def podman(*arguments: str) -> str:
@@ -152,7 +183,7 @@ def environment() -> dict[str, str]:
 
 
 def _podman() -> str:
-    packages = "podman runc netavark aardvark-dns iptables catatonit debootstrap"
+    packages = "podman runc netavark aardvark-dns iptables catatonit mmdebstrap"
     return tools.find_program("podman", f"on Debian: sudo apt-get install --no-install-recommends {packages}")
 
 

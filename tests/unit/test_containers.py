@@ -11,7 +11,11 @@ import pytest
 from facade.clock import ManualClock
 from facade.console import OUT
 from facade.errors import InfraError
+from proving.containers import bare
+from proving.containers.bare import Machine
+from proving.containers.images import installed
 from proving.containers.manifests import for_podman
+from proving.containers.phases import Phases
 from proving.containers.project import Project
 from proving.progress import Progress
 from tests.support.docker import DOCKER
@@ -60,6 +64,50 @@ def test_a_container_without_a_process_is_not_killed(project: Project, monkeypat
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     project.kill("one")
     assert killed == [(4711, signal.SIGKILL)]
+
+
+def test_an_installation_is_tried_once_more(clock: ManualClock) -> None:
+    answers: Iterator[str | InfraError] = iter([InfraError("no route"), "done", InfraError("a"), InfraError("b")])
+
+    def install() -> str:
+        answer = next(answers)
+        if isinstance(answer, InfraError):
+            raise answer
+        return answer
+
+    assert installed(install, Progress(OUT, clock)) == "done"
+    with pytest.raises(InfraError, match="b"):
+        installed(install, Progress(OUT, clock))
+
+
+def test_a_check_that_fails_on_a_bare_machine_is_not_tried_again(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once all is installed, a failure is what the command says."""
+    asked: list[str] = []
+
+    def podman(*arguments: str) -> str:
+        asked.append(arguments[-1])
+        if arguments[-1].endswith("make demo"):
+            raise InfraError("a record is missing")
+        return ""
+
+    monkeypatch.setattr(bare, "podman", podman)
+    machine = Machine("one", "debian", Path("sources.tar"), Progress(OUT, clock))
+    with pytest.raises(InfraError, match="a record is missing"):
+        machine.do("make demo")
+    assert len([one for one in asked if one.endswith("make demo")]) == 1
+
+
+def test_phases_account_for_the_time(clock: ManualClock) -> None:
+    phases = Phases(Progress(OUT, clock))
+    assert phases.current == "preparation"
+    phases.begin("start")
+    clock.sleep(5.0)
+    phases.begin("kills")
+    clock.sleep(7.0)
+    assert phases.current == "kills"
+    assert str(phases) == "start 5 s, kills 7 s"
 
 
 def test_what_podman_lacks_is_put_in() -> None:

@@ -109,6 +109,16 @@ def test_every_service_is_bounded_and_restarted() -> None:
         assert {"mem_limit", "cpus", "logging"} <= set(one), name
 
 
+def test_a_tango_database_that_lost_its_tables_is_started_again() -> None:
+    """It never connects again to a MariaDB that was away, and nobody restarts what is only unhealthy."""
+    kind, check = SERVICES["tango-databaseds"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    for answer, expected in (("true", (0, "")), ("false", (1, "killed 1\n"))):
+        script = "kill() { echo killed $1; }; " + check.replace("/usr/local/bin/tango_admin", answer)
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == expected
+
+
 def test_ours_may_write_to_tmp_only_and_have_no_privileges() -> None:
     for name, one in FACADE.items():
         assert one["read_only"], name
