@@ -162,8 +162,7 @@ def _alerts(site: Site) -> Iterator[str]:
     seen = Counter(key for _, key in alerting.seen)
     yield from (f"alert {key} was confirmed, and no client saw it" for key in alerting.raised if key not in seen)
     for key, times in seen.items():
-        # A server that starts knows what it has said from the states of the alarms alone, which SdpAlerts writes.
-        if times > 1 and key is not None and not key[0].startswith("sdp-facade") and key[1] != "qualityLow":
+        if times > 1 and key is not None:
             yield f"alert {key} was seen {times} times"
 
 
