@@ -126,8 +126,11 @@ class Controllers:
                 yield f"{device}/{attribute} is {newest.value} by the log, and shown as {shown}"
 
     def unordered(self, site: "Site") -> Iterator[str]:
-        """Return orders without an outcome, and commands that are done although an order of theirs is not."""
+        """Return orders without an outcome or given twice, and what is done although an order of it is not."""
+        given: dict[tuple[str, str, str], str] = {}
         for id, order in self.orders.items():
+            if (before := given.setdefault((order.parent, order.device, order.command), id)) != id:
+                yield f"{order.parent} has given {order.command} to {order.device} twice, as {before} and as {id}"
             outcome, parent = self.outcomes.get(id), self.outcomes.get(order.parent)
             if outcome is None:
                 yield f"order {id} of {order.parent} has no outcome"

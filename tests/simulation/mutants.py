@@ -13,6 +13,7 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Record
 from facade.bus.standings import Standings
 from facade.bus.worker_positions import ACCOUNTS
+from facade.controller import orders
 from facade.controller.handling import Handling
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
@@ -25,6 +26,7 @@ from facade.outcome import TOMBSTONE
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.sampling import Sampler
+from tests.simulation.controllers import GROUP, PAIR, Controllers
 from tests.simulation.mirror_mutants import guards
 from tests.simulation.run import Result, run
 
@@ -41,7 +43,10 @@ class Mutant(NamedTuple):
     put: Any
     """What stands in its place."""
     flow: str = "telemetry"
-    """What runs beside telemetry while it is looked for; losses: brokers lose records."""
+    """What runs beside telemetry while it is looked for; losses: brokers lose records.
+
+    pair: commands with two controllers, and no telemetry; orders: with one, and one that executes its orders.
+    """
 
 
 def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
@@ -145,10 +150,24 @@ MUTANTS = (
     Mutant("logs: after a transaction that failed a worker goes back", KafkaTransactionalLog, "_give_up", _no_way_back,
            "logs"),
     Mutant("a block that is removed is counted no more", BlocksFlow, "fold", _keeps_removed, "blocks"),
+    Mutant("who stood still tells no state of a command that another controller has begun", Handling, "is_ours",
+           lambda self, call: True, "pair"),
+    Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
+           lambda self, call: False, "pair"),
+    Mutant("a command is done when its orders are", orders, "require", lambda _: None, "orders"),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
     *(Mutant(f"mirror: {one.guard}", one.where, one.name, one.put, "mirror") for one in guards()),
 )  # fmt: skip
 """What is taken out, and how."""
+
+
+def _run(mutant: Mutant, seed: int) -> Result:
+    if mutant.flow == "pair":
+        return run(seed, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
+    if mutant.flow == "orders":
+        return run(seed, 60.0, flows=["commands"], controllers=Controllers((GROUP,), gives_orders=True))
+    losing = mutant.flow == "losses"
+    return run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)), with_losses=losing)
 
 
 def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:
@@ -156,8 +175,7 @@ def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:
     began = time.process_time()
     with patch.object(mutant.where, mutant.name, mutant.put):
         for seed in range(1, 1000):
-            losing = mutant.flow == "losses"
-            result = run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)), with_losses=losing)
+            result = _run(mutant, seed)
             spent = time.process_time() - began
             if result.failures:
                 return result, spent

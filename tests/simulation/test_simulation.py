@@ -33,6 +33,20 @@ def test_a_seed_that_found_something_finds_nothing_any_more(seed: int, flows: li
     assert result.failures == [], "\n".join(result.lines)
 
 
+def test_no_alert_of_a_device_server_is_told_twice_though_it_is_killed_while_nobody_hears_it() -> None:
+    """It does not know what it has told: SdpAlerts, which writes that down, is away."""
+    faults = [Fault(0.5 + at, "kill -9 and stay away", "intake-0", 15.0) for at in (0.0, 24.0)]
+    faults += [Fault(8.0 + at, "kill -9 and stay away", "alerts", 15.0) for at in (0.0, 24.0)]
+    faults += [
+        Fault(at + after, "kill -9", who)
+        for at in (8.0, 32.0)
+        for after in (7.0, 12.0, 17.0)
+        for who in ("quality", "control")
+    ]
+    result = run(1, 58.0, flows=["alerts", "quality"], faults=sorted(faults, key=lambda one: one.at))
+    assert result.failures == [], "\n".join(result.lines)
+
+
 @pytest.mark.parametrize("seed", [133, 137, 557])
 def test_seeds_of_two_controllers_that_found_something_find_nothing_any_more(seed: int) -> None:
     """133: one stood still while the other repeated its command; 137: one was fenced, and its handler went on.

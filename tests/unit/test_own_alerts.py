@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from facade.bus.port import BusHealth, Record
@@ -170,6 +171,18 @@ def test_a_fault_that_is_not_seen_once_is_not_cleared(bench):
 def test_what_others_told_is_left_alone(bench):
     bench.start(Alarm(condition="receiveOverrun", source="receive/1", state="UNACK", through=1))
     assert bench.look(5) == []
+
+
+def test_no_number_is_given_to_two_alerts_though_the_states_are_behind() -> None:
+    """Of what an earlier life has told, only the first alert has come to the states."""
+    alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1, source_sequence=1001, severity="CRITICAL")
+    earlier, later = ReportedBefore(first=1000), ReportedBefore(first=9000)
+    told = [earlier.next_sequence(KEY[1]) for _ in range(3)]
+    later.fold(state_record(KEY, alarm), count=True)
+    assert {later.next_sequence(KEY[1])}.isdisjoint(told)
+    alarm = msgspec.structs.replace(alarm, source_sequence=9900)  # by a clock that was set back since
+    later.fold(state_record(KEY, alarm), count=True)
+    assert later.next_sequence(KEY[1]) == 9901
 
 
 def test_a_state_that_is_gone_or_broken_is_no_alarm():

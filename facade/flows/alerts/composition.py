@@ -42,7 +42,9 @@ def compose(server: Server) -> None:
 def reporter(server: Server, find: Find, finds: Callable[[FaultKey], bool], topics: Sequence[str]) -> OwnAlerts:
     """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
     if (before := server.find(ReportedBefore)) is None:
-        before = server.share(ReportedBefore)
+        # What an earlier life has told may not be among the states yet. Each life counts on from the time of its start,
+        # so that no number is given to two alerts.
+        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
         server.flows.append(before)
     topics = (*topics, before.topic)
     made = OwnAlerts(

@@ -32,16 +32,27 @@ class ReportedBefore(Flow):
     """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile.
 
     A device server has one of it, for all that it raises.
+
+    Parameters
+    ----------
+    first
+        The numbers that it gives are greater.
     """
 
     topic = messages.STATES
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
         self.active: dict[AlarmKey, Alarm] = {}
         self.raised: dict[AlarmKey, int] = {}
         """When each alarm that is remembered was raised last, by its source [Unix us]."""
         self.sequences: dict[str, int] = {}
         """The newest number of each source."""
+
+    def next_sequence(self, source: str) -> int:
+        """Return the number of the next alert of a source."""
+        self.sequences[source] = max(self.sequences.get(source, 0), self._first) + 1
+        return self.sequences[source]
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take the state of an alarm; see `facade.runtime.flow.Flow`."""
@@ -104,7 +115,6 @@ class OwnAlerts:
         """When the newest occurrence began that surely is on the bus [Unix us]."""
         self._cleared: dict[AlarmKey, int] = {}
         """The number under which each was last told to have gone."""
-        self._sequences: Counter[str] = Counter()
         self._next = 0.0
 
     def perform(self) -> None:
@@ -195,17 +205,15 @@ class OwnAlerts:
         ]
 
     def _send(self, key: AlarmKey, state: str, fault: Fault, raised_at: int) -> None:
-        source = key[1]
-        self._sequences[source] = max(self._sequences[source], self._before.sequences.get(source, 0)) + 1
         alert = Alert(
             condition=key[0],
-            source=source,
+            source=key[1],
             severity=cast(Severity, fault.severity),
             state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
             text=fault.text[:_LONGEST],
             values=dict(fault.values),
             raised_at=raised_at,
-            sequence=self._sequences[source],
+            sequence=self._before.next_sequence(key[1]),
         )
         self._sent.append(alert)
         self._told_at[key] = self._clock.monotonic()
