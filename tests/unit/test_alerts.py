@@ -511,7 +511,7 @@ def test_too_many_refreshes_at_once_are_refused(bench):
     server = bench.server()
     for _ in range(8):
         server.service.find(OperatorApi).refresh()
-    with pytest.raises(CommandRefused, match="others wait"):
+    with pytest.raises(CommandRefused, match="other clients wait"):
         server.service.find(OperatorApi).refresh()
     server.cycle()
     server.service.find(OperatorApi).refresh()

@@ -323,5 +323,5 @@ def test_the_description_of_the_reasons_says_which_are_those_of_suppressed_recor
     sources = [file.read_text() for file in files if file.parent.name != "controller"]
     used = {reason for text in sources for reason in re.findall(r'Suppressed\("([a-z-]+)"\)', text)}
     (attribute,) = (one for one in load().classes["SdpBus"].attributes if one.name == "deadLetterReasons")
-    (listed,) = re.findall(r"Suppressed are those with the reasons ([a-z, -]+);", attribute.description)
+    (listed,) = re.findall(r"Suppressed records have the reasons ([a-z, -]+);", attribute.description)
     assert set(re.split(", | and ", listed)) == used

@@ -96,7 +96,7 @@ def test_a_server_that_lives_and_gives_no_account_is_named():
     accounts |= {name: round((NOW + 18) * 1e6) for name in accounts if not name.endswith("alerts")}
     health, reasons = shown.judge(NOW + 20)
     assert health == "DEGRADED"
-    assert [one.partition(" and ")[0] for one in reasons if "alive" in one] == ["device server alerts is alive"]
+    assert [one.partition(" but ")[0] for one in reasons if "alive" in one] == ["device server alerts is alive"]
 
 
 def test_what_a_deployment_does_without_is_not_missed():
