@@ -1,5 +1,6 @@
 """Guards of the facade, each taken out once: the simulation must find every one of them."""
 
+import secrets
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -154,6 +155,8 @@ MUTANTS = (
            lambda self, call: True, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
            lambda self, call: False, "pair"),
+    Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
+           "orders"),
     Mutant("a command is done when its orders are", orders, "require", lambda _: None, "orders"),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
     *(Mutant(f"mirror: {one.guard}", one.where, one.name, one.put, "mirror") for one in guards()),
