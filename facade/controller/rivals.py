@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import newest_records
-from facade.bus.kafka.slots import SlotClaim
+from facade.bus.kafka.slots import KERNEL, Kernel, SlotClaim
 from facade.bus.port import Fenced
 from facade.controller.api import Controller
 from facade.errors import BusError
@@ -27,6 +27,7 @@ def claim_devices(
     *,
     take_over: bool,
     stopped: Callable[[], bool],
+    kernel: Kernel = KERNEL,
 ) -> bool:
     """Make sure that nobody else executes the commands of these devices; return False when waiting was to end before.
 
@@ -35,7 +36,8 @@ def claim_devices(
     Fenced
         A controller of the same name, or of another group, is alive and executes commands of one of the devices.
     """
-    if not SlotClaim(connection, controller.group, controller.component).claim(take_over=take_over, stopped=stopped):
+    claimed = SlotClaim(connection, controller.group, controller.component, kernel=kernel)
+    if not claimed.claim(take_over=take_over, stopped=stopped):
         return False
     clock = connection.clock
     heard: dict[str, float] = {}

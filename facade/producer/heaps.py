@@ -18,8 +18,10 @@ from facade.clock import Clock, SystemClock, wait_until
 from facade.codec.batches import HEADER
 from facade.codec.heap_batches import TYPES, heap_batch
 from facade.config import Settings, load_settings
+from facade.errors import ConfigError
+from facade.producer.folder import DiskFolder, Folder
 from facade.producer.forwarding import BatchLog, Forwarder, pack
-from facade.producer.spool import MOST_BYTES, Spool, write_all
+from facade.producer.spool import MOST_BYTES, Spool
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class HeapProducer:
     node
         Number of the node.
     spool
-        Folder for this node only. It must outlive the process.
+        Folder for this node only. It must outlive the process. A `Folder` replaces the disk in tests.
     settings
         The deployment. By default the environment and the settings file give it.
     rows
@@ -68,8 +70,8 @@ class HeapProducer:
         Age of the first notification with which a batch is sent [s].
     most_bytes
         Largest size of the spool [bytes]. Further notifications are dropped and counted; the next batch has the count.
-    log, clock, append
-        Replacements of the bus, the clock and the disk, for tests.
+    log, clock
+        Replacements of the bus and the clock, for tests.
 
     Raises
     ------
@@ -82,7 +84,7 @@ class HeapProducer:
     def __init__(
         self,
         node: int,
-        spool: Path | str,
+        spool: Path | str | Folder,
         *,
         settings: Settings | None = None,
         rows: int = 4096,
@@ -90,12 +92,11 @@ class HeapProducer:
         most_bytes: int = MOST_BYTES,
         log: BatchLog | None = None,
         clock: Clock | None = None,
-        append: Any = write_all,
     ) -> None:
         if not 1 <= rows <= 65_536:
             raise ValueError(f"rows: expected 1 to 65,536, got {rows}")
         self._node, self._rows, self._period, self._clock = node, rows, period, clock or SystemClock()
-        self._spool = Spool(Path(spool), most_bytes=most_bytes, append=append)
+        self._spool = Spool(_opened(spool), most_bytes=most_bytes)
         if log is None:
             log = KafkaBatchLog(Connection(settings or load_settings()), client=f"node-{node}")
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
@@ -170,6 +171,7 @@ class HeapProducer:
         """Make and send the batches that are due; wait for the bus only after a crash or a refusal, to read the log."""
         with self._lock:
             self._cut_when_due()
+        self._spool.save()
         self._forwarder.step()
         self._tell()
 
@@ -253,6 +255,15 @@ class HeapProducer:
         if said != self._said:
             self._said = said
             _log.warning("%s: %s", self._producer, now)
+
+
+def _opened(spool: Path | str | Folder) -> Folder:
+    if not isinstance(spool, Path | str):
+        return spool
+    try:
+        return DiskFolder(Path(spool))
+    except OSError as error:
+        raise ConfigError(f"spool {spool}: expected a folder that can be written: {error}") from error
 
 
 def _checked(columns: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:

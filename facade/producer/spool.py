@@ -1,23 +1,22 @@
 """A bounded queue of batches on disk: append-only files of frames, and a mark of what is done.
 
 What was appended outlives a crash of the process, as the operating system has it then. A torn end is cut at the start.
-A batch that the disk does not take waits in memory, as far as there is room; what neither takes is refused.
+A batch that the disk does not take waits in memory, as far as there is room, and goes to the disk once that takes it;
+what neither takes is refused. On disk are always the older ones, so that a crash costs the newest alone: the mark says
+how many were in memory.
 """
 
-import fcntl
-import os
+import secrets
 import struct
 import threading
-import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 from facade.errors import ConfigError
+from facade.producer.folder import Folder
 
 MOST_BYTES: Final = 1 << 30
 """Most that waits on disk, unless asked otherwise."""
@@ -26,24 +25,11 @@ _MEMORY_BYTES: Final = 32 << 20
 """Most that waits in memory while the disk takes nothing."""
 _FRAME: Final = struct.Struct("<IIQQI")
 """Length and CRC-32 of all that follows the CRC; sequence, time [Unix us], rows; then the content."""
-_MARK: Final = struct.Struct("<qqI")
-"""Newest sequences that are done and that were posted, and the CRC-32 of both."""
+_MARK: Final = struct.Struct("<qqqI")
+"""Newest sequences that are done, that were posted, and that were in memory alone, and the CRC-32 of all three."""
 _UNKNOWN: Final = 2**62
-
-Append = Callable[[int, bytes], None]
-
-
-def write_all(file: int, content: bytes) -> None:
-    """Write to the end of a file, given by its descriptor.
-
-    Raises
-    ------
-    OSError
-        The disk does not take it; a part may be there.
-    """
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
+_MARK_NAME, _ID_NAME, _SUFFIX = "mark", "id", ".spool"
+_ID_BYTES: Final = 6
 
 
 @dataclass(slots=True)
@@ -57,7 +43,8 @@ class Stored:
     size: int
     content: bytes | None
     """None: it is on disk."""
-    path: Path | None = None
+    name: str = ""
+    """File that has it; empty: it is in memory."""
     begin: int = 0
     """Where its frame begins in the file."""
 
@@ -68,51 +55,47 @@ class Spool:
     Parameters
     ----------
     folder
-        Of this producer alone; made if it is not there.
-    append
-        How a file is written; for simulated faults.
+        Of this producer alone; the spool closes it.
 
     Raises
     ------
     ConfigError
-        The folder cannot be used, or another process uses it.
+        The folder cannot be used.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Folder,
         *,
         most_bytes: int = MOST_BYTES,
         segment_bytes: int = _SEGMENT_BYTES,
         memory_bytes: int = _MEMORY_BYTES,
-        append: Append = write_all,
     ) -> None:
         self._most, self._segment_bytes, self._memory_bytes = most_bytes, segment_bytes, memory_bytes
-        self._folder, self._append, self._lock = folder, append, threading.RLock()
+        self._folder, self._lock = folder, threading.RLock()
         self.waiting: deque[Stored] = deque()
         """In their order."""
+        self._in_memory: deque[Stored] = deque()
+        """Those of them that the disk has not taken: the newest."""
         self.trouble = ""
-        """Why the disk took no batch the last time; empty text: it did."""
+        """Why the disk took nothing the last time; empty text: it did."""
         self.cut = 0
         """Bytes at torn ends that were cut at the start."""
         self.missing = 0
         """Batches that waited in memory when the process before this one ended."""
         self.size = 0
         """How much waits [bytes]."""
-        self._segments: dict[Path, int] = {}
+        self._segments: dict[str, int] = {}
         """The newest sequence in each file; the last one is written to."""
-        self._file = -1
+        self._file, self._end = "", 0
+        """What is written to, and where its end is."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._guard = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-            self._marks = os.open(folder / "mark", os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.id = self._identity()
-            self.done, self.posted = self._read_marks()
-            self.next = max(self._read_segments(), self.done, self.posted) + 1
-        except BlockingIOError as error:
-            raise ConfigError(f"spool {folder}: another process uses it; give each producer its own folder") from error
+            self.done, self.posted, self._held = self._read_marks()
+            self.next = max(self._read_segments(), self.done, self.posted, self._held) + 1
+            self._write_mark(self.done, self.posted)  # from now on it needs no more room
         except OSError as error:
+            folder.close()
             raise ConfigError(f"spool {folder}: expected a folder that can be written: {error}") from error
 
     def head(self, count: int) -> list[Stored]:
@@ -126,28 +109,36 @@ class Spool:
             size = _FRAME.size + len(content)
             if self.size + size > self._most:
                 return False
-            stored = Stored(self.next, rows, time_us, size, None)
-            try:
-                self._write(stored, content)
-                self.trouble = ""
-            except OSError as error:
-                self.trouble = f"{self._folder}: {error.strerror or error}"
-                if size + sum(one.size for one in self.waiting if one.content is not None) > self._memory_bytes:
+            stored = Stored(self.next, rows, time_us, size, content)
+            self._in_memory.append(stored)
+            if not self.save():
+                if sum(one.size for one in self._in_memory) > self._memory_bytes:
+                    self._in_memory.pop()
                     return False
-                stored.content = content
+                self._hold(stored.sequence)
             self.waiting.append(stored)
             self.size += size
             self.next += 1
             return True
 
+    def save(self) -> bool:
+        """Write what waits in memory to the disk, the oldest first; return whether all is there."""
+        with self._lock:
+            try:
+                while self._in_memory:
+                    self._write(self._in_memory[0])
+                    self._in_memory.popleft()
+                    self.trouble = ""
+            except OSError as error:
+                self._note(error)
+            return not self._in_memory
+
     def read(self, stored: Stored) -> bytes | None:
         """Return the content of a batch; None: the disk does not give it back."""
-        if stored.content is not None or stored.path is None:
-            return stored.content
+        if (content := stored.content) is not None:
+            return content
         try:
-            with stored.path.open("rb") as file:
-                file.seek(stored.begin)
-                frame = file.read(stored.size)
+            frame = self._folder.read(stored.name, stored.begin, stored.size)
         except OSError:
             return None
         return frame[_FRAME.size :] if len(frame) == stored.size and _is_whole(frame) else None
@@ -160,68 +151,76 @@ class Spool:
         with self._lock:
             if (done, posted) != (self.done, self.posted):
                 try:
-                    os.pwrite(self._marks, _sealed(done, posted), 0)
+                    self._write_mark(done, posted)
                 except OSError as error:
-                    self.trouble = f"{self._folder}: {error.strerror or error}"
+                    self._note(error)
                     return False
                 self.done, self.posted = done, posted
             while self.waiting and self.waiting[0].sequence <= done:
                 self.size -= self.waiting.popleft().size
-            for path in [path for path, newest in [*self._segments.items()][:-1] if newest <= done]:
-                path.unlink(missing_ok=True)
-                del self._segments[path]
+            while self._in_memory and self._in_memory[0].sequence <= done:
+                self._in_memory.popleft()
+            self._remove_done()
             return True
 
     def close(self) -> None:
         """Let another process use the folder."""
-        for file in (self._file, self._marks, self._guard):
-            if file >= 0:
-                os.close(file)
-        self._file = self._marks = self._guard = -1
+        self._folder.close()
 
     def _identity(self) -> str:
         """Return what no other spool has: when the folder is lost, its numbers begin again."""
-        path = self._folder / "id"
-        if not path.exists() or not (found := path.read_text(encoding="ascii").strip()):
-            found = uuid.uuid4().hex[:12]
-            path.write_text(found, encoding="ascii")
-        return found
+        found = self._folder.read(_ID_NAME) if _ID_NAME in self._folder.names() else b""
+        if len(found) != 2 * _ID_BYTES:  # the disk may have been full when it was made
+            found = secrets.token_hex(_ID_BYTES).encode()
+            self._folder.write(_ID_NAME, 0, found)
+        return found.decode("ascii")
 
-    def _write(self, stored: Stored, content: bytes) -> None:
-        path, begin = next(reversed(self._segments), None), 0
-        if self._file >= 0:
-            begin = os.lseek(self._file, 0, os.SEEK_END)
-        if path is None or self._file < 0 or begin >= self._segment_bytes:
-            self._close_segment()
-            path, begin = self._folder / f"{stored.sequence:020d}.spool", 0
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
-            self._segments[path] = stored.sequence
+    def _note(self, error: OSError) -> None:
+        self.trouble = f"{self._folder}: {error.strerror or error}"
+
+    def _hold(self, sequence: int) -> None:
+        """Tell whoever follows after a crash that a batch was in memory alone, as far as the disk lets us."""
+        self._held = sequence
         try:
-            self._append(self._file, _frame(stored, content))
-        except OSError:
-            os.ftruncate(self._file, begin)  # else what follows would stand behind a torn frame
-            raise
-        self._segments[path] = stored.sequence
-        stored.path, stored.begin = path, begin
+            self._write_mark(self.done, self.posted)
+        except OSError as error:
+            self._note(error)
 
-    def _close_segment(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+    def _remove_done(self) -> None:
+        """Remove the files of which all is done, but for the newest, which says what number is next."""
+        for name in [name for name, newest in [*self._segments.items()][:-1] if newest <= self.done]:
+            try:
+                self._folder.remove(name)
+            except OSError as error:  # it is tried again with the next mark
+                self._note(error)
+                return
+            del self._segments[name]
 
-    def _read_marks(self) -> tuple[int, int]:
-        content = os.pread(self._marks, _MARK.size, 0)
-        if len(content) == _MARK.size and content == _sealed(*_MARK.unpack(content)[:2]):
-            done, posted, _ = _MARK.unpack(content)
-            return done, posted
-        return -1, _UNKNOWN  # everything that is there may be on the bus
+    def _write(self, stored: Stored) -> None:
+        if not self._file or self._end >= self._segment_bytes:
+            self._file, self._end = f"{stored.sequence:020d}{_SUFFIX}", 0
+        # Where the end was: what a write has left there that failed is written over.
+        self._folder.write(self._file, self._end, _frame(stored, stored.content or b""))
+        self._segments[self._file] = stored.sequence
+        stored.name, stored.begin, stored.content = self._file, self._end, None
+        self._end += stored.size
+
+    def _write_mark(self, done: int, posted: int) -> None:
+        self._folder.write(_MARK_NAME, 0, _sealed(done, posted, self._held))
+
+    def _read_marks(self) -> tuple[int, int, int]:
+        content = self._folder.read(_MARK_NAME) if _MARK_NAME in self._folder.names() else b""
+        if len(content) == _MARK.size and content == _sealed(*_MARK.unpack(content)[:3]):
+            done, posted, held, _ = _MARK.unpack(content)
+            return done, posted, held
+        return -1, _UNKNOWN, -1  # everything that is there may be on the bus
 
     def _read_segments(self) -> int:
         """Find what waits, cut torn ends, and return the newest sequence."""
         newest = -1
-        for path in sorted(self._folder.glob("*.spool")):
-            content, begin = path.read_bytes(), 0
-            while stored := _stored_at(content, begin, path):
+        for name in sorted(one for one in self._folder.names() if one.endswith(_SUFFIX)):
+            content, begin = self._folder.read(name), 0
+            while stored := _stored_at(content, begin, name):
                 if stored.sequence > max(newest, self.done):
                     self.waiting.append(stored)
                     self.size += stored.size
@@ -229,12 +228,11 @@ class Spool:
                 begin += stored.size
             if begin < len(content):
                 self.cut += len(content) - begin
-                os.truncate(path, begin)
-            self._segments[path] = newest
-        first = self.done + 1
+                self._folder.write(name, begin, b"")
+            self._segments[name] = newest
         if self.posted == _UNKNOWN:
-            first, self.posted = self.waiting[0].sequence if self.waiting else newest + 1, newest
-        self.missing = max(newest, self.posted) + 1 - first - len(self.waiting)
+            self.done, self.posted = self.waiting[0].sequence - 1 if self.waiting else newest, newest
+        self.missing = max(newest, self.posted, self._held) - self.done - len(self.waiting)
         return newest
 
 
@@ -248,15 +246,16 @@ def _is_whole(frame: bytes | memoryview) -> bool:
     return bool(len(frame) == 8 + length and zlib.crc32(frame[8:]) == crc)
 
 
-def _stored_at(content: bytes, begin: int, path: Path) -> Stored | None:
+def _stored_at(content: bytes, begin: int, name: str) -> Stored | None:
     """Return the frame at a place; None: there is no whole one."""
     if begin + _FRAME.size > len(content):
         return None
     length, _, sequence, time_us, rows = _FRAME.unpack_from(content, begin)
     if length < _FRAME.size - 8 or not _is_whole(memoryview(content)[begin : begin + 8 + length]):
         return None
-    return Stored(sequence, rows, time_us, 8 + length, None, path, begin)
+    return Stored(sequence, rows, time_us, 8 + length, None, name, begin)
 
 
-def _sealed(done: int, posted: int) -> bytes:
-    return _MARK.pack(done, posted, zlib.crc32(struct.pack("<qq", done, posted)))
+def _sealed(done: int, posted: int, held: int) -> bytes:
+    content = struct.pack("<qqq", done, posted, held)
+    return content + struct.pack("<I", zlib.crc32(content))

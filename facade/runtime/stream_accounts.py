@@ -43,6 +43,8 @@ class Covered(msgspec.Struct):
     """When an entry last came [Unix s]."""
     measured: float = 0.0
     """When one last came that knew where the log ends, or the first one [Unix s]; 0: an older server kept it."""
+    begin: int = 0
+    """Offset of the first log from which on they are accounted for."""
 
     @property
     def topic_id(self) -> str:
@@ -95,6 +97,14 @@ class StreamTotals:
         ]
         return sorted([*unheard, *silent])
 
+    def uncounted(self, stream: str) -> list[str]:
+        """Say what is in no total: records before the first entry that anybody has, or after others were lost."""
+        return [
+            f"{stream}, partition {number}: offsets 0 to {one.begin - 1} are in no total, which begins behind them"
+            for number, one in sorted(self.partitions.items())
+            if one.begin
+        ]
+
     def _told(self, one: "Covered") -> float:
         return min(one.heard, one.measured) if self.has_ends and one.measured else one.heard
 
@@ -119,7 +129,9 @@ class StreamTotals:
         at, where = self.partitions.get(entry.partition), f"{entry.stream}, partition {entry.partition}"
         if at is None:
             if entry.log:
-                self.partitions[entry.partition] = Covered([entry.log], entry.offset_to, heard, heard)
+                self.partitions[entry.partition] = Covered(
+                    [entry.log], entry.offset_to, heard, heard, entry.offset_from
+                )
             return ""
         at.heard = max(at.heard, heard)
         if not entry.log:  # of an older worker, whose entries begin with their first record

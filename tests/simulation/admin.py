@@ -71,6 +71,10 @@ class SimulatedAdmin:
         """Return what the brokers say of topics."""
         return self._ask("Metadata", lambda: metadata(self._broker, topic), timeout).result()
 
+    def describe_cluster(self, request_timeout: float = 10.0, **_: Any) -> Answer:
+        """Return what cluster it is."""
+        return self._ask("DescribeCluster", lambda: SimpleNamespace(cluster_id="simulated"), request_timeout)
+
     def describe_topics(self, topics: TopicCollection, request_timeout: float = 10.0, **_: Any) -> dict[str, Answer]:
         """Return what topics are."""
         names = sorted(topics.topic_names)

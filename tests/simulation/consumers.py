@@ -291,6 +291,7 @@ class SimulatedConsumer:
             on_fenced=lambda: self._serve(self._on_fenced),
             is_reachable=lambda: not (self._left or self._process.is_dead) and not self._is_stopped(),
             cooperative=cooperative,
+            host=host.address if (host := self._process.parts.get("host")) is not None else "",
         )
         self._process.at_death.append(self._leave)
         self._process.at_stop.append(self._fall_silent)

@@ -154,7 +154,7 @@ _LOST_OF = ("ingest.heaps", "ingest.heaps", "ingest.summary", "alerts", "account
 
 CLOCKS: Mapping[str, Callable[[Site, Fault], None]] = {"clock jumps": _jump}
 """Of the wall clock of one host, which is then ahead of the others or behind."""
-_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline", "processor")
+_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline", "processor", "spooler")
 """Processes that judge delays, deadlines and ages by their own clock, or give times, which NTP keeps right."""
 
 AIMED: Mapping[str, Callable[[Site, Fault], None]] = {"kill -9 at a request": _kill_at}
@@ -179,13 +179,67 @@ def _start_another(site: Site, fault: Fault) -> None:
 
 SECONDS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one": _start_another}
 """A process is started twice by mistake."""
-_ONCE = ("source", "calibrator", "pipeline", "processor")
+
+
+def _start_second(site: Site, fault: Fault) -> None:
+    """Start a process once more, without telling it to take over; on its host, or on another one."""
+    if not site.processes[fault.who].is_dead:
+        site.start_another(fault.who, abs(fault.amount), takes_over=False, host="elsewhere" * (fault.amount < 0))
+
+
+CLAIMS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one that asks": _start_second}
+"""The same, and the second one does not take over."""
+_CLAIMING = ("aggregate", "logs-aggregate", "assembler", "controller")
+"""Processes that claim the slot of their group."""
+_ONCE = ("source", "calibrator", "pipeline", "processor", "spooler")
 """Processes that are not ours to protect: of a component's name there is one."""
 
 
 def _trouble(site: Site, fault: Fault) -> None:
     TELESCOPE[fault.kind](site.mirroring.telescope, site.scheduler.now, fault.who, fault.amount)
 
+
+def _fill_ours(site: Site, fault: Fault) -> None:
+    disk = site.disks[fault.who]
+    disk.is_full = True
+    site.scheduler.at(fault.amount, setattr, disk, "is_full", False)
+
+
+def _kill_in_a_write(site: Site, fault: Fault) -> None:
+    site.disks[fault.who].kills_in_a_write = True
+
+
+OUR_DISKS: Mapping[str, Callable[[Site, Fault], None]] = {
+    "own disk full": _fill_ours,
+    "kill -9 in a write": _kill_in_a_write,
+}
+"""Of the hosts on which our processes keep something on disk."""
+
+
+def _spoil(how: str) -> Callable[[Site, Fault], None]:
+    return lambda site, fault: site.tabling.store.spoil(how)
+
+
+def _slow_store(site: Site, fault: Fault) -> None:
+    site.tabling.store.slow_until = site.scheduler.now + fault.amount
+
+
+def _no_store(site: Site, fault: Fault) -> None:
+    site.tabling.store.away_until = site.scheduler.now + fault.amount
+
+
+CLAIMING = 3
+"""What remains when the seed is divided by four, in runs in which slots are claimed."""
+
+PLACES: Mapping[str, Callable[[Site, Fault], None]] = {
+    "table gone": _spoil("gone"),
+    "table cut": _spoil("cut"),
+    "table changed": _spoil("changed"),
+    "slow store": _slow_store,
+    "no store": _no_store,
+}
+"""Of the place to which tables refer."""
+_WITH_DISK = ("spooler", "assembler")
 
 ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "kill -9": _kill,
@@ -210,6 +264,9 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     **DISKS,
     **SECONDS,
     **dict.fromkeys(TELESCOPE, _trouble),
+    **OUR_DISKS,
+    **PLACES,
+    **CLAIMS,
 }
 """What each kind of fault does."""
 
@@ -229,7 +286,8 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    usual = [kind for kind in ACTS if kind not in (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *TELESCOPE)]
+    special = (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *OUR_DISKS, *PLACES, *CLAIMS, *TELESCOPE)
+    usual = [kind for kind in ACTS if kind not in special]
     kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
     while (at := at + random.expovariate(per_second)) < seconds:
@@ -293,6 +351,24 @@ def draw_disks(seed: int, seconds: float) -> list[Fault]:
     return found
 
 
+def draw_own_disks(seed: int, seconds: float, names: list[str]) -> list[Fault]:
+    """Draw disks of our hosts that are full, and kills in a write, one in 5 s on average, for two of three seeds."""
+    random, at, found = Random(f"own disks-{seed}"), 0.0, list[Fault]()
+    ours = [one for one in names if one.startswith(_WITH_DISK)]
+    while ours and seed % 3 and (at := at + random.expovariate(1 / 5)) < seconds:
+        kind, who = random.choice([*OUR_DISKS]), random.choice(ours)
+        found.append(Fault(round(at, 3), kind, who, random.choice((0.5, 2.0, 8.0))))
+    return found
+
+
+def draw_places(seed: int, seconds: float) -> list[Fault]:
+    """Draw what happens to tables that are sent as references, and to their place, one in 4 s on average."""
+    random, at, found = Random(f"places-{seed}"), 0.0, list[Fault]()
+    while (at := at + random.expovariate(1 / 4)) < seconds:
+        found.append(Fault(round(at, 3), random.choice([*PLACES]), "", random.choice((1.0, 4.0, 12.0))))
+    return found
+
+
 def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
     """Draw processes that are started twice, one in 12 s on average, for every fourth seed."""
     random, at, found = Random(f"seconds-{seed}"), 0.0, list[Fault]()
@@ -305,6 +381,17 @@ def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
 def draw_devices(seed: int, seconds: float) -> list[Fault]:
     """Draw what goes wrong with devices of the telescope."""
     return [Fault(*one) for one in draw_telescope(seed, seconds)]
+
+
+def draw_claims(seed: int, seconds: float, names: list[str]) -> list[Fault]:
+    """Draw second processes that ask for a slot, one in 6 s on average, for every fourth seed; some take over."""
+    random, at, found = Random(f"claims-{seed}"), 0.0, list[Fault]()
+    ours = [one for one in names if one.startswith(_CLAIMING)]
+    while ours and seed % 4 == CLAIMING and (at := at + random.expovariate(1 / 6)) < seconds:
+        kind, seconds_each = random.choice([*CLAIMS, *CLAIMS, *SECONDS]), random.choice((1.0, 5.0, 15.0, -5.0, -15.0))
+        amount = seconds_each if kind in CLAIMS else abs(seconds_each)
+        found.append(Fault(round(at, 3), kind, random.choice(ours), amount))
+    return found
 
 
 def draw_losses(seed: int, seconds: float, per_second: float, groups: list[str]) -> list[Fault]:

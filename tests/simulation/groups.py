@@ -29,6 +29,10 @@ class Member:
     is_reachable: Callable[[], bool]
     cooperative: bool = False
     has_joined: bool = True
+    host: str = ""
+    """Address of its host."""
+    joined_at: float = 0.0
+    """Simulated time [s]."""
     partitions: list[Place] = field(default_factory=list)
 
 
@@ -70,6 +74,7 @@ class Groups:
         known = self.groups.setdefault(group, Group())
         self._joined += 1
         member.id = f"{member.name}-{self._joined}"
+        member.joined_at = self.scheduler.now
         before = known.members.get(member.name)
         if before is None:  # what a member had that was not heard of is others' now
             member.partitions = []

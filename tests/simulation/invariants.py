@@ -29,7 +29,7 @@ class Invariant(NamedTuple):
 
 
 def _totals(site: Site) -> Iterator[str]:
-    for node in range(site.settings.nodes if "telemetry" in site.flows else 0):
+    for node in range(site.settings.nodes if "ingest-00" in site.servers else 0):
         device = f"mid-sdp/ingest/{node:04d}"
         total, late = (site.value(device, name) or 0 for name in ("heapsTotal", "heapsLate"))
         if total + late != site.sent[node]:
@@ -62,6 +62,16 @@ def _logs(site: Site) -> Iterator[str]:
         yield from site.shipping.differences(site)
 
 
+def _spools(site: Site) -> Iterator[str]:
+    if "spools" in site.flows:
+        site.spooling.look(site)
+        yield from site.spooling.repeated()
+
+
+def _kept(site: Site) -> Iterator[str]:
+    yield from site.spooling.lost()
+
+
 def _blocks(site: Site) -> Iterator[str]:
     if "blocks" in site.flows:
         yield from site.processing.differences(site)
@@ -80,11 +90,19 @@ def _balances(site: Site) -> Iterator[str]:
                 yield f"{instance}: {topic} has balance {account.balance}"
 
 
+_TABLES = (b"no-space", b"unavailable", b"missing", b"size", b"digest")
+"""Why tables fail that are judged by `Tabling`."""
+
+
 def _letters(site: Site, *, is_action: bool) -> list[bytes]:
-    """Return the dead letters: those of actions that were impossible once they were on the log, or all others."""
+    """Return the dead letters: those of actions that were impossible once they were on the log, or all others.
+
+    Of a table for which an assembler had no room there is one each time, and of one that is not at its place.
+    """
     partitions = site.broker.topics[f"{site.settings.prefix}dead-letters"].partitions
     entries = [entry for partition in partitions for entry in partition.entries if not entry.is_mark]
-    return [entry.value or b"" for entry in entries if (dict(entry.headers).get("dl.reason") == b"action") is is_action]
+    reasons = ((entry, dict(entry.headers).get("dl.reason")) for entry in entries)
+    return [one.value or b"" for one, reason in reasons if reason not in _TABLES and (reason == b"action") is is_action]
 
 
 def _dead_letters(site: Site) -> Iterator[str]:
@@ -141,11 +159,15 @@ def _order(site: Site) -> Iterator[str]:
 def _announced(site: Site) -> Iterator[str]:
     site.tabling.look(site)
     yield from site.tabling.wrong
+    if "references" in site.flows and "calibration" in site.servers:
+        yield from site.tabling.held(site)
 
 
 def _tables(site: Site) -> Iterator[str]:
-    if "tables" in site.flows:
+    if "calibration" in site.servers:
         yield from site.tabling.missing(site)
+    if "references" in site.flows:
+        yield from site.tabling.not_held(site)
 
 
 def _metrics(site: Site) -> Iterator[str]:
@@ -182,6 +204,10 @@ def _outcomes(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} is COMPLETED, and was never executed"
 
 
+def _slots(site: Site) -> Iterator[str]:
+    yield from site.slots.wrong
+
+
 def _pace(site: Site) -> Iterator[str]:
     yield from site.pace.found
 
@@ -191,6 +217,8 @@ ALWAYS = (
     Invariant("a client sees alerts in their order", "rule 6", _order),
     Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
     Invariant("a table is announced once, and only whole", "rule 3", _announced),
+    Invariant("what a producer keeps on disk is sent once", "rule 3", _spools),
+    Invariant("no slot is taken from a process that is alive, unless that is wanted", "rule 3", _slots),
     Invariant("no process ends by itself", "rule 1", _crashes),
     Invariant("a command has one outcome, is not begun late, nor twice if it must not be", "rule 5", _commands),
     Invariant("no state is told of a command that has ended", "rule 5", _told_late),
@@ -207,6 +235,7 @@ AT_THE_END = (
     Invariant("accounts of logs and metrics say what was sent", "rules 3 and 15", _worker_accounts),
     Invariant("sums of logs are what was sent", "rule 3", _logs),
     Invariant("each block's state shown is the one that was confirmed last", "rule 4", _blocks),
+    Invariant("what a producer has kept is sent, or counted as missing", "rule 3", _kept),
     Invariant("each command has an outcome", "rule 5", _outcomes),
     Invariant("the state of a device is the one that a controller has told last", "rule 4", _misplaced),
     Invariant("each order has an outcome, and what is done has all its orders done", "rule 5", _orders),

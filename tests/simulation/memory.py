@@ -86,8 +86,8 @@ def _parts(one: Any, place: str) -> Iterator[tuple[Any, str]]:
     if isinstance(one, types.FunctionType) and str(one.__module__).startswith("tests."):
         return
     if isinstance(one, tuple) or kind.__module__ in _LIBRARY:
-        variables = getattr(one, "__globals__", None)
-        yield from ((part, place) for part in gc.get_referents(one) if part is not variables)
+        shared = [id(getattr(one, name, None)) for name in ("__globals__", "__builtins__")]
+        yield from ((part, place) for part in gc.get_referents(one) if id(part) not in shared)
     elif any(base.__module__.startswith(_OURS) for base in kind.__mro__) and "facade.icd" not in kind.__module__:
         names = [*getattr(one, "__dict__", ()), *getattr(one, "__struct_fields__", ())]
         names += [name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ())]

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 
 from facade.bus import standings, worker_positions
 from facade.bus.kafka import reader, transactional_producer, transactions
+from facade.bus.kafka.slots import SlotClaim
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Record
 from facade.bus.standings import Standings
@@ -21,9 +22,13 @@ from facade.flows.alerts.follower import Follower
 from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.tracker import Tracker
+from facade.flows.tables import assembly, worker
 from facade.flows.tables.assembly import Assembly
+from facade.flows.tables.references import ReferenceReader
+from facade.flows.tables.worker import MOST_LOOKED_INTO
 from facade.flows.telemetry import view, windows
 from facade.outcome import TOMBSTONE
+from facade.producer.spool import Spool
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.sampling import Sampler
@@ -109,6 +114,36 @@ def _keeps_removed(self: BlocksFlow, record: Record, *, count: bool) -> Any:
     return TOMBSTONE if record.value is None else _fold_block(self, record, count=count)
 
 
+def _newest_first(self: Spool) -> bool:
+    """Let the disk have a batch before those that wait in memory."""
+    self._in_memory.rotate(1)
+    try:
+        return _save(self)
+    finally:
+        self._in_memory.rotate(-1)
+
+
+def _marks_nothing(self: Spool, *, done: int, posted: int) -> bool:
+    """Say what is done, and not what may be on the bus."""
+    return _mark(self, done=done, posted=done)
+
+
+def _verified_by_workers(self: ReferenceReader) -> None:
+    """Verify what is announced, and not what a device server fetches of it."""
+    if self._pool.memory == MOST_LOOKED_INTO:
+        _verify(self)
+
+
+def _goes_on(self: ReferenceReader) -> Any:
+    """Keep what an attempt has got that was cut short."""
+    kept, self.buffer = self.buffer, self._pool.buffer()
+    source = _open(self)
+    self.buffer = kept
+    return source
+
+
+_verify, _open = ReferenceReader._verify, ReferenceReader._open
+_save, _mark = Spool.save, Spool.mark
 _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
@@ -158,6 +193,24 @@ MUTANTS = (
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),
     Mutant("a command is done when its orders are", orders, "require", lambda _: None, "orders"),
+    Mutant("a spool's mark says what was in memory alone when its process ended", Spool, "_hold",
+           lambda *_: None, "spools"),
+    Mutant("a spool has the older batches on disk, and the newer ones in memory", Spool, "save", _newest_first,
+           "spools"),
+    Mutant("a spool's mark says what may be on the bus before it is sent", Spool, "mark", _marks_nothing, "spools"),
+    Mutant("a table that our disk has not taken may be sent again", assembly, "_is_sent_again", lambda *_: False,
+           "tables"),
+    Mutant("a table by reference is announced once its checksum is right", ReferenceReader, "_verify",
+           lambda self: None, "references"),
+    Mutant("what a device server holds of a table by reference has the right checksum", ReferenceReader, "_verify",
+           _verified_by_workers, "references"),
+    Mutant("a reference that could not be read may be sent again", worker, "MAY_BE_SENT_AGAIN", (), "references"),
+    Mutant("an attempt to read a reference begins from the beginning", ReferenceReader, "_open", _goes_on,
+           "references"),
+    Mutant("a slot is not taken from a process of this host that is alive", SlotClaim, "_hold",
+           lambda self, *, take_over: None),
+    Mutant("a slot is not taken from a process of another host that is alive", SlotClaim, "_foreign_holder",
+           lambda self: None),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
     *(Mutant(f"mirror: {one.guard}", one.where, one.name, one.put, "mirror") for one in guards()),
 )  # fmt: skip

@@ -87,7 +87,8 @@ def _never_told(site: "Site", topic: str) -> float:
     """
     reader = _READERS[topic]
     name = site.settings.prefix + topic
-    if site.unheard[reader, "snapshots"] and (site.broker.lost[name] or site.broker.deleted[name]):
+    is_told = topic == "accounts"  # SdpBus says from which offset on it counts
+    if not is_told and site.unheard[reader, "snapshots"] and (site.broker.lost[name] or site.broker.deleted[name]):
         return math.inf
     summaries = [msgspec.json.decode(entry.value) for entry in site.unheard[reader, topic] if entry.value is not None]
     of_groups = sum(one["count"] for summary in summaries for one in summary.get("partials", ()))

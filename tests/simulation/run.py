@@ -7,13 +7,17 @@ from random import Random
 
 from tests.simulation.controllers import Controllers
 from tests.simulation.faults import (
+    CLAIMING,
     Fault,
     draw,
     draw_aimed,
+    draw_claims,
     draw_devices,
     draw_disks,
     draw_jumps,
     draw_losses,
+    draw_own_disks,
+    draw_places,
     draw_seconds,
     draw_stops,
     plan,
@@ -106,6 +110,7 @@ def _run(
     *,
     with_losses: bool,
 ) -> Result:
+    site.slots.is_claimed = seed % 4 == CLAIMING
     names = [name for name in site.bodies if not name.startswith("node")]
     groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
     if faults is None:
@@ -115,6 +120,8 @@ def _run(
         planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
         planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
         planned += draw_devices(seed, seconds) if "mirror" in site.flows else []
+        planned += [*draw_own_disks(seed, seconds, names), *draw_claims(seed, seconds, names)]
+        planned += draw_places(seed, seconds) if "references" in site.flows else []
         faults = sorted([*faults, *planned], key=lambda one: one.at)
     plan(site, faults)
     result, falls, growth = Result(seed, faults), NeverFall(), Growth()
@@ -131,6 +138,9 @@ def _run(
     site.network.overtakings.clear()
     for process in site.others:
         process.kill()
+    for disk in site.disks.values():
+        disk.is_full = disk.kills_in_a_write = False
+    site.tabling.store.slow_until = site.tabling.store.away_until = 0.0
     site.fall_quiet()
     until = site.scheduler.now + settled
     wrong = ["not looked at"]
@@ -151,10 +161,15 @@ def _run(
         "actions about alarms": len(site.alerting.acted),
         "alerts and actions seen": len(site.alerting.seen),
         "tables": len(site.tabling.given),
+        "tables whose place was away": site.tabling.unavailable,
+        "tables whose place has others": len(site.tabling.failed),
+        "tables without room": site.tabling.refused,
         "metrics": site.measuring.sent,
         "states of blocks": site.processing.told,
         "records of logs": site.shipping.severities.total(),
         "records of the mirror": site.mirroring.written,
+        "batches on disk": len(site.spooling.kept),
+        "claims of slots refused": site.slots.seen["refused"],
         "events": sum(site.pushed.values()),
     }
     result.lines = list(site.trace.lines)

@@ -27,7 +27,9 @@ from tests.simulation.commanding import Commanding, WitnessedBus
 from tests.simulation.consumers import SimulatedConsumer
 from tests.simulation.controllers import GROUP as CONTROLLERS
 from tests.simulation.controllers import Controllers, draw_controllers
+from tests.simulation.disks import Disk
 from tests.simulation.groups import Groups
+from tests.simulation.hosts import Hosts, Slots
 from tests.simulation.logs import Entry
 from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
@@ -38,6 +40,7 @@ from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
 from tests.simulation.shipping import Shipping
 from tests.simulation.shown import Pace
+from tests.simulation.spooling import NODES, Spooling
 from tests.simulation.tabling import Tabling
 from tests.simulation.threads import Event
 from tests.simulation.trace import Trace
@@ -45,16 +48,16 @@ from tests.support.heaps import encoded, heap
 
 ICD: Icd = load()
 _ATTRIBUTES = {(name, one.name): one for name, entry in ICD.classes.items() for one in entry.attributes}
-FLOWS = ("telemetry", "commands", "alerts", "tables", "quality", "blocks", "logs", "mirror")
-_SERVERS = {"telemetry": "ingest-00", "commands": "subarray", "tables": "calibration", "blocks": "subarray"}
+FLOWS = ("telemetry", "commands", "alerts", "tables", "quality", "blocks", "logs", "mirror", "spools", "references")
+_SERVERS = {
+    "telemetry": "ingest-00", "spools": "ingest-00", "commands": "subarray", "tables": "calibration",
+    "blocks": "subarray", "references": "calibration",
+}  # fmt: skip
 """Instance of the device server of a flow, where it is not called as the flow."""
 GROUPS = {
-    "telemetry": "aggregate",
-    "commands": CONTROLLERS,
-    "alerts": "alerts-intake",
-    "tables": "tables-assemble",
-    "logs": "logs-aggregate",
-}
+    "telemetry": "aggregate", "spools": "aggregate", "commands": CONTROLLERS, "alerts": "alerts-intake",
+    "tables": "tables-assemble", "references": "tables-assemble", "logs": "logs-aggregate",
+}  # fmt: skip
 """Consumer groups whose offsets are set back and lost."""
 RESTART = 2.0
 """Longest time until a process that ended is started again [s]."""
@@ -103,7 +106,9 @@ class Site:
     ) -> None:
         self.scheduler = Scheduler(seed)
         self.trace = Trace(self.scheduler)
-        self.settings = Settings(prefix="s.", nodes=nodes)
+        self.nodes = nodes
+        """Nodes that send straight to the bus."""
+        self.settings = Settings(prefix="s.", nodes=nodes + (NODES if "spools" in flows else 0))
         self.network = Network(self.scheduler, self.trace.note)
         self.network.kill = self.kill
         self.broker = Broker(self.scheduler, ICD.topics, self.settings.prefix, self.trace.note)
@@ -125,6 +130,11 @@ class Site:
         self.controllers = controllers or draw_controllers(seed)
         self.tabling, self.measuring = Tabling(), Measuring()
         self.processing, self.shipping, self.mirroring = Processing(), Shipping(), Mirroring()
+        self.spooling = Spooling()
+        self.hosts = Hosts()
+        self.slots = Slots()
+        self.disks: dict[str, Disk] = defaultdict(Disk)
+        """Of those processes that keep something on one."""
         self.said = Said()
         self.unheard: dict[tuple[str, str], list[Entry]] = defaultdict(list)
         """What was lost while a process was away, or before anybody could read it, by process and topic."""
@@ -143,11 +153,13 @@ class Site:
             self.bodies[name] = partial(self._server, name)
         if "telemetry" in flows:
             self.bodies |= {f"node-{node}": partial(self._node, node) for node in range(nodes)}
+        if not {"telemetry", "spools"}.isdisjoint(flows):
             self.bodies |= {f"aggregate-{slot}": partial(self._worker, str(slot)) for slot in range(2)}
         if "commands" in flows:
             self.controllers.add(self)
         parts = {"alerts": self.alerting, "tables": self.tabling, "quality": self.measuring, "blocks": self.processing}
-        for flow, part in {**parts, "logs": self.shipping, "mirror": self.mirroring}.items():
+        parts |= {"logs": self.shipping, "mirror": self.mirroring, "spools": self.spooling, "references": self.tabling}
+        for flow, part in parts.items():
             if flow in flows:
                 part.add(self)
         self.network.spared = {name for name in self.bodies if name.startswith("node")}
@@ -159,7 +171,7 @@ class Site:
         """Let nothing new come."""
         self.is_sending = self.commanding.is_giving = self.alerting.is_raising = False
         self.tabling.is_sending = self.measuring.is_sending = False
-        self.processing.is_telling = self.shipping.is_sending = False
+        self.processing.is_telling = self.shipping.is_sending = self.spooling.is_sending = False
         if "mirror" in self.flows:
             self.mirroring.telescope.is_moving = False
 
@@ -172,6 +184,8 @@ class Site:
         process = Process(self.scheduler, name, self._clock(before))
         self.processes[name] = process
         process.on_end = partial(self._ended, process)
+        process.parts["kill"] = partial(self._kill_one, process)
+        process.parts["host"] = self.hosts[name]
         body = self.bodies[name]
         self.trace.note(name, "starts")
         process.spawn(lambda: body(process))
@@ -187,10 +201,24 @@ class Site:
         self.processes[name].kill()
         self.scheduler.at(0.3 + away + RESTART * self.scheduler.random.random(), self.start, name)
 
-    def start_another(self, name: str, seconds: float) -> None:
-        """Start a process once more by mistake, while the first one is alive, and end it after a while [s]."""
+    def _kill_one(self, process: Process) -> None:
+        """Kill a process, unless another one of its name runs by now."""
+        if self.processes[process.name] is process:
+            self.kill(process.name)
+
+    def start_another(self, name: str, seconds: float, *, takes_over: bool = True, host: str = "") -> None:
+        """Start a process once more by mistake, while the first one is alive, and end it after a while [s].
+
+        Parameters
+        ----------
+        takes_over
+            Whether it is told to.
+        host
+            Where it runs; empty: where the first one does.
+        """
         process = Process(self.scheduler, name, self.processes[name].clock)
         process.on_end = partial(self._another_ended, process)
+        process.parts |= {"kill": process.kill, "host": self.hosts[host or name], "take over": takes_over}
         self.others.append(process)
         process.spawn(lambda: self.bodies[name](process))
         self.scheduler.at(seconds, process.kill)
@@ -239,6 +267,8 @@ class Site:
             writer.poll()
 
     def _worker(self, slot: str, process: Process) -> None:
+        if not self.slots.claim(self, process, "aggregate", process.name):
+            return
         connection = self.connection(process)
         log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
         self.work(process, Worker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
@@ -275,6 +305,8 @@ class Site:
         if "alerts" in self.flows:
             self.alerting.operate(self, process, server)
         self.mirroring.operate(process, server)
+        if "references" in self.flows and instance == "calibration":
+            self.tabling.hold(self, process, server)
         server.event_loop.run(Event(self.scheduler))  # type: ignore[arg-type]
 
     def _devices(self, instance: str) -> Mapping[str, list[str]]:

@@ -216,6 +216,31 @@ class SimpleQueue:
         return self._items.popleft()
 
 
+class Queue(SimpleQueue):
+    """See `queue.Queue`."""
+
+    def __init__(self, scheduler: Scheduler, most: int = 0) -> None:
+        super().__init__(scheduler)
+        self._most = most
+        self._room = Waiting(scheduler)
+
+    def put(self, item: Any) -> None:
+        """Put something in, waiting for room."""
+        while 0 < self._most <= len(self._items):
+            self._room.wait(None)
+        super().put(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take the first one out, waiting for it."""
+        item = super().get(block, timeout)
+        self._room.wake()
+        return item
+
+    def get_nowait(self) -> Any:
+        """Take the first one out, if there is one."""
+        return self.get(block=False)
+
+
 class Future:
     """See `concurrent.futures.Future`."""
 
@@ -306,6 +331,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         *((one, "threading", stand_in) for one in ours if vars(one).get("threading") is threading),
         *((one, "SimpleQueue", lambda: SimpleQueue(scheduler)) for one in ours if "SimpleQueue" in vars(one)),
     ]
+    places += [(one, "Queue", lambda most=0: Queue(scheduler, most)) for one in ours if "Queue" in vars(one)]
     group = sys.modules.get("facade.bus.kafka.group")
     if group is not None:
         places.append((group, "Future", lambda: Future(scheduler)))

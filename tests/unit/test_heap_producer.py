@@ -15,7 +15,8 @@ from facade.codec.batches import BatchReader, ReadBatch
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
 from facade.producer import HeapProducer
-from facade.producer.spool import Spool, write_all
+from facade.producer.folder import DiskFolder
+from facade.producer.spool import Spool
 
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
 
@@ -85,6 +86,32 @@ class Log:
         return [int(n) + b.header.bases["seq"] for b in self.batches() for n in b.content.columns["seq"]]
 
 
+Write = Callable[[DiskFolder, str, int, bytes], None]
+
+
+class ScriptedFolder(DiskFolder):
+    """A folder whose disk does what a test says."""
+
+    def __init__(self, path: Path, write: Write) -> None:
+        self.do = write
+        super().__init__(path)
+
+    def write(self, name: str, begin: int, content: bytes) -> None:
+        """Do what the test says."""
+        self.do(self, name, begin, content)
+
+
+write_all: Write = DiskFolder.write
+
+
+def full(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
+    """Be a full disk: what is there can be written over, and of what is new a part is there."""
+    if name.endswith(".spool") and content:
+        DiskFolder.write(folder, name, begin, content[:20])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    DiskFolder.write(folder, name, begin, content)
+
+
 @dataclass
 class Bench:
     """A producer that can be crashed and started again."""
@@ -92,7 +119,7 @@ class Bench:
     folder: Path
     log: Log = field(default_factory=Log)
     clock: ManualClock = field(default_factory=ManualClock)
-    append: Callable[[int, bytes], None] = write_all
+    write: Write = write_all
     most_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
@@ -104,7 +131,7 @@ class Bench:
         if "producer" in vars(self):
             self.producer._spool.close()
         self.producer = HeapProducer(
-            42, self.folder, log=self.log, clock=self.clock, append=lambda *given: self.append(*given), rows=10,
+            42, ScriptedFolder(self.folder, lambda *given: self.write(*given)), log=self.log, clock=self.clock, rows=10,
             most_bytes=self.most_bytes,
         )  # fmt: skip
 
@@ -227,14 +254,14 @@ def test_a_crash_in_the_middle_of_a_frame(bench: Bench, part: int) -> None:
     bench.log.away = True
     bench.send()
 
-    def torn(file: int, content: bytes) -> None:
-        write_all(file, content[:part])
+    def torn(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
+        write_all(folder, name, begin, content[:part])
         raise Crash
 
-    bench.append = torn
+    bench.write = torn
     with pytest.raises(Crash):
         bench.send()
-    bench.append = write_all
+    bench.write = write_all
     bench.start()
     bench.log.back()
     bench.run()
@@ -262,15 +289,10 @@ def test_a_crash_before_the_mark_says_what_is_done(bench: Bench) -> None:
 
 def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Bench) -> None:
     """Batches go through memory then, and through the disk again when it has room."""
-
-    def full(file: int, content: bytes) -> None:
-        write_all(file, content[:20])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    bench.append = full
+    bench.write = full
     bench.send_often(5)
     assert "No space left" in bench.producer.standing.disk
-    bench.append = write_all
+    bench.write = write_all
     bench.send()
     bench.run()
     assert bench.producer.standing.disk == ""
@@ -280,38 +302,93 @@ def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Be
     assert bench.log.seqs() == list(range(60)), "nothing comes again"
 
 
-def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench) -> None:
-    """The disk is full for two batches, and the brokers are away."""
-
-    def full(file: int, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+@pytest.mark.parametrize("away", [True, False], ids=["brokers away", "sent, and not confirmed"])
+def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench, away: bool) -> None:
+    """The disk is full for the newest batches: no later one shows that they are missing, so the mark does."""
     bench.log.away = True
     bench.send_often(1)
-    bench.append = full
-    bench.send_often(2)
-    bench.append = write_all
+    bench.write = full
+    if not away:
+        bench.log.away = False
+        bench.log.script = ["refused"] * 3
     bench.send_often(2)
     bench.start()
     assert bench.producer.standing.missing == 2
+    bench.write = write_all
     bench.log.back()
+    bench.send_often(1)
     bench.run()
-    assert [batch.header.sequence for batch in bench.log.batches()] == [0, 3, 4]
+    assert [batch.header.sequence for batch in bench.log.batches()] == [0, 3]
     bench.start()
     assert bench.producer.standing.missing == 0
 
 
-def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_in_memory_goes_to_the_disk_once_that_takes_it(bench: Bench) -> None:
+    """A crash costs only what came while the disk was full; and the files have the batches in their order."""
+    bench.log.away = True
+    bench.send_often(1)
+    bench.write = full
+    bench.send_often(3)
+    bench.write = write_all
+    bench.producer.step()
+    assert bench.producer.standing.disk == ""
+    bench.start()
+    assert (bench.producer.standing.missing, bench.producer.standing.waiting) == (0, 4)
+    bench.log.back()
+    bench.send_often(2)
+    bench.run()
+    assert bench.log.seqs() == list(range(60))
+
+
+def test_a_disk_that_is_full_at_the_first_start(bench: Bench, tmp_path: Path) -> None:
+    """It is refused: without room for the mark nothing could ever be sent. With room again it starts."""
+
+    def no_room(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
+        write_all(folder, name, begin, content[:3])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    other = Bench.__new__(Bench)
+    vars(other).update(vars(bench), folder=tmp_path / "other", write=no_room)
+    del other.producer
+    with pytest.raises(ConfigError, match="No space left"):
+        other.start()
+    other.write = write_all
+    other.start()
+    other.send_often(1)
+    other.run()
+    assert [len(batch.header.producer) for batch in other.log.batches()] == [len("node-42-") + 12]
+
+
+def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and tried again."""
+    spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
+    for number in range(4):
+        assert spool.add(b"x" * 90, 1, number)
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EROFS, "read-only")))
+        assert spool.mark(done=2, posted=2)
+    assert (spool.trouble[-9:], len(list(tmp_path.glob("*.spool")))) == ("read-only", 4)
+    spool.mark(done=3, posted=3)
+    assert len(list(tmp_path.glob("*.spool"))) == 1
+
+
+def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench) -> None:
     """The disk does not take the mark that says what may be on the bus."""
+
+    def broken(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
+        if name == "mark":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        write_all(folder, name, begin, content)
+
     bench.send_often(1)
     bench.run()
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "pwrite", lambda *given: (_ for _ in ()).throw(OSError(errno.EIO, os.strerror(errno.EIO))))
-        bench.send_often(2)
-        bench.run()
-        assert bench.log.seqs() == list(range(10))
-        assert "mark cannot be written" in bench.producer.standing.bus
-        bench.start()
+    bench.write = broken
+    bench.send_often(2)
+    bench.run()
+    assert bench.log.seqs() == list(range(10))
+    assert "mark cannot be written" in bench.producer.standing.bus
+    bench.write = write_all
+    bench.start()
     bench.run()
     assert bench.log.seqs() == list(range(30))
 
@@ -341,8 +418,7 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
     bench.log.away = True
     bench.send_often(100)
     stored = bench.producer._spool.waiting[80]
-    assert stored.path is not None
-    with stored.path.open("r+b") as file:
+    with (bench.folder / stored.name).open("r+b") as file:
         file.seek(stored.begin + 200)
         file.write(b"\xff\x00\xff")
     bench.log.back()
@@ -356,16 +432,18 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
 
 def test_a_spool_has_one_owner(tmp_path: Path) -> None:
     """Two processes would send each batch twice."""
-    Spool(tmp_path)
+    first = DiskFolder(tmp_path)
     with pytest.raises(ConfigError, match="another process"):
-        Spool(tmp_path)
+        HeapProducer(42, tmp_path)
+    first.close()
+    DiskFolder(tmp_path).close()
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     """It is said at the start."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="can be written"):
-        Spool(tmp_path / "file")
+        HeapProducer(42, tmp_path / "file")
 
 
 @pytest.mark.parametrize("content", [b"", b"torn", bytes(20)])
@@ -384,14 +462,14 @@ def test_a_mark_that_cannot_be_read(bench: Bench, content: bytes) -> None:
 
 def test_old_files_are_removed_and_nothing_comes_again(tmp_path: Path) -> None:
     """The file that is written to stays, and says which number is next."""
-    spool = Spool(tmp_path, segment_bytes=100)
+    spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
     for number in range(10):
         assert spool.add(b"x" * 60, 1, number)
         spool.mark(done=number - 2, posted=number)
     assert len(list(tmp_path.glob("*.spool"))) < 5
     spool.mark(done=9, posted=9)
     spool.close()
-    again = Spool(tmp_path)
+    again = Spool(DiskFolder(tmp_path))
     assert (again.next, len(again.waiting), again.size) == (10, 0, 0)
 
 

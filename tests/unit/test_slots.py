@@ -99,6 +99,16 @@ def test_a_slot_of_a_live_process_of_another_host_is_refused_unless_told(claims:
     assert claims(Admin(OTHER_HOST)).claim(take_over=True)
 
 
+def test_who_waits_for_another_host_does_not_take_a_slot_that_was_taken_over_meanwhile(claims: Any) -> None:
+    """The one that took over is in the group, on this host: the same as one that was killed."""
+    admin = Admin(OTHER_HOST, OTHER_HOST, "/127.0.0.1")
+    second, first = claims(admin), claims(admin)
+    looks = iter([lambda: False, lambda: not second.claim(take_over=True)])
+    with pytest.raises(Fenced, match="on this host"):
+        first.claim(stopped=lambda: next(looks, lambda: False)())
+    assert admin.describe_consumer_groups(["g"], 1.0)["g"].result().members[0].host == "/127.0.0.1"
+
+
 def test_waiting_ends_when_it_is_to_end(claims: Any) -> None:
     stops = iter([False, True])
     assert not claims(Admin(OTHER_HOST)).claim(stopped=lambda: next(stops))

@@ -303,6 +303,24 @@ def test_a_full_disk_fails_the_table_and_not_the_worker(desk, room):
     assert bench.totals() == {"consumed": 12, "used": 1, "dead_lettered": 11, "no-space": 11}
 
 
+def test_what_a_full_disk_did_not_take_may_be_sent_again_under_its_id(desk):
+    """What is left of the first sending is dealt with; the second one, which tells another time, is a table."""
+    bench = desk(memory=200)
+
+    def refuse():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    working, bench.open_file = bench.open_file, refuse
+    bench.run(cut("t", CONTENT, 100))
+    bench.open_file = working
+    bench.run(cut("t", CONTENT, 100))
+    assert (bench.reasons(), bench.delivered) == (["no-space"], [])
+    bench.run(cut("t", CONTENT, 100, sent_at=10**15 + 1))
+    assert (bench.reasons(), bench.delivered) == (["no-space"], [("gains", CONTENT)])
+    bench.run(cut("t", CONTENT, 100, sent_at=10**15 + 2))
+    assert len(bench.delivered) == 1, "it is complete now"
+
+
 def test_a_disk_that_does_not_even_open_a_file(desk):
     bench = desk(memory=200)
 

@@ -386,6 +386,22 @@ def fold(accounts: WorkerAccounts, one: AccountEntry, at: float = BASE_US / 1e6)
     return accounts.fold(record, count=True)
 
 
+def test_a_total_that_begins_behind_records_says_so_also_after_a_restart():
+    """Entries before are not on `accounts` any more, and no snapshot has them."""
+    accounts = WorkerAccounts()
+    assert fold(accounts, entry(70, 90)) is USED
+    assert fold(accounts, entry(0, 5, partition=1)) is USED
+    restored = WorkerAccounts()
+    restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
+    view = BusView("bus", ICD.classes["SdpBus"], overview(streams=restored.streams))
+    shown = {name: reading.value for _, name, reading in view.readings(NOW)}
+    lines = str(shown["Status"]).splitlines()
+    assert [one for one in lines if "in no total" in one] == [
+        "ingest.heaps, partition 0: offsets 0 to 69 are in no total, which begins behind them"
+    ]
+    assert shown["ingestHeapsConsumed"] == 25
+
+
 FORGED = {
     "more than its offsets": {"consumed": 11},
     "2^53": {"offset_to": 2**53 - 1, "high_watermark": 2**53 - 1, "consumed": 2**53 - 1, "used": 2**53 - 1},

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Protocol
 
 import psutil
 from confluent_kafka import KafkaError, KafkaException
@@ -35,8 +36,47 @@ _ANSWER = 5.0
 """Longest wait for the broker's answer [s]."""
 _SUCCESSIONS = 4
 """Sockets of a slot: one that takes over cannot bind the socket of the process that has not ended yet."""
-_held: set[socket.socket] = set()
-"""Sockets of this process: a slot is held until the process ends, whatever becomes of the claim."""
+
+
+class Bound(Protocol):
+    """A name on this host that the process has."""
+
+    def close(self) -> None:
+        """Give it back; the end of the process does so as well."""
+
+
+class Kernel(Protocol):
+    """As much of this host as is needed."""
+
+    def bind(self, name: str) -> Bound | None:
+        """Take a name for this process; None: a process has it, which is alive."""
+
+    def addresses(self) -> set[str]:
+        """Return the addresses of this host, in one form."""
+
+
+class LinuxKernel:
+    """See `Kernel`."""
+
+    def bind(self, name: str) -> socket.socket | None:
+        """Bind an abstract Unix socket."""
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            one.bind(name)
+        except OSError:
+            one.close()
+            return None
+        return one
+
+    def addresses(self) -> set[str]:
+        """Return the addresses of all interfaces."""
+        found = psutil.net_if_addrs().values()
+        return {_address(one.address) for all_of in found for one in all_of if one.family.name.startswith("AF_INET")}
+
+
+KERNEL = LinuxKernel()
+_held: set[Bound] = set()
+"""Names of this process: a slot is held until the process ends, whatever becomes of the claim."""
 
 
 class SlotClaim:
@@ -46,12 +86,16 @@ class SlotClaim:
     ----------
     group, member
         Consumer group, and the name of the static member, both without the deployment's prefix.
+    kernel
+        This host.
     """
 
-    def __init__(self, connection: Connection, group: str, member: str) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, group: str, member: str, *, kernel: Kernel = KERNEL) -> None:
+        self._connection, self._kernel = connection, kernel
         self._group, self._member = connection.prefix + group, connection.prefix + member
-        self._socket: socket.socket | None = None
+        self._bound: Bound | None = None
+        self._others: list[str] = []
+        """Names of the slot's other sockets."""
 
     def claim(self, *, take_over: bool = False, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Take the slot for this process until it ends; return False when waiting was to end before.
@@ -81,6 +125,8 @@ class SlotClaim:
                 clock.sleep(_LOOK)
                 continue
             if host is None:
+                if not take_over:
+                    self._demand_alone()
                 return True
             deadline = deadline or clock.monotonic() + _PATIENCE
             if clock.monotonic() > deadline:
@@ -93,28 +139,35 @@ class SlotClaim:
 
     def release(self) -> None:
         """Let another process have it; the end of the process does so as well."""
-        if self._socket is not None:
-            _held.discard(self._socket)
-            self._socket.close()
-            self._socket = None
+        if self._bound is not None:
+            _held.discard(self._bound)
+            self._bound.close()
+            self._bound = None
 
     def _hold(self, *, take_over: bool) -> None:
         """Bind the slot's socket; systems without abstract sockets rely on the group alone."""
-        if self._socket is not None or sys.platform != "linux":
+        if self._bound is not None or sys.platform != "linux":
             return
         whole = f"{self._cluster()}/{self._group}/{self._member}"
         name = f"\0sdp-facade/{sha256(whole.encode()).hexdigest()}"  # a socket's name has at most 107 characters
-        bound = [one for number in range(_SUCCESSIONS) if (one := _bind(f"{name}/{number}")) is not None]
-        if bound and (take_over or len(bound) == _SUCCESSIONS):
-            self._socket, *others = bound
-        else:
-            others = bound
-        for one in others:
-            one.close()
-        if self._socket is not None:
-            _held.add(self._socket)
-        else:
+        names = [f"{name}/{number}" for number in range(_SUCCESSIONS)]
+        bound = {one: found for one in names if (found := self._kernel.bind(one)) is not None}
+        mine = next(iter(bound)) if bound and (take_over or len(bound) == _SUCCESSIONS) else None
+        for one, found in bound.items():
+            if one != mine:
+                found.close()
+        if mine is None:
             raise Fenced(self._refusal("on this host"))
+        self._bound, self._others = bound[mine], [one for one in names if one != mine]
+        _held.add(self._bound)
+
+    def _demand_alone(self) -> None:
+        """Refuse if a process of this host has taken over meanwhile: the group says no more than the host."""
+        for name in self._others:
+            if (found := self._kernel.bind(name)) is None:
+                self.release()
+                raise Fenced(self._refusal("on this host"))
+            found.close()
 
     def _cluster(self) -> str:
         admin = self._admin()
@@ -141,7 +194,7 @@ class SlotClaim:
             raise BusError(f"group {self._group} cannot be looked at: {error.args[0]}") from error
         except TimeoutError as error:
             raise BusError(f"no answer about group {self._group} within {_ANSWER:g} s") from error
-        own = _own_addresses()
+        own = self._kernel.addresses()
         for member in members:
             if member.group_instance_id == self._member and _address(member.host) not in own:
                 return str(member.host).removeprefix("/")
@@ -155,21 +208,6 @@ class SlotClaim:
             f"slot {self._member} of group {self._group}: expected that no other process has it, got one {where} that"
             " is alive. Start this one with a name of its own (--slot, --name), or end the other one (--take-over)"
         )
-
-
-def _bind(name: str) -> socket.socket | None:
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        one.bind(name)
-    except OSError:
-        one.close()
-        return None
-    return one
-
-
-def _own_addresses() -> set[str]:
-    found = psutil.net_if_addrs().values()
-    return {_address(one.address) for addresses in found for one in addresses if one.family.name.startswith("AF_INET")}
 
 
 def _address(text: str) -> str:

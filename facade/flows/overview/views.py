@@ -114,7 +114,8 @@ class BusView:
         grave = bool(lines) or any(quality is Quality.ALARM for quality, _ in troubles)
         lines += [text for _, text in troubles]
         state = "ALARM" if grave else "ON"
-        says = (f"The device is in {state} state.", *(lines or ["All streams balance."]))
+        uncounted = [line for name, stream in sorted(streams.items()) for line in stream.uncounted(name)]
+        says = (f"The device is in {state} state.", *(lines or ["All streams balance."]), *uncounted)
         return {
             "connected": bus.connected,
             "streams": tuple(sorted(streams)),

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from facade.bus.port import Record
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
 from facade.flows.tables.messages import Identity, identity
-from facade.messages import TableSegment
+from facade.messages import Table, TableSegment
 from facade.outcome import Rejected, Suppressed
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
-"""Reasons that lie in the disk of this machine, and not in the table."""
+"""Reasons that lie in the disk of this machine, and not in the table, which may be sent again under its id."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MOST_REPORTED = 16
 """Other tables under one id of which a dead letter is written each."""
@@ -92,6 +92,8 @@ class EndedTable:
 
     identity: Identity
     rejected: Rejected | None
+    sent_at: int
+    """When its producer began to send it [Unix us]."""
     reported: set[str] = field(default_factory=set)
     """Checksums of other tables under its id of which one record was set aside."""
 
@@ -131,8 +133,9 @@ class Assembly:
     def judge(self, header: TableSegment, partition: int) -> Rejected | Suppressed | None:
         """Say what is the matter with a record because of what came before it; None: nothing."""
         key = (partition, header.table)
-        if key in self._past:
-            return _after_the_end(header, self._past[key])
+        past = self._past.get(key)
+        if past is not None and not _is_sent_again(header, past):
+            return _after_the_end(header, past)
         if key not in self._tables:
             return None
         table = self._tables[key]
@@ -152,9 +155,9 @@ class Assembly:
         what = f"expected all segments, with at most {self._limits.expiry:g} s between two"
         return [self._give_up(table, Rejected("expired", "$", what)) for table in late]
 
-    def end(self, key: Key, what: Identity, rejected: Rejected | None = None) -> None:
+    def end(self, key: Key, table: TableSegment | Table, rejected: Rejected | None = None) -> None:
         """Remember that a table has ended; here, or before this process began."""
-        self._past[key] = EndedTable(what, rejected)
+        self._past[key] = EndedTable(identity(table), rejected, table.sent_at)
         self._past.move_to_end(key)
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)
@@ -167,6 +170,7 @@ class Assembly:
             del self._past[key]
 
     def _open(self, header: TableSegment, record: Record) -> PartialTable:
+        self._past.pop((record.partition, header.table), None)
         table = self._tables[record.partition, header.table] = PartialTable(
             header=header,
             partition=record.partition,
@@ -221,7 +225,7 @@ class Assembly:
 
     def _forget(self, table: PartialTable, rejected: Rejected | None) -> None:
         del self._tables[table.key]
-        self.end(table.key, identity(table.header), rejected)
+        self.end(table.key, table.header, rejected)
 
 
 def complete(table: PartialTable) -> Ended:
@@ -241,6 +245,11 @@ def _whole(table: PartialTable) -> Rejected | None:
     if (found := table.buffer.sha256()) != table.header.sha256:
         return Rejected("digest", "$", f"expected the digest {table.header.sha256}, got {found}")
     return None
+
+
+def _is_sent_again(header: TableSegment, past: EndedTable) -> bool:
+    """Return whether a record begins what our disk has not taken once more; what is left of that tells its time."""
+    return past.rejected is not None and past.rejected.reason in OUR_DISK and header.sent_at != past.sent_at
 
 
 def _after_the_end(header: TableSegment, past: EndedTable) -> Rejected | Suppressed:

@@ -4,11 +4,11 @@ Only places that the configuration allows are looked at, whatever a record says:
 write to the bus. What may pass in a moment (the network, a store that is busy, too many open files) is tried again.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Event, Thread
 from typing import Protocol
 
 from facade.clock import Clock, SystemClock
@@ -216,8 +216,8 @@ class _ReadAhead:
         self._open, self._most, self._where, self._silence = open_table, most, where, silence
         self._silent = 0.0
         self._parts: Queue[int | bytes | Exception] = Queue(2)
-        self._is_closed = Event()
-        Thread(target=self._run, name="table-reader", daemon=True).start()
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._run, name="table-reader", daemon=True).start()
 
     def next(self) -> int | bytes | None:
         """Return the size as the place says, and then the parts, the last one empty; None: nothing has come yet.

@@ -21,7 +21,7 @@ from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.assembly import Assembly, AssemblyLimits, Ended, PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, identity
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES
 from facade.flows.tables.partition_state import PartitionState, account_record, failure_of
 from facade.flows.tables.recalled import Recalled, TablesBus, find, positions
 from facade.flows.tables.references import MAY_BE_SENT_AGAIN, References
@@ -155,12 +155,12 @@ class TableWorker:
     def _gain(self, partition: int, assigned: int, past: Recalled) -> None:
         for table in past.ended.values():
             if (failure := failure_of(table)) is None or failure.reason not in MAY_BE_SENT_AGAIN:
-                self._assembly.end((partition, table.table), identity(table), failure)
+                self._assembly.end((partition, table.table), table, failure)
         epoch, most = self._member.leader_epoch, self._most_record
         state = PartitionState(partition, assigned, past, by=self._name, most=most, epoch=epoch)
         self._partitions[partition] = state
         for table in state.lost():
-            self._assembly.end((partition, table.table), identity(table), state.lose(table, self._now_us()))
+            self._assembly.end((partition, table.table), table, state.lose(table, self._now_us()))
         for table in past.gone:  # it may be sent again: the log on which it was is no more
             state.lose(table, self._now_us())
 
@@ -233,7 +233,7 @@ class TableWorker:
         finally:
             ended.close()
         if rejected is None or rejected.reason not in MAY_BE_SENT_AGAIN:
-            self._assembly.end(table.key, identity(table.header), rejected)
+            self._assembly.end(table.key, table.header, rejected)
         state = COMPLETE if rejected is None else FAILED
         _log.info("table ended state=%s table=%s reason=%s", state, table.header.table, rejected and rejected.detail)
         self._partitions[table.partition].end(table, self._now_us(), rejected, summary)
