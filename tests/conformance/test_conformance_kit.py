@@ -25,7 +25,7 @@ from clients.sample_arguments import FAMILIES
 from facade.bus.port import Record
 from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
-from facade.icd import model
+from facade.icd import model, topic_model
 from facade.icd.load import load
 from facade.instances import number_of
 
@@ -35,8 +35,9 @@ COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].comm
 
 
 def fields() -> set[str]:
-    tables = [one for one in vars(model).values() if isinstance(one, type) and issubclass(one, model._Table)]
-    return {f"{one.__name__}.{name}" for one in tables if one is not model._Table for name in one.__struct_fields__}
+    both = {**vars(topic_model), **vars(model)}.values()
+    tables = [one for one in both if isinstance(one, type) and issubclass(one, topic_model.IcdTable)]
+    return {f"{one.__name__}.{name}" for one in tables for name in one.__struct_fields__}
 
 
 def test_every_field_of_the_icd_is_checked_or_it_is_said_why_not():
