@@ -115,7 +115,7 @@ class Outbox:
         self._writer.send_all_durably(records, timeout)
 
     def report(self, device: Device, values: Mapping[str, str]) -> None:
-        """Write states; see `facade.controller.api.Device.report`.
+        """Write states; see `facade.controller.device.Device.report`.
 
         Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
         """
