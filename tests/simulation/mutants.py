@@ -17,6 +17,7 @@ from facade.bus.standings import Standings
 from facade.bus.worker_positions import ACCOUNTS
 from facade.controller import orders
 from facade.controller.handling import Handling
+from facade.controller.inbox import Offsets
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.blocks.flow import BlocksFlow
@@ -190,6 +191,8 @@ MUTANTS = (
            lambda self, call: True, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
            lambda self, call: False, "pair"),
+    Mutant("a command begins only where its partition was proven to be", Offsets, "prove",
+           lambda self, call: None, "pair"),
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),
     Mutant("a command is done when its orders are", orders, "require", lambda _: None, "orders"),
