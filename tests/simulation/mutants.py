@@ -16,11 +16,14 @@ from facade.bus.port import Record
 from facade.bus.standings import Standings
 from facade.bus.worker_positions import ACCOUNTS
 from facade.controller import orders
+from facade.controller.api import Call
 from facade.controller.handling import Handling
+from facade.controller.inbox import Offsets
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.commands.lease import Lease
+from facade.flows.commands.messages import ack_record
 from facade.flows.commands.tracker import Tracker
 from facade.flows.tables import assembly, worker
 from facade.flows.tables.assembly import Assembly
@@ -144,6 +147,18 @@ def _goes_on(self: ReferenceReader) -> Any:
 
 _verify, _open = ReferenceReader._verify, ReferenceReader._open
 _save, _mark = Spool.save, Spool.mark
+
+
+def _accepts_unheard(self: Handling, call: Call) -> bool:
+    """Write ACCEPTED, and do not wait for it."""
+    ack = self.outbox.ack(call.message, "ACCEPTED")
+    self.outbox.post(call, ack_record(ack, call.headers))
+    if not (call.message.repeatable or self.outbox.insist(lambda: self.offsets.prove(call), call.message.not_after)):
+        return False
+    self.tracker.note(ack)
+    return True
+
+
 _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
@@ -190,6 +205,9 @@ MUTANTS = (
            lambda self, call: True, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
            lambda self, call: False, "pair"),
+    Mutant("a command begins only where its partition was proven to be", Offsets, "prove",
+           lambda self, call: None, "pair"),
+    Mutant("a command begins when ACCEPTED is on the bus", Handling, "_accept", _accepts_unheard, "pair"),
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),
     Mutant("a command is done when its orders are", orders, "require", lambda _: None, "orders"),
