@@ -97,14 +97,6 @@ class StreamTotals:
         ]
         return sorted([*unheard, *silent])
 
-    def uncounted(self, stream: str) -> list[str]:
-        """Say what is in no total: records before the first entry that anybody has, or after others were lost."""
-        return [
-            f"{stream}, partition {number}: offsets 0 to {one.begin - 1} are in no total, which begins behind them"
-            for number, one in sorted(self.partitions.items())
-            if one.begin
-        ]
-
     def _told(self, one: "Covered") -> float:
         return min(one.heard, one.measured) if self.has_ends and one.measured else one.heard
 

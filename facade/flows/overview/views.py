@@ -114,8 +114,7 @@ class BusView:
         grave = bool(lines) or any(quality is Quality.ALARM for quality, _ in troubles)
         lines += [text for _, text in troubles]
         state = "ALARM" if grave else "ON"
-        uncounted = [line for name, stream in sorted(streams.items()) for line in stream.uncounted(name)]
-        says = (f"The device is in {state} state.", *(lines or ["All streams balance."]), *uncounted)
+        says = (f"The device is in {state} state.", *(lines or ["All streams balance."]), *_uncounted(streams))
         return {
             "connected": bus.connected,
             "streams": tuple(sorted(streams)),
@@ -125,6 +124,16 @@ class BusView:
             "State": state,
             "Status": "\n".join(map(printable, says)),
         }
+
+
+def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
+    """Say what is in no total: records before the first account that is left of a partition."""
+    return [
+        f"{name}, partition {number}: offsets 0 to {one.begin - 1} are in no total, which begins behind them"
+        for name, stream in sorted(streams.items())
+        for number, one in sorted(stream.partitions.items())
+        if one.begin
+    ]
 
 
 def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
