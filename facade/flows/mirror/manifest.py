@@ -5,7 +5,7 @@ from facade.manifest import Isolation, Manifest, Subcommand
 MANIFEST = Manifest(
     name="mirror",
     summary="Tango attributes of the telescope on the bus: where the antennas point, and what else SDP has to know.",
-    topics={"telescope.model": Isolation.READ_COMMITTED, "telescope.mirror": Isolation.READ_COMMITTED},
+    topics=dict.fromkeys(("telescope.model", "telescope.mirror", "telescope.streaming"), Isolation.READ_COMMITTED),
     device_classes={"SdpMirror": "devices.base:FacadeDevice"},
     compose="facade.flows.mirror.composition:compose",
     subcommands=(
