@@ -1,11 +1,13 @@
 """A Compose project that podman-compose starts: its services, their health, their deaths."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,7 @@ _HEALTHY_WITHIN_S: Final = 150.0
 """Half of the longest time in which no further service gets healthy [s]."""
 _STATE: Final = "{{.State.Status}}, exit code {{.State.ExitCode}}, restarted {{.RestartCount}} times"
 _KILLED_WITHIN_S: Final = 120.0
+_GIVEN_BY_THE_KERNEL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Project:
@@ -193,9 +196,15 @@ class Project:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nobody uses, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Return ports of this machine that nobody uses, all different, and that the kernel gives to nobody else.
+
+    Some are bound minutes later, and again after a kill: one that the kernel had chosen was another program's by then.
+    """
+    lowest = int(_GIVEN_BY_THE_KERNEL.read_text().split()[0])
+    found: list[int] = []
+    for port in random.sample(range(lowest // 2, lowest), lowest - lowest // 2):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise InfraError(f"expected {count} free ports of {lowest // 2} to {lowest - 1}, found {len(found)}")

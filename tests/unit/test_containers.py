@@ -66,6 +66,13 @@ def test_a_container_without_a_process_is_not_killed(project: Project, monkeypat
     assert killed == [(4711, signal.SIGKILL)]
 
 
+def test_no_other_program_is_given_a_port_of_the_project(project: Project) -> None:
+    """Prometheus is started minutes after its port was chosen; an outgoing connection of another program had it."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert len(set(project.ports.values())) == len(project.ports)
+    assert all(0 < port < lowest for port in project.ports.values())
+
+
 def test_an_installation_is_tried_once_more(clock: ManualClock) -> None:
     answers: Iterator[str | InfraError] = iter([InfraError("no route"), "done", InfraError("a"), InfraError("b")])
 
