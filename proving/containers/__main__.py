@@ -138,6 +138,7 @@ def _run_alone(given: argparse.Namespace, docker: Path, progress: Progress, phas
             ERR.print(f"make containers: {phases.current}: {error}", style="red", markup=False)
             return False
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # half of a removal would leave the rest
             phases.begin("removal")
             _try(project.remove)
             _try(lambda: images.remove(bases=not given.keep_images))
