@@ -185,6 +185,8 @@ class SimulatedConsumer:
 
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions as well."""
+        if any((one.topic, one.partition) in self._assigned for one in places):
+            raise KafkaException(KafkaError(KafkaError._CONFLICT))
         self._has_assigned = True
         self._purge({(one.topic, one.partition) for one in places})
         for one in places:
@@ -200,6 +202,8 @@ class SimulatedConsumer:
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions no more."""
+        if any((one.topic, one.partition) not in self._assigned for one in places):
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
         self._purge({(one.topic, one.partition) for one in places})
         for one in places:
             self._at.pop((one.topic, one.partition), None)

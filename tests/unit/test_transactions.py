@@ -13,11 +13,13 @@ from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.runs import by_partition
 from facade.bus.kafka.topics import broker_settings
+from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Fenced, Record
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.errors import BusError
 from facade.icd.load import load
 
 FENCED = KafkaError(KafkaError._FATAL, "fenced by other consumer with same group.instance.id")
@@ -66,6 +68,9 @@ class Client:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = partitions
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -198,6 +203,44 @@ def test_after_a_broker_that_hung_a_member_joins_anew_once(clock: ManualClock) -
     Client.script = [([Event(FENCED)], False)]
     with pytest.raises(Fenced):
         member.take(10, 0.0)
+
+
+def test_a_member_that_joins_anew_answers_for_no_partition_until_it_gets_one(clock: ManualClock) -> None:
+    """It was fenced while it wrote, so that its next `take` comes later: its new client has no partitions yet."""
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    health = BusHealth()
+    member = KafkaTransactionalMember(
+        shared, "calibration", group="tables", slot="0", member="tables-0", health=health, marks=[]
+    )
+    member._on_assign(member._consumer, [TopicPartition("t.calibration", 1)])
+    assert member.take(10, 0.0) == []
+    assert set(member.assignment) == {1}
+    clock.sleep(6.0)
+    member._consumer.lose()
+    member._partitions[1] = 1
+    clock.sleep(9.0)
+    member._producer = RefusingProducer()  # type: ignore[assignment]
+    with pytest.raises(Aborted):
+        member.write([], {1: 0})
+    assert Client.made == 2
+    assert member.assignment == {}
+
+
+class RefusingProducer:
+    """Says that another process has the member's name."""
+
+    def write(self, *_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
+
+    def give_up(self, error: KafkaException) -> KafkaError:
+        return error.args[0]  # type: ignore[no-any-return]
+
+
+def test_a_place_that_a_client_refuses_is_an_error_of_the_bus(clock: ManualClock) -> None:
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    member = KafkaGroupMember(shared, "calibration", group="tables", member="tables-0", health=BusHealth())
+    with pytest.raises(BusError, match=r"cannot be read on from \{1: 7\}"):
+        member.go_on({1: 7})
 
 
 def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:

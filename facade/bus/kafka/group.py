@@ -155,8 +155,11 @@ class KafkaGroupMember:
         for partition in offsets:
             self._epochs.pop(partition, None)
         # The client's `seek` fails on a partition of which it has not begun to read.
-        self._consumer.incremental_unassign(places)
-        self._consumer.incremental_assign(places)
+        try:
+            self._consumer.incremental_unassign(places)
+            self._consumer.incremental_assign(places)
+        except KafkaException as error:
+            raise BusError(f"{self._topic} cannot be read on from {dict(offsets)}: {error.args[0]}") from error
 
     def close(self) -> None:
         """Leave; the name stays reserved for its next holder."""
@@ -204,6 +207,7 @@ class KafkaGroupMember:
         if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
             self._consumer.close()
             self._partitions.clear()
+            self.assignment = {}  # the new client has none: who goes on with one before the next `take` would fail
             self._consumer = self._join()
             return
         name = self._settings["group.instance.id"]
