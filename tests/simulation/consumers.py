@@ -294,6 +294,7 @@ class SimulatedConsumer:
             on_assign=lambda places: self._serve(partial(self._on_assign, places, self._now())),
             on_fenced=lambda: self._serve(self._on_fenced),
             is_reachable=lambda: not (self._left or self._process.is_dead) and not self._is_stopped(),
+            is_gone=lambda: self._left or self._process.is_dead,
             cooperative=cooperative,
             host=host.address if (host := self._process.parts.get("host")) is not None else "",
         )

@@ -27,6 +27,8 @@ class Member:
     on_assign: Callable[[list[Place]], None]
     on_fenced: Callable[[], None]
     is_reachable: Callable[[], bool]
+    is_gone: Callable[[], bool]
+    """Whether it can hear nothing any more, as its process is dead or its client closed."""
     cooperative: bool = False
     has_joined: bool = True
     host: str = ""
@@ -80,13 +82,24 @@ class Groups:
             member.partitions = []
         known.members[member.name] = member
         if before is not None:
-            if before.id and before.is_reachable():
-                self._soon(before.on_fenced)
+            if before.id:
+                self._soon(self._fence, known, before)
             if known.is_stable:
                 member.partitions = before.partitions
                 self._soon(member.on_assign, list(member.partitions))
                 return
         self._begin(group, known)
+
+    def _fence(self, known: Group, member: Member) -> None:
+        """Tell a member that it has lost its name, with its next sign of life: it may stand still."""
+        if member.is_gone():
+            return
+        if not member.is_reachable():
+            self.scheduler.at(HEARTBEAT, self._fence, known, member)
+        elif member.name in known.members:
+            member.on_fenced()
+        else:  # whoever had its name is gone as well
+            member.on_revoke()
 
     def rejoin(self, group: str, member: Member) -> None:
         """Take a member that has given its partitions up for the rebalance that is under way."""
