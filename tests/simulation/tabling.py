@@ -56,8 +56,9 @@ class Tabling:
         """Of each table that was begun, by id; ids are in the order of time."""
         self.given: dict[str, str] = {}
         """Product of each table that the bus has confirmed whole, by id."""
-        self.again: dict[str, None] = {}
-        """Tables for which an assembler had no room, or their place was away: they are sent again under their ids."""
+        self.again: dict[str, object] = {}
+        """Tables for which an assembler had no room, or their place was away: they are sent again under their ids,
+        until the bus has what was sent for this failure: whoever sends may be killed."""
         self.refused = self.unavailable = 0
         """How often that was so."""
         self.store = Store()
@@ -122,7 +123,7 @@ class Tabling:
         if reason.startswith((*_OUR_DISK, _AWAY)):
             self.refused += not reason.startswith(_AWAY)
             self.unavailable += reason.startswith(_AWAY)
-            self.again[table.table] = None
+            self.again[table.table] = object()
         elif reason.startswith(_SPOILED) and table.url in self.store.spoiled:
             self.failed.add(table.table)
         else:
@@ -137,14 +138,13 @@ class Tabling:
         while True:
             process.clock.sleep(random.random() * _PAUSE)
             table = next((one for one in self.again if self._begun[one][0] == product), None)
-            if table is not None:
-                del self.again[table]
-            elif self.is_sending:
+            if table is None:
+                if not self.is_sending:
+                    continue
                 table = f"table-{len(self.digests):05d}"
                 self._begun[table] = product, random.randbytes(random.randrange(5 * _SEGMENT))
                 self.digests[table] = sha256(self._begun[table][1]).hexdigest()
-            else:
-                continue
+            failure = self.again.get(table)
             content, kind = self._begun[table][1], "application/octet-stream"
             url = f"file:///tables/{table}"
             if is_referrer:
@@ -161,6 +161,8 @@ class Tabling:
                     continue  # what had arrived is a duplicate
                 break
             self.given[table] = product
+            if failure is not None and self.again.get(table) is failure:
+                del self.again[table]
 
     def _assemble(self, slot: str, site: "Site", process: Process) -> None:
         """Be an assembler; see `facade.flows.tables.cli`."""
