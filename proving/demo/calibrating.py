@@ -96,7 +96,8 @@ class CalibrationScenario:
 
     def _sent(self) -> dict[str, str]:
         """Return the digests of the copies that the pipeline has kept, the oldest first."""
-        copies = sorted(self._demo.tables_folder.glob("*"), key=lambda file: file.name)
+        whole = [file for file in self._demo.tables_folder.iterdir() if file.suffix != ".part"]
+        copies = sorted(whole, key=lambda file: file.name)
         return {file.name: _digest(file) for file in copies}
 
     def _bus(self) -> KafkaBus:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 from rich.markup import escape
 from rich.progress import track
+from rich.text import Text
 from rich.tree import Tree
 
 from facade.bus.kafka.connection import Connection
@@ -16,7 +17,7 @@ from facade.bus.kafka.spans import find_span, read_span
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import ERR, OUT
+from facade.console import ERR, OUT, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, issued
@@ -200,7 +201,7 @@ def _print_orders(one: One) -> None:
     if one.orders:
         root = Tree("orders, each with its time from the order to the outcome:", guide_style="dim")
         _add_orders(root, one)
-        OUT.print(root, soft_wrap=True)
+        wide().print(root)
 
 
 def _add_orders(tree: Tree, one: One) -> None:
@@ -208,9 +209,9 @@ def _add_orders(tree: Tree, one: One) -> None:
         _add_orders(tree.add(_order(order)), order)
 
 
-def _order(one: One) -> str:
+def _order(one: One) -> Text:
     if (command := one.command) is None:  # of an order it is there: by it the order is known
-        return escape(printable(one.id))
+        return Text(printable(one.id))
     word = _word(one)
     style = _STYLES.get(word, "bold red")
     took = "" if one.seconds is None else f" after {one.seconds:.2f} s"
@@ -218,7 +219,8 @@ def _order(one: One) -> str:
     by = f" by {one.outcome.origin}" if one.outcome else ""
     called = escape(printable(f"{command.device} {command.command}"))
     head = f"{_moment(one.given / 1e6)}  {called} [{style}]{word}[/{style}]{took}"
-    return f"{head}{escape(printable(by + text))}\n[dim]{escape(printable(one.id))}[/dim]"
+    label = f"{head}{escape(printable(by + text))}\n[dim]{escape(printable(one.id))}[/dim]"
+    return Text.from_markup(label, emoji=False)
 
 
 def _how_long(icd: Icd) -> str:

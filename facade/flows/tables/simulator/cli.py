@@ -77,7 +77,9 @@ def calibration(
                 ERR.print(f"table {name} was not sent: {error}", style="red", markup=False)
                 continue
             if save is not None:
-                (save / name).write_bytes(content)
+                part = save / f"{name}.part"
+                part.write_bytes(content)
+                part.replace(save / name)  # who looks into the folder sees whole copies only
             _tell(sent, clock.monotonic() - begin)
             while not stopped() and clock.monotonic() - begin < every and series.solved != count:
                 pause.wait(0.1)
