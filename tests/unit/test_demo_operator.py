@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tango
 
-from proving.demo.alerting import AlertScenario
+from proving.demo.alerting import _SOURCES, AlertScenario, Entry
 
 
 def failed(answer: str) -> tango.DevFailed:
@@ -16,8 +16,11 @@ def failed(answer: str) -> tango.DevFailed:
     return raised.value
 
 
-def act(*answers: str) -> tuple[set[str], list[str]]:
-    """Shelve an alarm, with an id or the reason of a refusal for each call; give the ids and what was printed."""
+DONE = {("SHELVE", "coolantWarm", "cooling/2")}
+
+
+def act(*answers: str) -> tuple[set[tuple[str, str, str]], list[str]]:
+    """Shelve an alarm, with an id or the reason of a refusal for each call; give what was done and printed."""
     left, steps = list(answers), []
 
     def ask(_: object) -> str:
@@ -33,19 +36,37 @@ def act(*answers: str) -> tuple[set[str], list[str]]:
 
 
 def test_an_action_that_was_not_confirmed_is_tried_again() -> None:
-    assert act("1") == ({"1"}, [])
-    ids, steps = act("API_CommandTimedOut", "API_CommandTimedOut", "3")
-    assert (ids, len(steps)) == ({"3"}, 2)
+    assert act("1") == (DONE, [])
+    actions, steps = act("API_CommandTimedOut", "API_CommandTimedOut", "3")
+    assert (actions, len(steps)) == (DONE, 2)
 
 
 def test_one_that_was_not_sent_is_tried_again() -> None:
-    ids, steps = act("API_CommandFailed: the record for alerts was not sent: no broker took it", "2")
-    assert (ids, len(steps)) == ({"2"}, 1)
+    actions, steps = act("API_CommandFailed: the record for alerts was not sent: no broker took it", "2")
+    assert (actions, len(steps)) == (DONE, 1)
 
 
 def test_one_that_had_been_done_all_the_same_is_no_failure() -> None:
-    ids, steps = act("API_CommandTimedOut", "API_CommandNotAllowed")
-    assert (ids, steps[-1]) == (set(), "Shelve had been done all the same")
+    actions, steps = act("API_CommandTimedOut", "API_CommandNotAllowed")
+    assert (actions, steps[-1]) == (DONE, "Shelve had been done all the same")
+
+
+def test_an_action_counts_once_whichever_of_its_tries_was_done() -> None:
+    """The first try had been done, and nobody was told its id; the second became a dead letter."""
+    action = {"id": "first", "action": "SHELVE", "condition": "coolantWarm", "source": "cooling/2"}
+    other = {**action, "id": "another", "operator": "anna", "comment": ""}
+    entries = [
+        Entry(sequence=number, previous=number - 1, time=0.0, action={**one, "comment": ""})
+        for number, one in enumerate(({**action, "operator": "demo operator"}, other), 1)
+    ]
+    report = SimpleNamespace(failures=[])
+    scenario: Any = SimpleNamespace(
+        _demo=SimpleNamespace(report=report), _name="alerts", _actions=DONE, _lost=[], entries=entries,
+        _sent=dict.fromkeys(_SOURCES, 0), _state=lambda *_: "",
+    )  # fmt: skip
+    AlertScenario.account(scenario)
+    (line,) = (one for one in report.alert_account if one.what.startswith("actions"))
+    assert (line.expected, line.found) == (1, 1)
 
 
 def test_a_refusal_of_the_first_try_is_a_failure() -> None:
