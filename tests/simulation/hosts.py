@@ -75,8 +75,8 @@ class Slots:
         """Whether processes claim their slots in this run, and do not just take them over."""
         self.wrong: list[str] = []
         self.seen: Counter[str] = Counter()
-        self._holders: dict[tuple[str, str], list[tuple[Process, float]]] = {}
-        """By group and member: who has it, and since when [simulated s]."""
+        self._holders: dict[tuple[str, str], list[tuple[Process, bool]]] = {}
+        """By group and member: who has it, and whether by taking over."""
 
     def claim(self, site: "Site", process: Process, group: str, member: str) -> bool:
         """Claim a slot as workers do; False: it is to end before.
@@ -127,17 +127,16 @@ class Slots:
     def note(self, site: "Site", process: Process, group: str, member: str, *, takes_over: bool) -> None:
         """Take note that a process has a slot, and from whom it must not have it."""
         self.seen["taken over" if takes_over else "taken"] += 1
-        now, before = site.scheduler.now, self._holders.get((group, member), [])
-        holders = [(one, since) for one, since in before if not one.is_dead]
-        self._holders[group, member] = [*holders, (process, now)]
+        own, before = process.parts["host"], self._holders.get((group, member), [])
+        holders = [(one, took_over) for one, took_over in before if not one.is_dead]
+        self._holders[group, member] = [*holders, (process, takes_over)]
         if takes_over:
             return
-        own = process.parts["host"]
-        # One that had its last look before the other took over goes on; the group then leaves one of the two.
-        if any(one.parts["host"] is own and now - since > _LATENCY for one, since in holders):
-            self.wrong.append(f"{member} of {group} has two holders on one host, and the second did not take over")
+        if any(one.parts["host"] is own and not took_over for one, took_over in holders):
+            self.wrong.append(f"{member} of {group} has two holders on one host, and none took over")
         known = site.groups.groups.get(site.settings.prefix + group)
         other = known.members.get(site.settings.prefix + member) if known is not None else None
-        if other is not None and other.host not in ("", own.address) and other.is_reachable():
-            if now - other.joined_at > _LATENCY:
+        # Who takes over is seen in the group alone; of two that are under way at once it leaves one.
+        if other is not None and other.host and other.is_reachable():
+            if site.scheduler.now - other.joined_at > _LATENCY:
                 self.wrong.append(f"{member} of {group} is taken while its holder on {other.host} is alive")
