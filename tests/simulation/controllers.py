@@ -153,6 +153,8 @@ class Controllers:
                 continue
             if begun[-1:] == [state.origin] and outcome.origin in begun and outcome.origin != state.origin:
                 continue  # it had begun it again before the other one's outcome was there, and ends that as well
+            if outcome.origin == state.origin and any(one.name == state.origin for one in site.others):
+                continue  # a second one of its name, which was started by mistake, took it for killed
             if state.time > outcome.time + 200_000:
                 yield (
                     f"{device}/{attribute}: {state.value} of {state.command} by {state.origin} was told"
