@@ -28,6 +28,9 @@ def terminable() -> Iterator[None]:
     """Let SIGTERM end a command as Ctrl-C does: with everything stopped."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        # A second one would end what the first one has begun. Where a parent is killed and the kernel tells of it
+        # (PR_SET_PDEATHSIG), one may come for each of the parent's threads.
+        signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, on_signal)

@@ -121,7 +121,8 @@ def read(reader: Reader, blocks: list[Block]) -> None:
     os.killpg(watching.pid, signal.SIGINT)
     watching.exit_code()
     assert "ATTR_VALID" in reader.python(first.text).replace("ATTR_WARNING", "ATTR_VALID")
-    assert re.search(r"^\d+\.\d+$", reader.python(second.text), re.MULTILINE), "an event came"
+    # A prompt that waits for the next line stands before the first one that is printed.
+    assert re.search(r"^(>>> )*\d+\.\d+$", reader.python(second.text), re.MULTILINE), "an event came"
     assert '[0, "COMPLETED"]' in reader.python(on.text)
     assert "EndScan not allowed" in reader.python(refused.text)
     reader.python(off.text)
