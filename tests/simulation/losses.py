@@ -19,6 +19,11 @@ def cut_power(broker: Broker, share: float, most: int) -> None:
         Entries that one log loses at most.
     """
     random = broker.scheduler.random
+    decided = [
+        (slot, known.producer, set(known.unmarked))
+        for slot, known in broker.transactions.items()
+        if known.state == "committing"
+    ]
     for name, topic in broker.topics.items():
         for partition in topic.partitions:
             broker.lost[name] += partition.cut(partition.end - (random.randint(1, most) * (random.random() < share)))
@@ -31,9 +36,21 @@ def cut_power(broker: Broker, share: float, most: int) -> None:
             slot, before = broker.changes.pop()
             broker.transactions.pop(slot, None)
             broker.transactions |= {} if before is None else {slot: before}
+    for slot, producer, places in decided:
+        _lose_undecided(broker, slot, producer, places)
     for slot, before in list(broker.transactions.items()):  # another coordinator goes on
         known = broker.transactions[slot] = before.copy()
         if known.state in ("committing", "aborting"):
             broker.end(slot, known, committed=known.state == "committing")
         elif known.state == "ongoing":
             broker.scheduler.at(known.timeout, broker.time_out, slot, known.number)
+
+
+def _lose_undecided(broker: Broker, slot: str, producer: int, places: set[Place]) -> None:
+    """Take note of records that will be aborted: their commit was forgotten before their mark was written."""
+    known = broker.transactions.get(slot)
+    if known is not None and known.state in ("committing", "committed"):
+        return
+    for place in places:
+        if (partition := broker.partition(place)) is not None:
+            broker.lost[place[0]] += [one for one in partition.entries if one.attempt == producer and not one.is_mark]
