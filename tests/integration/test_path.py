@@ -64,7 +64,7 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
     devices = [MASTER, BUS, *map(node_device, range(4))]
     subscriber = Subscriber(deployment, devices)
     report = deployment.simulate(
-        "--rate", 2000, "--seconds", 7, "--gaps", 0.002, "--duplicates", 0.002, "--scan-id", 7
+        "--rate", 2000, "--seconds", 12, "--gaps", 0.002, "--duplicates", 0.002, "--scan-id", 7
     ).finish()
     until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
 
@@ -85,7 +85,7 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
         }
         checked = check_windows(deployment, events)
         assert {(device, "heapRate") for device in devices if device != BUS} <= checked
-        assert len(checked) >= 4 * 12, "a busy machine shows fewer windows, and some attributes have few events"
+        assert len(checked) >= 4 * 17
         for device in devices:
             if device == BUS:
                 continue
