@@ -36,6 +36,7 @@ from facade.logs import start_logging
 from facade.runtime.composition import Server, assemble
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
+from facade.runtime.stopping import end_process
 
 os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # what this process starts may trace
 
@@ -132,9 +133,7 @@ def _leave() -> None:
     An answer that came for the Kafka client while Python was taken down ended it with SIGSEGV: its thread calls Python.
     """
     if not tracing.enabled():  # whose spans are sent as Python is taken down
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(0)
+        end_process()
 
 
 class _EarlySignals:

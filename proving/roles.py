@@ -19,6 +19,7 @@ from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.files import write_whole
 from facade.infra.processes import Process
+from facade.runtime.stopping import end_process
 
 ROLES = {
     "fill": "proving.bench.load:fill",
@@ -144,9 +145,7 @@ def main() -> None:
     found = play(context, **msgspec.json.decode(task))
     if found is not None:
         context.deliver(found)
-    # Tango's threads may still call back, which crashes an interpreter that is being taken down.
-    logging.shutdown()
-    os._exit(0)
+    end_process()
 
 
 if __name__ == "__main__":

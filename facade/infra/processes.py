@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -245,13 +246,26 @@ def _signals_deferred() -> Iterator[None]:
 
 def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
     """Return what runs with its log in a folder, whoever has started it: one of each group, mostly its leader."""
+    clock = clock or SystemClock()
     found: dict[int, Process] = {}
-    for one in psutil.process_iter():
+    bare: list[psutil.Process] = []
+    for one in chain(psutil.process_iter(), _later(bare, clock)):
         with suppress(psutil.Error, ProcessLookupError):
-            log, group = Path(one.environ().get(LOG_VARIABLE, "")), os.getpgid(one.pid)
+            environment, group = one.environ(), os.getpgid(one.pid)
+            if not environment:
+                bare.append(one)
+            log = Path(environment.get(LOG_VARIABLE, ""))
             if log.parent != folder.resolve() or os.getsid(one.pid) == os.getsid(0):
                 continue
             argv, created = tuple(one.cmdline()), one.create_time()
             record = ProcessRecord(name=log.stem, pid=one.pid, created=created, argv=argv, log=str(log))
             found.setdefault(group, Process(record, clock))
     return [*found.values()]
+
+
+def _later(bare: Sequence[psutil.Process], clock: Clock) -> Iterator[psutil.Process]:
+    """Return those without an environment once more: within execve a process seems to have none."""
+    again = [*bare]
+    if again:
+        clock.sleep(_LOOK_AGAIN)
+    yield from again

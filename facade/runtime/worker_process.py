@@ -1,8 +1,6 @@
 """The process of a worker: the transaction loop of any flow, from its command line to its end."""
 
 import gc
-import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, NamedTuple, NoReturn, Protocol
 
@@ -22,7 +20,7 @@ from facade.runtime.accounts import StreamAccount
 from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
-from facade.runtime.stopping import stopping
+from facade.runtime.stopping import end_process, stopping
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
 """Option of the sub-command that runs a worker."""
@@ -102,6 +100,4 @@ def run_worker(
             worker.finish()
             pulse.end()
             writer.close(INTERVAL)
-    # Everything is committed; the client's destructor might never end, see facade.bus.kafka.transactions.
-    logging.shutdown()
-    os._exit(0)
+    end_process()  # everything is committed

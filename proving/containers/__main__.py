@@ -15,6 +15,7 @@ from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
+from facade.runtime.stopping import end_process
 from proving.containers import bare, kube, prometheus, systemd
 from proving.containers.images import RELEASES, UBUNTU, Images
 from proving.containers.operator import Operator
@@ -175,4 +176,4 @@ def _try(clean: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -2,7 +2,6 @@
 
 import ctypes
 import faulthandler
-import logging
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from facade.clock import SystemClock
+from facade.runtime.stopping import end_process
 from proving.demo.guard import console
 from proving.demo.options import DemoOptions
 from proving.demo.scenario import play
@@ -28,10 +28,7 @@ def main(guard: str, task: str) -> None:
     if os.getppid() != int(guard):
         sys.exit("the guard of the demo was killed before the demo began")
     code = play(msgspec.json.decode(task, type=DemoOptions, dec_hook=_decoded), console(), SystemClock())
-    # Tango's threads may still call back, which crashes an interpreter that is being taken down.
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)
+    end_process(code)
 
 
 def _decoded(kind: type[Any], value: Any) -> Any:

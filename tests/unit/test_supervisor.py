@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import pytest
 
 from facade.clock import SystemClock
@@ -103,6 +104,24 @@ def test_what_an_earlier_run_left_is_found_and_stopped(running: Supervisor) -> N
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["server"]
     assert not left.is_alive
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == []
+
+
+def test_a_process_that_is_just_beginning_its_program_is_found(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a process was looked at within execve, when the kernel shows no environment."""
+    left = running.start(Process, "server", SLEEP)
+    environ, looked = psutil.Process.environ, set[int]()
+
+    def shown(self: psutil.Process) -> dict[str, str]:
+        if self.pid == left.pid and self.pid not in looked:
+            looked.add(self.pid)
+            return {}
+        return environ(self)
+
+    monkeypatch.setattr(psutil.Process, "environ", shown)
+    assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["server"]
+    assert looked
 
 
 def test_a_child_that_outlives_its_leader_is_stopped_as_well(running: Supervisor) -> None:

@@ -1,7 +1,5 @@
 """`sdp-facade simulate controller`: the reference controller as a process."""
 
-import logging
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ from facade.controller.simulator.controller import SimulatedController
 from facade.controller.simulator.faults import KINDS, Fault
 from facade.icd.expand import names_of
 from facade.icd.load import load
+from facade.runtime.stopping import end_process
 from facade.simulate.sending import Bootstrap, Prefix, deployment
 
 _executing: Callable[..., Any] = partial(typer.Option, rich_help_panel="How to execute")
@@ -90,6 +89,4 @@ def controller(
         receptors=[name for text in receptors or () for name in names_of(text)],
     )
     run(simulated.controller, settings, through=simulated.through, take_over=take_over)
-    # Everything is said and done. The client's destructor would wait for its group as closing it does.
-    logging.shutdown()
-    os._exit(0)
+    end_process()  # everything is said and done
