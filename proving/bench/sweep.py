@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -261,7 +262,12 @@ def _topics(deployment: Deployment, point: Point, name: str) -> Iterator[Connect
 def _stored(deployment: Deployment, connection: Connection, topic: str) -> int:
     """Return the size of a topic in the broker's files [bytes]."""
     os.sync()  # and what is still to be written does not disturb the next phase
-    files = deployment.endpoints.state_dir.rglob(f"{connection.topic(topic)}-*/*.log")
+    return bytes_on_disk(deployment.endpoints.state_dir, connection.topic(topic))
+
+
+def bytes_on_disk(state_dir: Path, topic: str) -> int:
+    """Return the size of a topic's segments [bytes]; other topics may vanish meanwhile."""
+    files = (state_dir / "kafka" / "data").glob(f"{topic}-*/*.log")
     return sum(file.stat().st_size for file in files)
 
 
