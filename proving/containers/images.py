@@ -113,6 +113,7 @@ class Images:
         if release in UBUNTU:
             # Debian has no key of Ubuntu: its smallest system is taken as it comes, and has the key for what follows.
             argv.append(f"deb [trusted=yes] {UBUNTU[release]}")
+            argv.insert(1, "--include=apt")  # which Ubuntu's smallest system lacks
             argv.insert(1, f"--customize-hook=echo 'deb {UBUNTU[release]}' >\"$1/etc/apt/sources.list\"")
         installed(lambda: tools.run(argv, what="making Debian's base system"), self._progress)
         podman("import", str(archive), name)
