@@ -96,7 +96,8 @@ class Outbox:
             status=status,
             time=self.now_us(),
             origin=self._component,
-            text=text[:_LONGEST_TEXT],
+            # Names of files that are no UTF-8 have halves of characters, which no record can have.
+            text=text.encode(errors="backslashreplace").decode()[:_LONGEST_TEXT],
             result=result,
         )
 
@@ -252,6 +253,10 @@ class Outbox:
             raise ValueError(
                 f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"
             )
+        try:
+            message.value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{message.attribute}: expected text of whole characters: {error}") from error
         try:
             self.states.set(message)
             self.own.tell(message)
