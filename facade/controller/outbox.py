@@ -212,10 +212,14 @@ class Outbox:
         return self.confirm(call)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states that nobody writes, or that an older one has come behind."""
+        """Write states that nobody writes, or that an older one has come behind; they are known here already.
+
+        A handler may have told a newer one meanwhile.
+        """
         for message in messages:
-            self.states.set(message)
-            self._writer.send(state_record(message))
+            known = self.states.get(message.device, message.attribute)
+            if known is None or round(known.time * 1e6) <= message.time:
+                self._writer.send(state_record(message))
 
     def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""

@@ -8,9 +8,10 @@ import pytest
 
 from facade.bus.port import Fenced, Record
 from facade.clock import ManualClock
-from facade.controller import Call, Cancelled, Controller, Rejected
+from facade.controller import Call, Cancelled, Controller, Device, Rejected
 from facade.controller.execution import LONGEST_QUEUE
 from facade.controller.inbox import History
+from facade.controller.outbox import Outbox
 from facade.controller.own_states import OwnStates
 from facade.controller.process import Threads
 from facade.errors import BusError, ConfigError
@@ -921,6 +922,23 @@ def test_the_log_says_which_outcome_was_first() -> None:
     tracker.fold_ack(ours, 0.0)
     tracker.note(ours)
     assert tracker.newest(message.id) == theirs
+
+
+def test_a_state_is_not_written_again_behind_a_newer_one() -> None:
+    """The handler of a device tells a newer one while the other thread writes what was lost."""
+    clock, writer, states = ManualClock(), MagicMock(), DeviceStates(ICD, DEVICES)
+    outbox = Outbox(COMPONENT, writer, states, clock=clock)
+    device = Device(FIRST, outbox)
+    device.report(obsState="CONFIGURING")
+    before = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
+    clock.sleep(1.0)
+    device.report(obsState="READY")
+    outbox.record_again([before])
+    assert states.label(FIRST, "obsState") == "READY"
+    assert not writer.send.called
+    newest = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
+    outbox.record_again([newest])
+    assert [call.args[0].value for call in writer.send.call_args_list] == [state_record(newest).value]
 
 
 @pytest.mark.parametrize("value", [b"junk", None])
