@@ -57,7 +57,7 @@ class Bench:
             self.servers.append((server, server.event_loop._open()))
         self.cycle()
 
-    def cycle(self, times: int = 6) -> None:
+    def cycle(self, times: int = 9) -> None:
         for _ in range(times):
             for server, reader in self.servers:
                 server.event_loop.cycle(reader)
