@@ -96,7 +96,8 @@ class Outbox:
             status=status,
             time=self.now_us(),
             origin=self._component,
-            text=text[:_LONGEST_TEXT],
+            # Names of files that are no UTF-8 have halves of characters, which no record can have.
+            text=text.encode(errors="backslashreplace").decode()[:_LONGEST_TEXT],
             result=result,
         )
 
@@ -211,10 +212,14 @@ class Outbox:
         return self.confirm(call)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states that nobody writes, or that an older one has come behind."""
+        """Write states that nobody writes, or that an older one has come behind; they are known here already.
+
+        A handler may have told a newer one meanwhile.
+        """
         for message in messages:
-            self.states.set(message)
-            self._writer.send(state_record(message))
+            known = self.states.get(message.device, message.attribute)
+            if known is None or round(known.time * 1e6) <= message.time:
+                self._writer.send(state_record(message))
 
     def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
@@ -252,6 +257,10 @@ class Outbox:
             raise ValueError(
                 f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"
             )
+        try:
+            message.value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{message.attribute}: expected text of whole characters: {error}") from error
         try:
             self.states.set(message)
             self.own.tell(message)

@@ -1,5 +1,6 @@
 """The files of a spool: as much of a disk as it needs, so that a disk that fills up can be simulated."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -90,6 +91,8 @@ class DiskFolder:
             self._guard = -1
 
     def _open(self, name: str) -> int:
+        if self._guard < 0:
+            raise OSError(errno.EBADF, f"{os.strerror(errno.EBADF)}: another process may own the folder")
         if (file := self._files.get(name)) is None:
             if len(self._files) >= _OPEN:
                 self._release(next(iter(self._files)))

@@ -101,7 +101,7 @@ class Forwarder:
                 self._post()
                 self.error = ""
         except BusError as error:
-            self._pause(str(error))
+            self.pause(str(error))
 
     def _hear(self) -> None:
         for sequence, fate in [*self._under_way.items()]:
@@ -167,5 +167,6 @@ class Forwarder:
         self._spool.mark(done=done, posted=max(self._spool.posted, done))
         self._sent = {number for number in self._sent if number > self._spool.done}
 
-    def _pause(self, why: str) -> None:
+    def pause(self, why: str) -> None:
+        """Send nothing for a while, and say why."""
         self.error, self._not_before = why, self._clock.monotonic() + _AGAIN

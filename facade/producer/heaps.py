@@ -125,7 +125,7 @@ class HeapProducer:
         Raises
         ------
         ValueError
-            A field is missing, unknown or not a number. Nothing was added.
+            A field is missing, unknown or not a number, or the producer is closed. Nothing was added.
         """
         self.add_columns(scan_id=scan_id, channel_count=channel_count, **{name: [v] for name, v in fields.items()})
 
@@ -144,11 +144,14 @@ class HeapProducer:
         Raises
         ------
         ValueError
-            A column is missing or unknown, has other values than numbers, or another shape. Nothing was added.
+            A column is missing or unknown, has other values than numbers, or another shape; or the producer is
+            closed. Nothing was added.
         """
         found = _checked(columns)
         constants = {"node": self._node, "scan_id": int(scan_id), "channel_count": int(channel_count)}
         with self._lock:
+            if self._closed:
+                raise ValueError("expected an open producer, got one that is closed")
             if constants != self._constants:
                 self._cut()
                 self._constants = constants
@@ -190,9 +193,10 @@ class HeapProducer:
         timeout
             Longest wait [s].
         """
-        if self._closed:
-            return
-        self._closed = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -202,9 +206,11 @@ class HeapProducer:
             self.step()
             return not self._spool.waiting
 
-        wait_until(self._clock, is_empty, timeout, _STEP)
-        self._bus.close(0.0)
-        self._spool.close()
+        try:
+            wait_until(self._clock, is_empty, timeout, _STEP)
+        finally:
+            self._bus.close(0.0)
+            self._spool.close()
 
     @property
     def standing(self) -> Standing:
@@ -225,7 +231,12 @@ class HeapProducer:
 
     def _run(self) -> None:
         while not self._stop.wait(_STEP):
-            self.step()
+            try:
+                self.step()
+            except Exception as error:
+                # A mistake of ours must not end the thread, and leave a producer that seems to send.
+                _log.exception("step failed producer=%s", self._producer)
+                self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
 
     def _cut_when_due(self) -> None:
         held = len(self._columns["seq"])

@@ -6,6 +6,7 @@ what neither takes is refused. On disk are always the older ones, so that a cras
 how many were in memory.
 """
 
+import re
 import secrets
 import struct
 import threading
@@ -28,8 +29,9 @@ _FRAME: Final = struct.Struct("<IIQQI")
 _MARK: Final = struct.Struct("<qqqI")
 """Newest sequences that are done, that were posted, and that were in memory alone, and the CRC-32 of all three."""
 _UNKNOWN: Final = 2**62
-_MARK_NAME, _ID_NAME, _SUFFIX = "mark", "id", ".spool"
+_MARK_NAME, _ID_NAME, _SUFFIX, _REMOVED = "mark", "id", ".spool", "removed"
 _ID_BYTES: Final = 6
+_ID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * _ID_BYTES))
 
 
 @dataclass(slots=True)
@@ -77,8 +79,8 @@ class Spool:
         """In their order."""
         self._in_memory: deque[Stored] = deque()
         """Those of them that the disk has not taken: the newest."""
-        self.trouble = ""
-        """Why the disk took nothing the last time; empty text: it did."""
+        self._troubles: dict[str, str] = {}
+        """What the disk has refused the last time, by kind of file."""
         self.cut = 0
         """Bytes at torn ends that were cut at the start."""
         self.missing = 0
@@ -97,6 +99,11 @@ class Spool:
         except OSError as error:
             folder.close()
             raise ConfigError(f"spool {folder}: expected a folder that can be written: {error}") from error
+
+    @property
+    def trouble(self) -> str:
+        """Why the disk took nothing the last time; empty text: it did."""
+        return next(iter([*self._troubles.values()]), "")  # a copy: other threads change it
 
     def head(self, count: int) -> list[Stored]:
         """Return the first batches that wait, at most so many."""
@@ -128,9 +135,9 @@ class Spool:
                 while self._in_memory:
                     self._write(self._in_memory[0])
                     self._in_memory.popleft()
-                    self.trouble = ""
+                    self._troubles.pop(_SUFFIX, None)
             except OSError as error:
-                self._note(error)
+                self._note(_SUFFIX, error)
             return not self._in_memory
 
     def read(self, stored: Stored) -> bytes | None:
@@ -150,10 +157,7 @@ class Spool:
         """
         with self._lock:
             if (done, posted) != (self.done, self.posted):
-                try:
-                    self._write_mark(done, posted)
-                except OSError as error:
-                    self._note(error)
+                if not self._try_mark(done, posted):
                     return False
                 self.done, self.posted = done, posted
             while self.waiting and self.waiting[0].sequence <= done:
@@ -170,21 +174,27 @@ class Spool:
     def _identity(self) -> str:
         """Return what no other spool has: when the folder is lost, its numbers begin again."""
         found = self._folder.read(_ID_NAME) if _ID_NAME in self._folder.names() else b""
-        if len(found) != 2 * _ID_BYTES:  # the disk may have been full when it was made
+        if not _ID.fullmatch(found):  # the disk may have been full when it was made, or have lost power
             found = secrets.token_hex(_ID_BYTES).encode()
             self._folder.write(_ID_NAME, 0, found)
         return found.decode("ascii")
 
-    def _note(self, error: OSError) -> None:
-        self.trouble = f"{self._folder}: {error.strerror or error}"
+    def _note(self, kind: str, error: OSError) -> None:
+        self._troubles[kind] = f"{self._folder}: {error.strerror or error}"
 
     def _hold(self, sequence: int) -> None:
         """Tell whoever follows after a crash that a batch was in memory alone, as far as the disk lets us."""
         self._held = sequence
+        self._try_mark(self.done, self.posted)
+
+    def _try_mark(self, done: int, posted: int) -> bool:
         try:
-            self._write_mark(self.done, self.posted)
+            self._write_mark(done, posted)
         except OSError as error:
-            self._note(error)
+            self._note(_MARK_NAME, error)
+            return False
+        self._troubles.pop(_MARK_NAME, None)
+        return True
 
     def _remove_done(self) -> None:
         """Remove the files of which all is done, but for the newest, which says what number is next."""
@@ -192,9 +202,10 @@ class Spool:
             try:
                 self._folder.remove(name)
             except OSError as error:  # it is tried again with the next mark
-                self._note(error)
+                self._note(_REMOVED, error)
                 return
             del self._segments[name]
+        self._troubles.pop(_REMOVED, None)
 
     def _write(self, stored: Stored) -> None:
         if not self._file or self._end >= self._segment_bytes:

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -45,12 +45,18 @@ def terminable() -> Iterator[None]:
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, with all that it has said written out.
+    """End this process at once, with all that it has said written out; if that is not possible, the code is not 0.
 
     The threads of Tango and of the Kafka client may still call back. Such a call ends a process with SIGSEGV while
     Python takes itself down. The destructor of a Kafka client may wait without end. So nothing is taken down here.
     """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        logging.shutdown()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except (OSError, ValueError) as error:  # the disk is full, or the reader has gone
+        code = code or 1
+        with suppress(OSError):
+            os.write(2, f"output was lost: {error}\n".encode())
+    finally:
+        os._exit(code)

@@ -8,9 +8,10 @@ import pytest
 
 from facade.bus.port import Fenced, Record
 from facade.clock import ManualClock
-from facade.controller import Call, Cancelled, Controller, Rejected
+from facade.controller import Call, Cancelled, Controller, Device, Rejected
 from facade.controller.execution import LONGEST_QUEUE
 from facade.controller.inbox import History
+from facade.controller.outbox import Outbox
 from facade.controller.own_states import OwnStates
 from facade.controller.process import Threads
 from facade.errors import BusError, ConfigError
@@ -289,10 +290,12 @@ def test_a_repeatable_command_that_was_cut_short_does_not_begin_late(site: Site)
         (Rejected("no such scan type"), "REJECTED", "no such scan type"),
         (ValueError("broken"), "FAILED", "ValueError: broken"),
         (KeyError("beam"), "FAILED", "KeyError: 'beam'"),
+        (OSError("no file caf\udce9"), "FAILED", r"OSError: no file caf\udce9"),
+        (Rejected("no mode \ud83d"), "REJECTED", r"no mode \ud83d"),
     ],
 )
 def test_what_a_handler_raises_is_the_outcome(site: Site, raised: Exception, status: str, text: str) -> None:
-    """`Rejected` refuses, everything else is a failure that says what happened."""
+    """`Rejected` refuses, everything else is a failure that says what happened, be it a name that is no UTF-8."""
     message = site.send()
     life = Life(site)
 
@@ -328,18 +331,29 @@ def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
         ({"nonsense": "1"}, "no reported attribute 'nonsense'"),
         ({"scanID": "x"}, "expected an integer"),
         ({"receiveAddresses": "x" * 300_000}, "262144"),
+        ({"scanType": "caf\udce9"}, "expected text of whole characters"),
     ],
 )
 def test_a_report_that_the_icd_forbids_fails(site: Site, values: dict[str, str], text: str) -> None:
     """The handler hears of it, and the bus does not."""
     message = site.send()
     life = Life(site)
-    life.handle = lambda call: call.report(**values)
+    seen = []
+
+    def handle(call: Call) -> None:
+        seen.append([call.reported(name) for name in values])
+        try:
+            call.report(**values)
+        finally:
+            seen.append([call.reported(name) for name in values])
+
+    life.handle = handle
     before = len(site.broker.read("state"))
     life.work()
     assert site.outcome(message) == "FAILED"
     assert text in site.acks(message)[-1].text
     assert len(site.broker.read("state")) == before
+    assert seen[0] == seen[1]
 
 
 def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> None:
@@ -908,6 +922,23 @@ def test_the_log_says_which_outcome_was_first() -> None:
     tracker.fold_ack(ours, 0.0)
     tracker.note(ours)
     assert tracker.newest(message.id) == theirs
+
+
+def test_a_state_is_not_written_again_behind_a_newer_one() -> None:
+    """The handler of a device tells a newer one while the other thread writes what was lost."""
+    clock, writer, states = ManualClock(), MagicMock(), DeviceStates(ICD, DEVICES)
+    outbox = Outbox(COMPONENT, writer, states, clock=clock)
+    device = Device(FIRST, outbox)
+    device.report(obsState="CONFIGURING")
+    before = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
+    clock.sleep(1.0)
+    device.report(obsState="READY")
+    outbox.record_again([before])
+    assert states.label(FIRST, "obsState") == "READY"
+    assert not writer.send.called
+    newest = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
+    outbox.record_again([newest])
+    assert [call.args[0].value for call in writer.send.call_args_list] == [state_record(newest).value]
 
 
 @pytest.mark.parametrize("value", [b"junk", None])

@@ -306,6 +306,20 @@ def test_receptors_that_are_not_there_or_that_another_subarray_has_are_refused()
     assert outcome(send(SECOND, "SKA001", "SKA002")) == ("COMPLETED", "")
 
 
+@pytest.mark.parametrize("reported", ["null", "x", "[" * 100_000, '{"receptors": {"SKA001": [1, null]}}'])
+def test_resources_that_cannot_be_read_hold_nobody_up(reported: str) -> None:
+    """A state that another program wrote of one subarray: commands of this one and of others do what they did."""
+    site = Site()
+    site.say(FIRST, State="ON", obsState="IDLE", resources=reported)
+    site.say(SECOND, State="ON", obsState="EMPTY")
+    life = Life(site, controller=simulated(clock=site.clock, receptors=["SKA001", "SKA002"]).controller)
+    argument = {"resources": {"receptors": ["SKA001"]}, "execution_block": BLOCK}
+    second = site.send("AssignResources", SECOND, argument=argument, repeatable=False)
+    first = site.send("ReleaseAllResources", FIRST)
+    life.work()
+    assert [site.outcome(message) for message in (first, second)] == ["COMPLETED", "COMPLETED"]
+
+
 def test_every_kind_is_explained() -> None:
     """The help text is made of it."""
     assert all(what[0].islower() and not what.endswith(".") for what in KINDS.values())

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from facade.icd.load import load
 from facade.producer import HeapProducer
 from facade.producer.folder import DiskFolder
 from facade.producer.spool import Spool
+from tests.support.waiting import until
 
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
 
@@ -393,6 +395,23 @@ def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench) -> None:
     assert bench.log.seqs() == list(range(30))
 
 
+def test_a_mark_that_is_written_again_is_no_trouble(bench: Bench) -> None:
+    """A producer that rests is not said to have a disk that takes nothing."""
+
+    def write(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
+        if name == "mark":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        write_all(folder, name, begin, content)
+
+    bench.send()
+    bench.write = write
+    bench.run(1.0)
+    assert "Input/output error" in bench.producer.standing.disk
+    bench.write = write_all
+    bench.run(5.0)
+    assert (bench.log.seqs(), bench.producer.standing.disk) == (list(range(10)), "")
+
+
 def test_what_finds_no_room_is_counted_and_told(bench: Bench) -> None:
     """The newest is dropped, numbers have no holes, and the next batch says how many were dropped before it."""
     bench.most_bytes = 5_000
@@ -460,6 +479,17 @@ def test_a_mark_that_cannot_be_read(bench: Bench, content: bytes) -> None:
     assert bench.log.seqs() == list(range(40))
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff" * 12, bytes(12)], ids=["none", "no text", "zeros"])
+def test_a_name_that_cannot_be_read(bench: Bench, content: bytes) -> None:
+    """A file system that lost power gives back anything: the spool takes another name, and is used."""
+    (bench.folder / "id").write_bytes(content)
+    bench.start()
+    bench.send()
+    bench.run()
+    assert bench.log.seqs() == list(range(10))
+    assert bench.log.batches()[0].header.producer.removeprefix("node-42-").isalnum()
+
+
 def test_old_files_are_removed_and_nothing_comes_again(tmp_path: Path) -> None:
     """The file that is written to stays, and says which number is next."""
     spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
@@ -486,3 +516,32 @@ def test_the_end(bench: Bench) -> None:
     bench.clock.sleep(1)
     again.close(60)
     assert bench.log.seqs() == list(range(30))
+
+
+def test_nothing_is_taken_after_the_end(bench: Bench) -> None:
+    """Whoever has the folder then would find what another process writes."""
+    bench.log.away = True
+    bench.send(15)
+    bench.producer.close()
+    owner = Spool(DiskFolder(bench.folder))
+    before = {path.name: path.read_bytes() for path in bench.folder.iterdir()}
+    with pytest.raises(ValueError, match="closed"):
+        bench.send(10)
+    bench.producer.flush()
+    bench.log.away = False
+    bench.run()
+    assert {path.name: path.read_bytes() for path in bench.folder.iterdir()} == before
+    assert sum(stored.rows for stored in owner.head(9)) == 15
+    owner.close()
+
+
+def test_a_mistake_of_ours_does_not_end_the_sending(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread goes on, and until then the producer does not seem to send."""
+    monkeypatch.setattr(bench.log, "post", MagicMock(side_effect=RuntimeError("no such thing")))
+    with bench.producer as producer:
+        producer.start()
+        bench.send()
+        until(lambda: producer.standing.bus == "internal error: RuntimeError: no such thing", "the mistake is told")
+        monkeypatch.undo()
+        bench.clock.sleep(1.0)
+        until(lambda: bench.log.seqs() == list(range(10)), "the batch is sent")

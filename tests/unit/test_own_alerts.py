@@ -7,7 +7,7 @@ import pytest
 
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
-from facade.flows.alerts.messages import Alarm, decode_alert, state_record
+from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.overview.health import Overview
 from facade.icd.load import load
@@ -29,12 +29,14 @@ class Bench:
         self.found: dict | None = {}
         self.start()
 
-    def start(self, *alarms: Alarm) -> None:
+    def start(self, *alarms: Alarm, seconds: float = 2.0) -> None:
+        """Begin a life, which first tells nothing for a while."""
         self.before = before = ReportedBefore()
         for alarm in alarms:
             assert before.fold(state_record(alarm.key, alarm), count=True) is USED
         find = lambda now: self.found  # noqa: E731
         self.own = OwnAlerts(find, before, self.bus, mine=overview().finds, known=lambda: True, clock=self.clock)
+        self.clock.sleep(seconds)
 
     def look(self, times: int = 4) -> list[tuple[str, str]]:
         """Let it look some times; gives all that is on the bus."""
@@ -183,6 +185,22 @@ def test_no_number_is_given_to_two_alerts_though_the_states_are_behind() -> None
     alarm = msgspec.structs.replace(alarm, source_sequence=9900)  # by a clock that was set back since
     later.fold(state_record(KEY, alarm), count=True)
     assert later.next_sequence(KEY[1]) == 9901
+
+
+def test_numbers_of_two_lives_lie_far_apart(bench: Bench) -> None:
+    """Else `alertsMissing` takes the step between them for lost alerts. So a life that tells anything lasts a second.
+
+    The text of an alarm that was raised before is told at the first look.
+    """
+    alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1, source_sequence=1, severity="CRITICAL")
+    bench.found = WRONG
+    bench.start(alarm, seconds=0.0)
+    began = bench.clock.now()
+    while not bench.alerts():
+        bench.own.perform()
+        bench.clock.sleep(0.05)
+    first = round(began * 1e6)
+    assert round(bench.clock.now() * 1e6) - (first + len(bench.alerts())) > MOST_MISSING
 
 
 def test_a_state_that_is_gone_or_broken_is_no_alarm():

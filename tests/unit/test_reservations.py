@@ -57,7 +57,7 @@ class Bench:
             self.servers.append((server, server.event_loop._open()))
         self.cycle()
 
-    def cycle(self, times: int = 6) -> None:
+    def cycle(self, times: int = 9) -> None:
         for _ in range(times):
             for server, reader in self.servers:
                 server.event_loop.cycle(reader)
@@ -391,14 +391,18 @@ def test_memory_is_bounded_and_expired_ones_make_room(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ledgers, "MOST_RELEASED", 50)
     ledger = read_ledger([told(number, expires=NOW + 10 + number) for number in range(100)], NOW)
     assert ledger.fold(told(200), NOW) == Suppressed("too-many")
-    assert ledger.left_out == 1
+    assert ledger.left_out(NOW) == 1
     assert ledger.fold(told(1, sequence=2), NOW) is USED, "one that is known is renewed all the same"
     assert ledger.fold(told(200), NOW + 20) is USED
     assert len([*ledger.all()]) == 91
+    assert ledger.left_out(NOW + 20) == 0, "it is shown now"
     assert ledger.fold(told(201, names=["x"] * 300), NOW + 20) == Suppressed("too-many")
     assert ledger.fold(told(200, sequence=2, names=["x"] * 300), NOW + 20) == Suppressed("too-many")
+    assert ledger.left_out(NOW + 20) == 2
+    assert ledger.left_out(GOOD["expires"]) == 0, "both have expired"
     for number in range(300):
         assert ledger.fold(told(number, "RELEASED", 3), NOW) is USED
+    assert (ledger.left_out(NOW + 20), len(ledger._left_out)) == (0, 0)
     assert (len(ledger._released), len([*ledger.all()]), ledger._names) == (50, 0, 0)
 
 

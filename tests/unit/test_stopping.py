@@ -34,3 +34,21 @@ def test_a_process_ends_at_once_with_its_code_and_all_its_words() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "said", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
+def test_a_process_ends_at_once_though_nobody_takes_its_words() -> None:
+    """Its output is on a full disk: then Python took itself down, in which a client of Kafka may wait without end."""
+    code = (
+        "import atexit, sys\n"
+        "from facade.runtime.stopping import end_process\n"
+        "atexit.register(print, 'taken down', file=sys.stderr)\n"
+        "print('said', end='')\n"
+        "end_process()\n"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, env=buffered
+        )
+    assert (ended.returncode, ended.stderr) == (1, "output was lost: [Errno 28] No space left on device\n")

@@ -37,12 +37,20 @@ class Subarray:
     """Whether the command was begun before, so that it may have been done already."""
 
 
+def resources_of(text: str) -> dict[str, Any]:
+    """Return resources as they were reported; what others have written and is no object says nothing."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
 def subarray(device: Device, *, again: bool = False) -> Subarray:
     """Return what was last reported of a subarray."""
     return Subarray(
         number=int(device.device.rsplit("/", 1)[-1]),
         obs_state=device.reported("obsState", "EMPTY"),
-        resources=msgspec.json.decode(device.reported("resources", "{}"), type=dict[str, Any]),
+        resources=resources_of(device.reported("resources", "{}")),
         scan_types=tuple(device.reported("scanTypes", ())),
         eb_id=device.reported("ebID") or None,
         realtime=tuple(device.reported("pbRealtime", ())),

@@ -8,10 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
 from facade.controller import Call, Rejected
-from facade.controller.simulator.observation import Subarray
+from facade.controller.simulator.observation import Subarray, resources_of
 from facade.flows.reservations.messages import GRANTED, RELEASED
 from facade.flows.reservations.source import ReservationSource
 
@@ -84,8 +82,7 @@ class Receptors:
         for device in subarrays:
             if device == call.device:
                 continue
-            reported = msgspec.json.decode(call.reported_of(device, "resources", "{}"), type=dict[str, Any])
-            held = {*_names(reported), *self._claimed.get(device, ())}
+            held = {*_names(resources_of(call.reported_of(device, "resources", "{}"))), *self._claimed.get(device, ())}
             if taken := [name for name in wanted if name in held]:
                 what = f"expected receptors that no other subarray has, got {', '.join(taken):.200}"
                 raise Rejected(f"$.resources.{KIND}: {what} of {device}")

@@ -28,8 +28,6 @@ from facade.runtime.flow import DeviceReading, Flow
 LAST_ALERT = "lastAlert"
 _MOST_SOURCES = 10_000
 """Sources whose numbers are followed."""
-_MOST_MISSING = 1_000_000
-"""A source that leaves out more numbers than this counts in another way."""
 _MOST_REFUSALS = 1_000
 """Refused actions that are remembered as such."""
 _MOST_ACTIONS = 1_000
@@ -261,7 +259,7 @@ class AlertsFlow(Flow):
         self.statistics.alert(at_us)
         self.alerts += 1
         newest = self._sources.pop(alert.source, None)
-        if newest is not None and newest < alert.sequence <= newest + _MOST_MISSING:
+        if newest is not None and newest < alert.sequence <= newest + messages.MOST_MISSING:
             self.missing += alert.sequence - newest - 1
         self._sources[alert.source] = alert.sequence  # at the end: the one that was silent longest is dropped first
         if len(self._sources) > _MOST_SOURCES:

@@ -24,6 +24,8 @@ ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 
 ActionKind = messages.AlertActionAction
 Attachment = messages.Attachment
+MOST_MISSING = 1_000_000
+"""A source that leaves out more numbers than this counts in another way: none of its alerts are lost."""
 
 AlarmKey = tuple[str, str]
 """Condition and source."""

@@ -24,6 +24,9 @@ _EACH = 1.0
 """Time between two looks [s]."""
 _LOOKS = 3
 """A change must have been found so many times one after the other: at a start, half of everything is missing."""
+_QUIET = messages.MOST_MISSING / 1e6 + 0.1
+"""Time before the first look [s]. Numbers count on from the time of the start [us], so those of two lives that have
+told anything lie further apart than a gap that stands for lost alerts."""
 _TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
 """Least time between two texts of one alert [s], and most new texts in one look: they are news, and no flood."""
 
@@ -115,7 +118,7 @@ class OwnAlerts:
         """When the newest occurrence began that surely is on the bus [Unix us]."""
         self._cleared: dict[AlarmKey, int] = {}
         """The number under which each was last told to have gone."""
-        self._next = 0.0
+        self._next = clock.monotonic() + _QUIET
 
     def perform(self) -> None:
         """Send what is due; never waits."""

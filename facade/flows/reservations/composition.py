@@ -88,8 +88,8 @@ class ReservationsHealth(Health):
                     f"subarray {number:02d} has {', '.join(names[:_MOST_NAMED])}{more}, whose reservation has expired"
                 )
                 yield Complaint("DEGRADED", excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
-        if ledger.left_out:
-            yield Complaint("DEGRADED", f"{ledger.left_out} reservations are not shown: there are too many")
+        if left_out := ledger.left_out(now_us):
+            yield Complaint("DEGRADED", f"{left_out} reservations are not shown: there are too many")
 
     def _expired(self, ledger: Ledger, number: int, now_us: int) -> list[str]:
         """Return the resources that a subarray has, and that only expired reservations of it name."""

@@ -37,8 +37,8 @@ class Ledger:
     def __init__(self) -> None:
         self.version = 0
         """Changes with each reservation that changes."""
-        self.left_out = 0
-        """Records that found no room."""
+        self._left_out: dict[str, int] = {}
+        """When each expires whose newest record found no room [Unix us], by id."""
         self._known: dict[str, Reservation] = {}
         """Those that are not released, by id."""
         self._of_subarray: dict[int, dict[str, Reservation]] = defaultdict(dict)
@@ -58,7 +58,8 @@ class Ledger:
         """Take a record of the topic, and return its outcome."""
         if record.value is None:
             reservation_id = (record.key or b"").decode("utf-8", "replace")
-            self._released.pop(reservation_id, None)
+            for known in (self._released, self._left_out):
+                known.pop(reservation_id, None)
             self._remove(reservation_id)
             return TOMBSTONE
         one = read_reservation(record)
@@ -69,10 +70,13 @@ class Ledger:
         if one.sequence <= sequence:
             return Suppressed("repeated" if one.sequence == sequence else "older")
         if one.state != RELEASED and not self._has_room(one, before, now):
-            self.left_out += 1
+            self._left_out[one.id] = one.expires
+            if len(self._left_out) > MOST:
+                del self._left_out[next(iter(self._left_out))]
             return Suppressed("too-many")
         self._remove(one.id)
-        self._released.pop(one.id, None)
+        for known in (self._released, self._left_out):
+            known.pop(one.id, None)
         self._newest[one.subarray] = max(self._newest.get(one.subarray, 0), one.time)
         if one.state == RELEASED:
             self._released[one.id] = one.sequence
@@ -89,6 +93,10 @@ class Ledger:
     def current(self, now: int, subarray: int | None = None) -> Iterator[Reservation]:
         """Return the reservations that are requested, granted or refused and have not expired."""
         return (one for one in self.all(subarray) if one.expires > now)
+
+    def left_out(self, now: int) -> int:
+        """Count the reservations that have not expired at a time [Unix us] and found no room; at most `MOST`."""
+        return sum(expires > now for expires in self._left_out.values())
 
     def holders(self, kind: str, name: str, now: int) -> list[Reservation]:
         """Return the granted reservations of a resource that have not expired at a time [Unix us]."""
