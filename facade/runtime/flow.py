@@ -35,7 +35,7 @@ class Fault(NamedTuple):
 class Missing(NamedTuple):
     """Records that a topic should have had."""
 
-    count: int
+    records: int
     """At most so many."""
     text: str
     """Topic, partition and offsets, and what happened."""

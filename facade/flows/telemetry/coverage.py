@@ -68,7 +68,7 @@ class Hole(NamedTuple):
     first: int
     after: int
     """Offset after the last one."""
-    count: int
+    new: int
     """How many of them are in no hole that was found before."""
 
 

@@ -136,7 +136,7 @@ class TelemetryFlow(Flow):
             for one in holes:
                 where = f"{stream}, partition {one.partition}: offsets {one.first} to {one.after - 1}"
                 what = f"up to {one.after - one.first} records are missing from totals"
-                yield Missing(one.count, f"{where} have lost summaries: {what}")
+                yield Missing(one.new, f"{where} have lost summaries: {what}")
 
     def _names_others(self, key: bytes | None) -> bool:
         """Return whether a key names a rack of which this server keeps no node.
