@@ -392,7 +392,8 @@ class RackSummary(Message, frozen=True, kw_only=True, tag_field="schema", tag="r
     offset_from: Natural
     offset_to: Natural
     part: Natural
-    node: Annotated[list[Annotated[int, Meta(ge=0, le=9999)]], Meta(min_length=1)]
+    contiguous: bool = False
+    node: list[Annotated[int, Meta(ge=0, le=9999)]]
     epoch: list[Natural]
     window: list[Natural]
     late: list[bool]

@@ -32,6 +32,15 @@ class Fault(NamedTuple):
     """Measured values, by name: an alarm whose values grow may ask anew."""
 
 
+class Missing(NamedTuple):
+    """Records that a topic should have had."""
+
+    records: int
+    """At most so many."""
+    text: str
+    """Topic, partition and offsets, and what happened."""
+
+
 class Flow(ABC):
     """What a device server makes of one topic; by default it reads the whole topic at each start, and views show it."""
 
@@ -51,6 +60,10 @@ class Flow(ABC):
         count
             False for a record that the snapshot already counts, given again to rebuild windows.
         """
+
+    def lost_before(self) -> Iterable[Missing]:
+        """Return what was found missing since the last call, by records that came after it."""
+        return ()
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
         """Return what has changed.

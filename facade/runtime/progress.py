@@ -87,6 +87,9 @@ class Progress:
         # The record's own time, as a topic that is read anew at each start brings old errors again.
         at_us = min(max(record.timestamp_us, 0), self._now_us())
         self.account.settle(outcome, at_us)
+        for lost, text in self.flow.lost_before():
+            self.account.deviate("skipped", lost, text)
+            self.account.last_error, self.account.last_error_at = text[:_LONGEST], at_us
         return outcome
 
     def is_set_aside(self, record: Record) -> bool:

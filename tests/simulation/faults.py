@@ -419,14 +419,4 @@ def plan(site: Site, faults: list[Fault]) -> None:
 
 def _happen(site: Site, fault: Fault) -> None:
     site.trace.note("FAULT", f"{fault.kind} {fault.who} {fault.amount:.2f}")
-    gone = (site.broker.lost, site.broker.deleted)
-    before = [{topic: len(entries) for topic, entries in one.items()} for one in gone]
     ACTS[fault.kind](site, fault)
-    away = [name for name in site.bodies if site.processes[name].is_dead]
-    for one, counts in zip(gone, before, strict=True):
-        for topic, entries in one.items():
-            new = entries[counts.get(topic, 0) :]
-            # What a transaction has not committed yet is shown to nobody, and is committed all the same.
-            open_ones = [entry for entry in new if entry.attempt is not None]
-            for name in site.bodies:
-                site.unheard[name, topic.removeprefix(site.settings.prefix)] += new if name in away else open_ones

@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from facade.reading import Reading
 from proving.fault_runs.storage_book import NAMES, Finding
 
@@ -14,6 +12,8 @@ if TYPE_CHECKING:
 
 _SPEAKERS = {("mid-sdp/bus/0", "Status"), ("mid-sdp/bus/0", "lastError"), ("mid-sdp/alerts/0", "lastAlert")}
 """Attributes that name deviations."""
+_NODES = "mid-sdp/ingest/"
+"""Devices of which Status says from which offset on their totals count."""
 HEAPS = "ingest.heaps"
 
 
@@ -25,7 +25,7 @@ class Said:
 
     def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
         """Take a reading."""
-        if (device, attribute) in _SPEAKERS:
+        if (device, attribute) in _SPEAKERS or (attribute == "Status" and device.startswith(_NODES)):
             lines = (one for line in str(now.value).splitlines() for one in line.split(" | "))
             self.lines |= dict.fromkeys(line for line in lines if NAMES.search(line))
 
@@ -76,31 +76,10 @@ def _excused(site: "Site", finding: Finding) -> float:
     return float(_count(site.broker.deleted[site.settings.prefix + finding.topics[0]]))
 
 
-_READERS = {"accounts": "control", "ingest.summary": "ingest-00"}
-"""Device server that makes totals of a topic."""
-
-
-def _never_told(site: "Site", topic: str) -> float:
-    """Return how many notifications were in records that were lost while the device server was away that reads them.
-
-    It makes good what others have lost by its snapshots; where they are lost as well, nobody has the totals any more.
-    """
-    reader = _READERS[topic]
-    name = site.settings.prefix + topic
-    is_told = topic == "accounts"  # SdpBus says from which offset on it counts
-    if not is_told and site.unheard[reader, "snapshots"] and (site.broker.lost[name] or site.broker.deleted[name]):
-        return math.inf
-    summaries = [msgspec.json.decode(entry.value) for entry in site.unheard[reader, topic] if entry.value is not None]
-    of_groups = sum(one["count"] for summary in summaries for one in summary.get("partials", ()))
-    return of_groups + sum(sum(summary.get("count", ())) for summary in summaries)
-
-
 def _judge(site: "Site", finding: Finding, shown: Any) -> Iterator[str]:
     named = finding.named(site.said.lines)
     if math.isinf(named):
         named = _excused(site, finding)
-    if finding.wrong < 0:
-        named += _never_told(site, finding.topics[1])
     if named < abs(finding.wrong):
         said = " | ".join(filter(finding.is_about, site.said.lines)) or "nothing"
         yield (

@@ -30,7 +30,6 @@ from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.disks import Disk
 from tests.simulation.groups import Groups
 from tests.simulation.hosts import Hosts, Slots
-from tests.simulation.logs import Entry
 from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
 from tests.simulation.named import Said
@@ -136,8 +135,6 @@ class Site:
         self.disks: dict[str, Disk] = defaultdict(Disk)
         """Of those processes that keep something on one."""
         self.said = Said()
-        self.unheard: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-        """What was lost while a process was away, or before anybody could read it, by process and topic."""
         self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = [self.said.watch]
         """Told of each reading: device, attribute, the one before, and this one."""
         self.asked: set[str] = set()

@@ -11,17 +11,19 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record, Span
+from facade.clock import ManualClock
 from facade.flows.telemetry.coverage import Coverage
 from facade.flows.telemetry.flow import Shown, TelemetryFlow
 from facade.flows.telemetry.ledger import Ledger
 from facade.flows.telemetry.partial import copy_partial, merge, split
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.rack import rows, tables, together
+from facade.flows.telemetry.rack import nothing, rows, tables, together
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
 from facade.outcome import USED, Rejected
 from facade.racks import Racks
+from facade.runtime.progress import Progress
 from tests.support.heaps import BASE_US
 
 ICD = load()
@@ -228,7 +230,7 @@ def test_what_no_schema_allows_is_refused_by_its_schema():
     (good,) = rack_records([(node, partial(node)) for node in RACK])
     document = json.loads(good.value)
     lost = {"lost": {"sum": [1, None, 1]}}
-    wrong = ({"fields": lost}, {"node": []}, {"schema": "rack-summary/2"}, {"log": ""}, {"x": 1}, {"late": [0, 0, 0]})
+    wrong = ({"fields": lost}, {"node": [-1]}, {"schema": "rack-summary/2"}, {"log": ""}, {"x": 1}, {"late": [0, 0, 0]})
     outcomes = fold(flow(), [replace(good, value=json.dumps(document | change).encode()) for change in wrong])
     assert [one.reason for one in outcomes] == ["schema", "schema", "version", "schema", "schema", "schema"]
 
@@ -356,3 +358,112 @@ def test_the_nodes_of_a_rack_are_those_that_a_partition_has():
     racks = Racks(50, 4)
     assert [racks.nodes(rack) for rack in (0, 5)] == [range(50), range(250, 300)]
     assert {racks.partition(node) for node in racks.nodes(5)} == {1}
+
+
+def told(begin: int, end: int, rack=RACK, *, found=(), log: str = "a", **changes) -> Record:
+    """Return the summary of a rack by one transaction, by default one without records of it."""
+    columns = next(tables(list(found), MOST)) if found else nothing()
+    summary = PLAN.rack_summary("0", 0, rack, columns, Span(log, begin, end), 0)
+    return record(msgspec.structs.replace(summary, **changes), key=PLAN.rack_key(rack[0], rack[-1]))
+
+
+SECOND = range(3, 6)
+HOLES = {
+    "none": ([told(0, 10), told(10, 20), told(20, 20), told(20, 30)], []),
+    "one": ([told(0, 10), told(20, 30), told(30, 40)], [(10, 19, 10)]),
+    "found in silence": ([told(0, 10), told(20, 20)], [(10, 19, 10)]),
+    "of one rack": (
+        [told(0, 10), told(0, 10, SECOND), told(10, 20), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10)]
+    ),
+    "of both racks": ([told(0, 10), told(0, 10, SECOND), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10)]),
+    "larger of the other rack": (
+        [told(0, 10), told(0, 5, SECOND), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10), (5, 19, 5)]
+    ),
+    "another one of the other rack": (
+        [told(0, 10), told(0, 5, SECOND), told(20, 30), told(6, 7, SECOND)], [(10, 19, 10), (5, 5, 1)]
+    ),
+    "of an older worker": ([told(0, 10, contiguous=False), told(20, 30), told(30, 40, contiguous=False)], []),
+    "behind an older worker": ([told(0, 10), told(12, 13, found=[(0, partial())], contiguous=False), told(15, 20)], []),
+    "behind a worker of before racks": (
+        [told(0, 10), *node_records([(0, partial())], Span("a", 12, 13)), told(15, 20)], []
+    ),
+    "after the end of the log was lost": ([told(0, 20), told(10, 12, log="a#1"), told(12, 20, log="a#1")], []),
+    "at the lost end of the log": ([told(0, 10), told(15, 20, log="a#1"), told(20, 30, log="a#1")], [(10, 14, 5)]),
+    "of another topic": ([told(0, 10), told(15, 20, log="b"), told(20, 30, log="b")], []),
+    "racks become larger": (
+        [told(0, 10), told(0, 10, SECOND), told(10, 20, range(6)), told(25, 30, range(6))], [(20, 24, 5)]
+    ),
+    "racks become smaller": ([told(0, 10, range(6)), told(10, 20), told(10, 20, SECOND), told(25, 30)], [(20, 24, 5)]),
+}  # fmt: skip
+"""Summaries, and the holes between them: first and last offset, and how many are new."""
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("name", HOLES)
+def test_summaries_that_never_came_are_named(name, restarts):
+    """Whoever lost them, and also where the reader restarts from its snapshot before each."""
+    one, found = flow(), []
+    records, holes = HOLES[name]
+    for each in records:
+        if restarts:
+            before, one = msgspec.json.decode(msgspec.json.encode(one.as_dict())), flow()
+            one.restore(before)
+        assert one.fold(each, count=True) == USED
+        assert one.fold(each, count=False) == USED, "what is only rebuilt finds nothing missing"
+        found += one.lost_before()
+    texts = [
+        f"ingest.heaps, partition 0: offsets {first} to {last} have lost summaries: up to {last - first + 1} records"
+        " are missing from totals"
+        for first, last, _ in holes
+    ]
+    assert found == [(count, text) for (_, _, count), text in zip(holes, texts, strict=True)]
+
+
+def test_the_account_of_the_device_server_has_the_hole():
+    """So that SdpBus shows it, and an alarm is raised; not again after a restart."""
+    one = Progress(flow(), keep=1.0, clock=ManualClock(NOW))
+    for offset, each in enumerate([told(0, 10), told(20, 30), told(30, 40)]):
+        one.take(replace(each, offset=offset))
+    assert (one.account.skipped, one.account.balance) == (10, 0)
+    assert one.account.deviations["skipped"] == one.account.last_error
+    assert one.account.last_error.startswith("ingest.heaps, partition 0: offsets 10 to 19 have lost summaries")
+    again = Progress(flow(), keep=1.0, clock=ManualClock(NOW))
+    again.restore(one.snapshot("ingest-00", {}, now=NOW, monotonic=0.0), 0.0)
+    again.take(replace(told(40, 50), offset=3))
+    assert again.account.skipped == 10
+
+
+def test_a_rack_without_records_is_heard_of_and_its_nodes_are_not():
+    """The sign that no summary was lost is no sign of life of a node."""
+    one = flow()
+    assert fold(one, [told(0, 10), told(10, 20)]) == [USED, USED]
+    assert one.ledgers[PLAN.topic].heard == 0.0
+    assert list(one.readings(NOW, {})) == [
+        (str(node), name, reading)
+        for node in NODES
+        for name, reading in one._shown[node].view.state(one.ledgers[PLAN.topic], NOW)
+    ]
+
+
+def test_summaries_without_rows_of_this_server_leave_no_hole():
+    """They are of its rack, and say that the rack was summarised."""
+    one = flow([1], over_all=False)
+    others = told(10, 20, found=[(0, partial())])
+    assert fold(one, [told(0, 10), others, told(20, 30, found=[(1, partial(1))])])[::2] == [USED, USED]
+    assert list(one.lost_before()) == []
+
+
+def test_a_node_says_from_which_offset_on_it_counts():
+    """Where summaries and snapshots are lost, nobody has the totals of before; see rule 15."""
+    for begin, wanted in ((0, False), (100, True)):
+        one = flow()
+        fold(one, [told(begin, 110, found=[(0, partial())]), told(110, 120)])
+        ledger = one.ledgers[PLAN.topic]
+        for _ in range(2):
+            (status,) = [
+                str(reading.value) for name, reading in one._shown[0].view.state(ledger, NOW) if name == "Status"
+            ]
+            assert ("ingest.heaps, partition 0: offsets 0 to 99 are in no total" in status) == wanted
+            before, one = msgspec.json.decode(msgspec.json.encode(one.as_dict())), flow()
+            one.restore(before)
+            ledger = one.ledgers[PLAN.topic]

@@ -18,6 +18,7 @@ from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
+from facade.messages import RackSummary
 from facade.outcome import Rejected
 from facade.runtime import metrics, prometheus
 from facade.runtime.accounts import AccountEntry
@@ -217,7 +218,7 @@ def test_partials_of_one_rack_are_on_one_partition(broker):
     for record in broker.read("ingest.summary"):
         placed[record.partition].add(record.key)
         nodes = [node for node, _ in partials([record.value], PLAN)]
-        assert b"%d-%d" % (min(nodes), max(nodes)) == record.key
+        assert not nodes or b"%d-%d" % (min(nodes), max(nodes)) == record.key
     assert placed == {0: {b"0-1"}, 1: {b"2-3"}, 2: {b"4-5"}, 3: {b"6-7"}}
 
 
@@ -300,3 +301,48 @@ def test_dead_letters_in_memory_are_bounded(broker):
         one.step()
         assert one.accounts["ingest.heaps"].uncommitted <= 10
     assert one.accounts["ingest.heaps"].dead_lettered == 50
+
+
+def chains(broker) -> dict[bytes, list[tuple[int, int]]]:
+    """Return the offsets that the summaries of each rack stand for, of partition 0 of heaps."""
+    found = defaultdict(list)
+    for record in broker.read("ingest.summary"):
+        summary = msgspec.json.decode(record.value, type=RackSummary)
+        if summary.partition == 0:
+            assert summary.contiguous
+            found[record.key].append((summary.offset_from, summary.offset_to))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_transaction_says_something_of_each_rack(broker, seed):
+    """So a reader sees by the offsets that a summary was lost, also of a rack without records."""
+    dice = random.Random(seed)
+
+    def fault():
+        if dice.random() < 0.3:
+            raise Aborted("injected")
+
+    for turn in range(20):
+        log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
+        limits = BatchLimits(retry=0.01)
+        one = Worker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock, limits=limits)
+        send(broker, *encoded(heap(seq=turn), heap(node=dice.randrange(4))), *[b"junk", None][: dice.randrange(3)])
+        work(broker, one, seconds=0.5)
+        log.close()
+    found = chains(broker)
+    assert found.keys() == {b"0-1", b"2-3"}
+    for spans in found.values():
+        assert len(spans) > 10
+        assert all(before[1] == after[0] for before, after in pairwise(spans)), spans
+
+
+def test_readers_are_told_in_silence_as_well(broker):
+    """Nothing would show otherwise that the last summary was lost."""
+    one = worker(broker)
+    send(broker, *encoded(heap()))
+    work(broker, one, seconds=35.0)
+    (spans,) = chains(broker).values()
+    assert spans[:1] == [(0, 1)] or spans[:2] == [(0, 0), (0, 1)]
+    assert spans[-3:] == [(1, 1)] * 3
+    assert len(spans) <= 5

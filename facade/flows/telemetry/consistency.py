@@ -34,8 +34,9 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
     written_us
         When the worker wrote it [Unix us]; what workers accept is never far ahead of it.
     """
-    if summary.log and summary.offset_to <= summary.offset_from:
-        return Rejected(INCONSISTENT, "$.offset_to", f"expected more than {summary.offset_from}")
+    least = summary.offset_from + (not isinstance(summary, RackSummary) or bool(summary.node))
+    if summary.log and summary.offset_to < least:
+        return Rejected(INCONSISTENT, "$.offset_to", f"expected at least {least}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     if isinstance(summary, RackSummary):
         found = _shape_troubles(summary, plan) or _rack_troubles(summary, plan, latest)
@@ -51,7 +52,7 @@ def _shape_troubles(summary: RackSummary, plan: Plan) -> Sequence[tuple[str, str
     rows, first, last = len(summary.node), summary.first, summary.last
     if not plan.racks:
         return [("stream", f"expected a topic whose nodes are summarised by rack, got {plan.topic}")]
-    if not first <= min(summary.node) <= max(summary.node) <= last:
+    if rows and not first <= min(summary.node) <= max(summary.node) <= last:
         return [("node", f"expected nodes from {first} to {last}")]
     columns = [(name, getattr(summary, name)) for name in COLUMNS]
     for field, found in summary.fields.items():

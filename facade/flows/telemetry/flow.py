@@ -20,7 +20,7 @@ from facade.messages import RackSummary
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime.accounts import OVERLAP
-from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow, LastReadings
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow, LastReadings, Missing
 
 _EVERY = 0.05
 """Least time between looks for closed windows [s], of streams of which something came; time alone waits longer."""
@@ -119,14 +119,24 @@ class TelemetryFlow(Flow):
         if rejected := inconsistency(summary, record.timestamp_us, plan):
             return rejected
         ledger = self.ledgers.get(plan.topic)
-        kept = [] if ledger is None else [row for row in rows(summary) if ledger.keeps(row[0])]
-        if ledger is None or not kept:
+        if ledger is None or not ledger.keeps_any(range(summary.first, summary.last + 1)):
             return _OTHER_DEVICE
         if trouble := ledger.refuse_rack(summary, count=count):
             return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
-        ledger.fold_rack(kept, record.timestamp_us / MICRO, count=count)
-        self._folded.add(plan.topic)
-        return USED
+        kept = [row for row in rows(summary) if ledger.keeps(row[0])]
+        if kept:
+            ledger.fold_rack(kept, record.timestamp_us / MICRO, count=count)
+            self._folded.add(plan.topic)
+        return USED if kept or not summary.node else _OTHER_DEVICE
+
+    def lost_before(self) -> Iterator[Missing]:
+        """Return of which records the summaries never came; see `facade.runtime.flow.Flow`."""
+        for stream, ledger in self.ledgers.items():
+            holes, ledger.holes = ledger.holes, []
+            for one in holes:
+                where = f"{stream}, partition {one.partition}: offsets {one.first} to {one.after - 1}"
+                what = f"up to {one.after - one.first} records are missing from totals"
+                yield Missing(one.new, f"{where} have lost summaries: {what}")
 
     def _names_others(self, key: bytes | None) -> bool:
         """Return whether a key names a rack of which this server keeps no node.

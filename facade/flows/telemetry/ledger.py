@@ -8,12 +8,12 @@ Policies:
   Long ones are in the snapshot, where such records already are.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from facade.flows.telemetry.coverage import Coverage
+from facade.flows.telemetry.coverage import Coverage, Hole
 from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import Row, together
@@ -108,6 +108,8 @@ class Ledger:
         self._coverage = Coverage()
         self._rebuilding = Coverage()
         """Of records that the snapshot already counts."""
+        self.holes: list[Hole] = []
+        """Offsets whose summaries never came, until somebody takes them."""
         self._begin(rebuilt=False)
 
     def keeps(self, group: Group) -> bool:
@@ -138,8 +140,17 @@ class Ledger:
                 self.all_groups.add(group, partial, heard)
 
     def refuse_rack(self, summary: RackSummary, *, count: bool = True) -> str:
-        """Return why the summary of a rack must not be folded, as `refuse` does."""
-        return (self._coverage if count else self._rebuilding).refuse_rack(summary)
+        """Return why the summary of a rack must not be folded, as `refuse` does; `holes` gets a hole before it."""
+        found = (self._coverage if count else self._rebuilding).refuse_rack(summary)
+        if isinstance(found, Hole):
+            if count:
+                self.holes.append(found)
+            return ""
+        return found or ""
+
+    def before(self, group: Group) -> Iterator[tuple[int, int]]:
+        """Return partitions of whose records the first ones are not counted, and the offset from which on they are."""
+        return self._coverage.before(group)
 
     def fold_rack(self, found: Sequence[Row], heard: float, *, count: bool = True) -> None:
         """Merge what a worker wrote about the nodes of a rack that are kept; parameters as of `fold`.

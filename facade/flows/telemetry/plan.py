@@ -143,6 +143,7 @@ class Plan:
             offset_from=span.begin,
             offset_to=span.end,
             part=part,
+            contiguous=True,
             **columns,
         )
 

@@ -36,6 +36,11 @@ def tables(rows: Sequence[Row], most_bytes: int) -> Iterator[dict[str, Any]]:
             yield from (one for row in part if (one := _columns([row])) is not None)
 
 
+def nothing() -> dict[str, Any]:
+    """Return the fields of `RackSummary` that have an entry for each row, without a row."""
+    return {"node": [], **{name: [] for name in COLUMNS}, "fields": {}}
+
+
 def rows(summary: RackSummary) -> Iterator[Row]:
     """Return the rows of a summary whose columns are of one length."""
     count, names = len(summary.node), list(summary.fields)

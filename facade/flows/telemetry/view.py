@@ -108,6 +108,9 @@ class TelemetryView:
             if totals.heard:
                 since = datetime.fromtimestamp(totals.heard, UTC).isoformat(timespec="seconds")
             state, status = "STANDBY", f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."
+        for partition, offset in ledger.before(self.group):
+            lacks = f"offsets 0 to {offset - 1} are in no total of it, which begin behind them"
+            status += f"\n{self._plan.topic}, partition {partition}: {lacks}"
         yield "State", Reading(state, totals.heard or now)
         yield "Status", Reading(status, totals.heard or now)
 

@@ -20,7 +20,7 @@ from facade.flows.telemetry.columnar import Batches, Together
 from facade.flows.telemetry.groups import groups
 from facade.flows.telemetry.partial import Group, Summary, gather, split
 from facade.flows.telemetry.plan import Plan, plans
-from facade.flows.telemetry.rack import Row, tables
+from facade.flows.telemetry.rack import Row, nothing, tables
 from facade.flows.telemetry.reduce import AppendTimes, Reduced, combine, reduce, sift
 from facade.icd.model import Icd
 from facade.messages import Partial, RackSummary
@@ -32,6 +32,8 @@ _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
 """Longest wait for the first record of a transaction [s]: so soon a worker learns that it is to end."""
+_TOLD_AGAIN = 10.0
+"""While no records come, readers are told so often up to which offset racks are summarised [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +93,13 @@ class _Stream:
         self.groups = groups(plan, settings)
         summary = icd.topics[plan.window.summary]
         self._racks = Racks(settings.rack_size, summary.partitions)
+        nodes = [node for node in plan.groups(settings) if isinstance(node, int)] if plan.racks else []
+        self._all_racks = sorted({self._racks.rack(node) for node in nodes})
         self._most_bytes = summary.max_bytes // 2  # what is in the record once, its key and Kafka's own take little
 
     def summaries(self, worker: str, partition: int, found: Found, span: Span) -> Iterator[Summarised]:
         """Return what to write about the groups of a partition: of nodes one summary for each rack, if it fits."""
-        racks: dict[int, list[Row]] = {}
+        racks: dict[int, list[Row]] = {rack: [] for rack in self._all_racks}
         by_node = self.plan.window.groups == "node"
         for group, mine in found.items():
             parts = [part for whole in mine.values() for part in split(whole)]
@@ -108,7 +112,8 @@ class _Stream:
                 yield Summarised(self.plan.key(group), alone, to)
         for rack, rows in racks.items():
             nodes = self._racks.nodes(rack)
-            for number, columns in enumerate(tables(rows, self._most_bytes)):
+            # Of a rack without records as well, so that a reader knows that no summary of it was lost.
+            for number, columns in enumerate(tables(rows, self._most_bytes) if rows else (nothing(),)):
                 summary = self.plan.rack_summary(worker, partition, nodes, columns, span, number)
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
@@ -141,6 +146,8 @@ class Worker(TransactionalWorker):
         super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
         self._most = self._limits.batch
         """Records to be taken at once."""
+        self._told: dict[tuple[str, int], float] = {}
+        """When summaries of each topic and partition were last written [monotonic s]."""
         self._by = f"aggregate-{slot}"  # a slot alone says nothing to who reads the letter
 
     def _take(self) -> None:
@@ -237,9 +244,14 @@ class Worker(TransactionalWorker):
             gather(mine.setdefault(group, {}), found)
 
     def _output(self, spans: Spans) -> Iterator[Record]:
-        for (topic, partition), found in self._partials.items():
-            stream = self.streams[topic]
-            for one in stream.summaries(self._name, partition, found, spans[topic, partition]):
+        now = self._clock.monotonic()
+        for (topic, partition), span in spans.items():
+            place, stream = (topic, partition), self.streams[topic]
+            found = self._partials.get(place, {})
+            if not found and span.begin == span.end and now - self._told.get(place, -_TOLD_AGAIN) < _TOLD_AGAIN:
+                continue
+            self._told[place] = now
+            for one in stream.summaries(self._name, partition, found, span):
                 yield self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
 
     def _forget(self) -> None:
