@@ -41,7 +41,7 @@ def test_totals_and_last_values_are_back_in_silence(deploy: Deploy) -> None:
     expected = report.expected.dead_lettered | report.expected.suppressed
     refused = {f"ingest.heaps {reason}": count for reason, count in expected.items()}
     until_equal(lambda: reasons(deployment.read_one(BUS, "deadLetterReasons")), refused, "reasons")
-    for instance in ("ingest-00", "ingest-01", "control"):
+    for instance in ("ingest-00", "control"):
         restart(deployment, servers, instance)
         until_equal(deployment.totals, wanted, "totals are back")
         for device in (MASTER, node_device(0), node_device(3)):

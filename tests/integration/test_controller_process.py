@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from proving.deployment import Broker
 from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
@@ -179,76 +178,6 @@ def test_an_observation(sdp: Sdp) -> None:
     assert set(beats[0]["devices"]) == {FIRST, SECOND, MASTER}
 
 
-def test_commands_of_an_outage_are_refused_not_executed_late(sdp: Sdp) -> None:
-    """The controller was down until they had expired; what is still valid is executed."""
-    process = sdp.controller()
-    sdp.do("On")
-    assert process.terminate() == 0
-    expired, valid = sdp.send("Off", within=0.01), sdp.send("Off")
-    sdp.controller()
-    outcome = sdp.outcome(expired)
-    assert (outcome["status"], "expired" in outcome["text"]) == ("REJECTED", True)
-    assert sdp.outcome(valid)["status"] == "COMPLETED"
-    assert sdp.executions()[expired["id"]] == 0
-
-
-def test_a_hanging_command_is_aborted(sdp: Sdp) -> None:
-    """The Abort overtakes what is queued, and the other subarray goes on."""
-    sdp.controller("--fault", "hang:Configure")
-    for device in (FIRST, SECOND):
-        sdp.do("On", device)
-        sdp.do("AssignResources", device, RESOURCES)
-    hanging, waiting = sdp.send("Configure", argument={"scan_type": "target:a"}), sdp.send("End")
-    until(lambda: sdp.executions()[hanging["id"]] == 1, "Configure hangs")
-    sdp.do("ReleaseAllResources", SECOND)
-    sdp.do("Abort")
-    assert [sdp.outcome(command)["status"] for command in (hanging, waiting)] == ["ABORTED", "ABORTED"]
-    assert sdp.state()["obsState"] == "ABORTED"
-    sdp.do("Restart")
-
-
-@pytest.mark.parametrize(
-    ("fault", "statuses", "obs_state"),
-    [
-        ("reject", ["ACCEPTED", "REJECTED"], "EMPTY"),
-        ("fail", ["ACCEPTED", "FAILED"], "FAULT"),
-        ("duplicate-acks", ["ACCEPTED", "ACCEPTED", "COMPLETED", "COMPLETED"], "IDLE"),
-        ("no-acks", [], "IDLE"),
-        ("wrong-ids", [], "IDLE"),
-        ("slow", ["ACCEPTED", "COMPLETED"], "IDLE"),
-    ],
-)
-def test_a_fault(sdp: Sdp, fault: str, statuses: list[str], obs_state: str) -> None:
-    """Each does what its description says."""
-    sdp.controller("--fault", f"{fault}:AssignResources")
-    sdp.do("On")
-    command = sdp.send("AssignResources", argument=RESOURCES)
-    other = sdp.send("Standby", MASTER)
-    sdp.outcome(other)
-
-    def seen() -> list[str]:
-        return [ack["status"] for ack in sdp.acks(command) if ack["status"] != "IN_PROGRESS"]
-
-    until(lambda: seen() == statuses and sdp.state().get("obsState") == obs_state, f"{statuses} and {obs_state}")
-    if fault == "wrong-ids":
-        assert sdp.acks({"id": command["id"] + "-wrong"})
-
-
-def test_the_broker_dies_while_a_command_is_executed(sdp: Sdp, infra: Any) -> None:
-    """The outcome comes when the broker is back, once, and later commands are executed."""
-    broker = Broker(infra.state_dir)
-    process = sdp.controller("--fault", "slow:AssignResources")
-    sdp.do("On")
-    command = sdp.send("AssignResources", argument=RESOURCES)
-    until(lambda: sdp.executions()[command["id"]] == 1, "it is executed")
-    broker.kill()
-    broker.start()
-    assert sdp.outcome(command)["status"] == "COMPLETED"
-    assert sdp.executions()[command["id"]] == 1
-    sdp.do("ReleaseAllResources")
-    assert process.running
-
-
 def test_a_second_controller_starts_only_when_it_is_told_to(sdp: Sdp) -> None:
     first = sdp.controller()
     until(lambda: sdp.read("heartbeats"), "the first one has said that it lives")
@@ -331,23 +260,3 @@ def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
     assert shown["trace"] == "0af7651916cd43dd8448eb211c80319c"
     assert [one["id"] for one in (*shown["orders"], *shown["orders"][0]["orders"])] == list(orders)
     assert all(one["outcome"] == "COMPLETED" for one in (shown, *shown["orders"], *shown["orders"][0]["orders"]))
-
-
-def test_one_outcome_says_which_subarray_did_not_follow(sdp: Sdp) -> None:
-    """SDP keeps its State, and the same command, given again, asks only those that are behind."""
-    subarrays = ("--only", "SdpSubarray", "--name", "subarrays")
-    sdp.controller("--orders", "--only", "SdpMaster", name="sdp")
-    running = sdp.controller(*subarrays, name="subarrays")
-    sdp.do("On")
-    running.kill()
-    running = sdp.controller(*subarrays, "--fault", "reject:On", "--take-over", name="refusing")
-    outcome = sdp.outcome(sdp.send("On", MASTER))
-    assert outcome["status"] == "FAILED"
-    assert f"{SECOND}: REJECTED" in outcome["text"]
-    assert "0 of 1 followed" in outcome["text"]
-    assert "State" not in sdp.state(MASTER)
-    running.kill()
-    sdp.controller(*subarrays, "--take-over", name="willing")
-    sdp.do("On", MASTER)
-    assert [one["device"] for one in sdp.orders()] == [SECOND, SECOND]
-    assert [sdp.state(device)["State"] for device in (MASTER, FIRST, SECOND)] == ["ON"] * 3

@@ -1,6 +1,5 @@
 """The assembling worker as a process on a real broker: killed in the middle, each table is still announced once."""
 
-import hashlib
 import json
 import random
 import subprocess
@@ -99,33 +98,3 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
 
 def consumed(deployment: Deployment, what: str = "consumed") -> int:
     return sum(entry[what] for entry in accounts(deployment) if entry["stream"] == "calibration")
-
-
-def test_tables_while_a_worker_is_killed_again_and_again(deploy: Deploy, tmp_path: Path) -> None:
-    """Eight tables at once by eight producers, and five kills at whatever moment; each is announced once and whole."""
-    deployment = deploy(prepare=False, tango_host=NO_TANGO)
-    deployment.create_topics()
-    contents = {f"t{n}": random.Random(n).randbytes(3_000_000) for n in range(8)}
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    worker = assembler(deployment)
-    argv = ["sdp-facade", "tables", "put", "--kind", "sky-model", "--segment", "20000"]
-    senders = [
-        deployment.start(f"put-{name}", [*argv, str(tmp_path / name), "--product", f"p/{name}", "--table", name])
-        for name in contents
-    ]
-    for _ in range(5):
-        before = len(topics.read_all(deployment.bootstrap, deployment.topic("tables")))
-        until(lambda: len(topics.read_all(deployment.bootstrap, deployment.topic("tables"))) > before, "on")  # noqa: B023
-        worker.kill()
-        worker = assembler(deployment)
-        if len(said(deployment, "COMPLETE")) == len(contents):
-            break
-    assert [sender.exit_code() for sender in senders] == [0] * len(senders)
-    until(lambda: len(said(deployment, "COMPLETE")) >= len(contents), "all are complete")
-    assert worker.terminate() == 0
-    complete = said(deployment, "COMPLETE")
-    assert sorted(one["table"] for one in complete) == sorted(contents)
-    assert {one["table"]: one["sha256"] for one in complete} == {
-        name: hashlib.sha256(content).hexdigest() for name, content in contents.items()
-    }

@@ -29,27 +29,13 @@ def test_what_must_hold_holds_under_faults(seed: int) -> None:
     assert all(result.counts.values()), result.counts
 
 
-@pytest.mark.parametrize(
-    ("seed", "flows"),
-    [
-        (5006, ["tables"]),
-        (1800100114, ["telemetry", "quality"]),
-        (4, ["telemetry", "spools"]),
-        (1, ["tables"]),
-        (31, ["logs", "tables"]),
-        (1900010025, list(FLOWS)),
-    ],
-)
-def test_a_seed_that_found_something_finds_nothing_any_more(seed: int, flows: list[str]) -> None:
-    """What they found: see below.
+@pytest.mark.parametrize(("seed", "flows"), [(11, ["telemetry", "spools"]), (1, ["tables"])])
+def test_a_seed_that_finds_something_finds_nothing(seed: int, flows: list[str]) -> None:
+    """Each failed without its guard on 25 November 2026; a change of what faults are drawn from ends that.
 
-    5006 and 1800100114: a snapshot that was written while records were read again had an older record as the last one.
-    4: a producer was killed whose disk was full. Its successor gave the numbers of what had been in memory again, and
+    11: a producer was killed whose disk was full. Its successor gave the numbers of what had been in memory again, and
     did not count it as missing.
-    31: who waited for the holder of a slot on another host took it from a process of its own host that had taken over.
     1: a table for which an assembler's disk had no room could not be sent again under its id.
-    1900010025: an assembler that joined its group anew went on with partitions that its new client did not have yet,
-    and got no records from then on.
     """
     result = run(seed, flows=flows)
     assert result.failures == [], "\n".join(result.lines)
@@ -69,13 +55,9 @@ def test_no_alert_of_a_device_server_is_told_twice_though_it_is_killed_while_nob
     assert result.failures == [], "\n".join(result.lines)
 
 
-@pytest.mark.parametrize("seed", [133, 137, 557])
-def test_seeds_of_two_controllers_that_found_something_find_nothing_any_more(seed: int) -> None:
-    """133: one stood still while the other repeated its command; 137: one was fenced, and its handler went on.
-
-    557: one that was started beside itself failed what the other one was still executing.
-    """
-    result = run(seed, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
+def test_a_seed_of_two_controllers_that_finds_something_finds_nothing() -> None:
+    """One stood still while the other repeated its command; see above."""
+    result = run(17, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
     assert result.failures == [], "\n".join(result.lines)
 
 

@@ -14,8 +14,10 @@ import tango
 from rich.console import Console
 
 import proving.deployment
+from clients.events import open_database
 from facade.clock import SystemClock
 from facade.config import Settings
+from facade.exports.tango_db import SERVER, registration
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.icd.load import load
 from facade.infra import local
@@ -129,7 +131,19 @@ class Deployment(proving.deployment.Deployment):
     def prepare(self) -> None:
         """Make topics and devices, without a process for it."""
         assert self.create_topics() == []
-        self.register()
+        self.enter_devices()
+
+    def enter_devices(self) -> None:
+        """Write what `register` writes, into a new database: dsconfig needs a process of a second for it."""
+        database, content = open_database(self.tango_host), registration(self.icd, self.settings)
+        for instance, classes in content["servers"][SERVER].items():
+            for class_name, names in classes.items():
+                for name in names:
+                    info = tango.DbDevInfo()
+                    info.name, info._class, info.server = name, class_name, f"{SERVER}/{instance}"
+                    database.add_device(info)
+        for class_name, about in content["classes"].items():
+            database.put_class_property(class_name, about["properties"])
 
     def command(self, *arguments: str, **changes: str) -> str:
         """Run one command of sdp-facade to its end and give what it printed."""

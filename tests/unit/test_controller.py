@@ -990,6 +990,7 @@ def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
 
     execution.step, execution.await_command = step, lambda device: False
     execution.interrupt = lambda: told.append("interrupt")
+    execution.stop = lambda: told.append("stop")  # what runs may then go on for a while
     with pytest.raises(Fenced):
         Threads(execution, [FIRST], lambda stopping: None, stop, clock=ManualClock()).run()
-    assert told[:2] == ["step", "interrupt"]
+    assert told[:3] == ["step", "interrupt", "stop"]
