@@ -1,5 +1,6 @@
 """The duties of a controller, at every step at which it can be killed, on a bus in history."""
 
+import logging
 import threading
 from unittest.mock import MagicMock
 
@@ -20,6 +21,9 @@ from facade.flows.commands.tracker import Tracker
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
 from tests.support.simulated_bus import MemoryBus
+
+HANDLING = "facade.controller.handling"
+"""The logger of what handlers do."""
 
 
 @pytest.fixture
@@ -294,8 +298,11 @@ def test_a_repeatable_command_that_was_cut_short_does_not_begin_late(site: Site)
         (Rejected("no mode \ud83d"), "REJECTED", r"no mode \ud83d"),
     ],
 )
-def test_what_a_handler_raises_is_the_outcome(site: Site, raised: Exception, status: str, text: str) -> None:
+def test_what_a_handler_raises_is_the_outcome(
+    site: Site, caplog: pytest.LogCaptureFixture, raised: Exception, status: str, text: str
+) -> None:
     """`Rejected` refuses, everything else is a failure that says what happened, be it a name that is no UTF-8."""
+    caplog.set_level(logging.CRITICAL + 1, HANDLING)  # pytest-xdist cannot pass such a name on
     message = site.send()
     life = Life(site)
 
@@ -334,8 +341,11 @@ def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
         ({"scanType": "caf\udce9"}, "expected text of whole characters"),
     ],
 )
-def test_a_report_that_the_icd_forbids_fails(site: Site, values: dict[str, str], text: str) -> None:
+def test_a_report_that_the_icd_forbids_fails(
+    site: Site, caplog: pytest.LogCaptureFixture, values: dict[str, str], text: str
+) -> None:
     """The handler hears of it, and the bus does not."""
+    caplog.set_level(logging.CRITICAL + 1, HANDLING)
     message = site.send()
     life = Life(site)
     seen = []
