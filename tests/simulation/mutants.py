@@ -21,6 +21,7 @@ from facade.controller.handling import Handling
 from facade.controller.inbox import Offsets
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
+from facade.flows.blocks import source as block_source
 from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import ack_record
@@ -201,6 +202,8 @@ MUTANTS = (
     Mutant("logs: after a transaction that failed a worker goes back", KafkaTransactionalLog, "_give_up", _no_way_back,
            "logs"),
     Mutant("a block that is removed is counted no more", BlocksFlow, "fold", _keeps_removed, "blocks"),
+    Mutant("a controller whose clock was set back goes on after its earlier states", block_source, "newest_sequence",
+           lambda *_: 0, "blocks"),
     Mutant("who stood still tells no state of a command that another controller has begun", Handling, "is_ours",
            lambda self, call: True, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",

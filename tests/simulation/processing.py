@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
+from facade.clock import Clock
 from facade.errors import BusError
+from facade.flows.blocks import source as sources
 from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.blocks.messages import (
     BLOCKS,
@@ -35,6 +38,8 @@ _OPEN = 3
 """Blocks that a controller has at once."""
 _PAUSE, _PATIENCE = 1.5, 3.0
 """Longest pause between two states, and longest wait for the bus [s]."""
+_BACK = 60.0
+"""By how much the clock of a controller is set back while it is away [s]."""
 _NEXT = {STARTING: (WAITING, RUNNING), WAITING: (RUNNING,), RUNNING: (FINISHED, FINISHED, FAILED)}
 
 
@@ -48,6 +53,23 @@ class Block:
     """Whether the bus has said that it has this state."""
 
 
+@dataclass(frozen=True, slots=True)
+class _SetBack:
+    """A controller's clock, whose wall time is behind."""
+
+    clock: Clock
+    by: float
+
+    def now(self) -> float:
+        return self.clock.now() - self.by
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+
 class Processing:
     """Who tells states of blocks; a controller that was killed tells again what nobody has confirmed."""
 
@@ -56,6 +78,8 @@ class Processing:
         self.blocks: dict[str, Block] = {}
         """By id."""
         self.told = 0
+        self.starts: Counter[int] = Counter()
+        """How often the controller of each subarray has started; each time, its clock has been set back."""
 
     def add(self, site: "Site") -> None:
         """Add the processes to a site."""
@@ -64,7 +88,11 @@ class Processing:
 
     def _control(self, subarray: int, site: "Site", process: Process) -> None:
         writer = KafkaWriter(site.connection(process), health=BusHealth(), client=process.name)
-        source = BlockSource(lambda record: writer.send_durably(record, _PATIENCE), process.name, process.clock)
+        clock = _SetBack(process.clock, _BACK * self.starts[subarray])
+        self.starts[subarray] += 1
+        source = BlockSource(
+            lambda record: writer.send_durably(record, _PATIENCE), process.name, clock, after=_newest(site, process)
+        )
         random = site.scheduler.random
         while True:
             for id in [id for id, one in self.blocks.items() if one.subarray == subarray and not one.is_confirmed]:
@@ -136,3 +164,15 @@ class Processing:
                 if isinstance(block, ProcessingBlock) and block.pb_id not in self.blocks:
                     newest[block.pb_id] = block
         return list(newest.values())
+
+
+def _newest(site: "Site", process: Process) -> int:
+    """Return the newest sequence of a controller that starts, as soon as the bus gives it."""
+    while True:
+        try:
+            records = KafkaBus(site.connection(process), client=process.name).read_all(BLOCKS)
+        except BusError as error:
+            site.trace.note(process.name, f"reads its blocks again: {error}")
+            process.clock.sleep(1.0)
+        else:
+            return sources.newest_sequence(records, process.name)

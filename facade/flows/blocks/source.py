@@ -5,9 +5,14 @@
     blocks = BlockSource(lambda record: writer.send_durably(record, 5.0), "processing-controller", SystemClock())
     blocks.tell("pb-mvp01-20261123-00001", "eb-mvp01-20261123-00001", 1, "batch", "RUNNING", progress=20.0)
     blocks.remove("pb-mvp01-20261123-00001")
+
+A controller that starts again goes on after its earlier states, also if its clock has been set back::
+
+    after = newest_sequence(bus.read_all(BLOCKS), "processing-controller")
+    blocks = BlockSource(send, "processing-controller", SystemClock(), after=after)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from facade.bus.port import Record
@@ -28,11 +33,13 @@ class BlockSource:
         Name of the controller.
     clock
         Gives the times of the states.
+    after
+        The `sequence` of the first state is greater; see `newest_sequence`.
     """
 
-    def __init__(self, send: Callable[[Record], None], source: str, clock: Clock) -> None:
+    def __init__(self, send: Callable[[Record], None], source: str, clock: Clock, *, after: int = 0) -> None:
         self._send, self._source, self._clock = send, source, clock
-        self._sequence = 0
+        self._sequence = after
 
     def tell(self, pb_id: str, eb_id: str, subarray: int, kind: Any, state: Any, **more: Any) -> ProcessingBlock:
         """Report the present state of a block, and return the message.
@@ -79,3 +86,18 @@ class BlockSource:
     def remove(self, pb_id: str) -> None:
         """Remove a block that is no longer needed from the topic and from all counts."""
         self._send(Record(topic=BLOCKS, key=pb_id.encode(), value=None))
+
+
+def newest_sequence(records: Iterable[Record], source: str) -> int:
+    """Return the greatest `sequence` of a controller's states; 0 if there is none.
+
+    Parameters
+    ----------
+    records
+        All records of the topic `processing-blocks`, as from `KafkaBus.read_all`. Records that cannot be decoded are
+        left out.
+    source
+        Name of the controller.
+    """
+    blocks = map(read_block, records)
+    return max((one.sequence for one in blocks if isinstance(one, ProcessingBlock) and one.source == source), default=0)
