@@ -108,6 +108,7 @@ def test_a_failed_block_is_an_alarm_until_the_next_execution_block(bench: Bench)
     assert alerts() == [("sdp-facade/subarray/01", "ACTIVE")]
     assert any("pb-test-00001 failed: no solution" in line for line in bench.shown("healthInfo", MASTER))
     bench.start()
+    bench.cycle()
     assert set(alerts()) == {("sdp-facade/subarray/01", "ACTIVE")}
     bench.tell(2, "WAITING", eb_id="eb-test-20261123-00002")
     bench.cycle(20)
