@@ -285,7 +285,7 @@ def test_a_device_outside_the_deployment_is_named(deploy: Deploy) -> None:
 
 def test_an_unknown_instance_is_named(deploy: Deploy) -> None:
     """An instance that is not in the database stops with a message."""
-    refused_start(deploy(nodes=1), "nonsense", instance="nonsense")
+    refused_start(deploy(nodes=1, prepare=False), "nonsense", instance="nonsense")
 
 
 def test_the_tango_database_is_away(deploy: Deploy) -> None:
@@ -302,4 +302,4 @@ def test_a_wrong_interface_stops_the_server(deploy: Deploy, tmp_path: Path) -> N
         shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     wrong = copy / "schemas" / "icd" / "SdpIngestNode.toml"
     wrong.write_text(wrong.read_text().replace('rule = "max"', 'rule = "maximum"'))
-    refused_start(deploy(nodes=1), "SdpIngestNode.toml", "maximum", PYTHONPATH=str(copy))
+    refused_start(deploy(nodes=1, prepare=False), "SdpIngestNode.toml", "maximum", PYTHONPATH=str(copy))
