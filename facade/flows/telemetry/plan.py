@@ -143,7 +143,7 @@ class Plan:
             offset_from=span.begin,
             offset_to=span.end,
             part=part,
-            contiguous=True,
+            contiguous=self.is_contiguous,
             **columns,
         )
 
@@ -151,6 +151,14 @@ class Plan:
     def is_shared(self) -> bool:
         """Whether the summary topic is for several streams."""
         return issubclass(self.form, StreamSummary)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether a worker also writes summaries of racks without records, so that one that is lost shows.
+
+        On a topic for several streams they would be foreign records to most of its readers.
+        """
+        return self.racks and not self.is_shared
 
     def groups(self, settings: Settings) -> range | tuple[str, ...]:
         """Return the groups that a deployment has; none: names that are not known beforehand."""

@@ -93,7 +93,7 @@ class _Stream:
         self.groups = groups(plan, settings)
         summary = icd.topics[plan.window.summary]
         self._racks = Racks(settings.rack_size, summary.partitions)
-        nodes = [node for node in plan.groups(settings) if isinstance(node, int)] if plan.racks else []
+        nodes = [node for node in plan.groups(settings) if isinstance(node, int)] if plan.is_contiguous else []
         self._all_racks = sorted({self._racks.rack(node) for node in nodes})
         self._most_bytes = summary.max_bytes // 2  # what is in the record once, its key and Kafka's own take little
 
