@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 _TOPIC: Final = "ingest.heaps"
 _STEP: Final = 0.02
 """Time between two steps of the thread [s]."""
+_AFTER_AN_ERROR: Final = 1.0
+"""Wait after a step that failed, so that an error that stays does not fill the log [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ class HeapProducer:
                 # A mistake of ours must not end the thread, and leave a producer that seems to send.
                 _log.exception("step failed producer=%s", self._producer)
                 self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
+                self._stop.wait(_AFTER_AN_ERROR)
 
     def _cut_when_due(self) -> None:
         held = len(self._columns["seq"])

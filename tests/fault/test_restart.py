@@ -83,7 +83,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
                 if str(found.quality) in ("ATTR_VALID", "ATTR_WARNING"):
                     seen.setdefault((device, name), set()).add((found.value, found.time.totime()))
 
-    for instance in ("control", "ingest-00", "control", "control"):
+    for instance in ("control", "ingest-00", "control", "ingest-01", "control"):
         restart(deployment, servers, instance)
         end = time.monotonic() + LOOKED_AT
         while time.monotonic() < end:

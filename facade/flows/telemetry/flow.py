@@ -132,8 +132,7 @@ class TelemetryFlow(Flow):
     def lost_before(self) -> Iterator[Missing]:
         """Return of which records the summaries never came; see `facade.runtime.flow.Flow`."""
         for stream, ledger in self.ledgers.items():
-            holes, ledger.holes = ledger.holes, []
-            for one in holes:
+            for one in ledger.taken_holes():
                 where = f"{stream}, partition {one.partition}: offsets {one.first} to {one.after - 1}"
                 what = f"up to {one.after - one.first} records are missing from totals"
                 yield Missing(one.new, f"{where} have lost summaries: {what}")

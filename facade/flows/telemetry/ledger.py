@@ -108,7 +108,7 @@ class Ledger:
         self._coverage = Coverage()
         self._rebuilding = Coverage()
         """Of records that the snapshot already counts."""
-        self.holes: list[Hole] = []
+        self._holes: list[Hole] = []
         """Offsets whose summaries never came, until somebody takes them."""
         self._begin(rebuilt=False)
 
@@ -140,13 +140,18 @@ class Ledger:
                 self.all_groups.add(group, partial, heard)
 
     def refuse_rack(self, summary: RackSummary, *, count: bool = True) -> str:
-        """Return why the summary of a rack must not be folded, as `refuse` does; `holes` gets a hole before it."""
+        """Return why the summary of a rack must not be folded, as `refuse` does; a hole before it is kept."""
         found = (self._coverage if count else self._rebuilding).refuse_rack(summary)
         if isinstance(found, Hole):
             if count:
-                self.holes.append(found)
+                self._holes.append(found)
             return ""
         return found or ""
+
+    def taken_holes(self) -> list[Hole]:
+        """Return the holes that were found since the last call."""
+        found, self._holes = self._holes, []
+        return found
 
     def before(self, group: Group) -> Iterator[tuple[int, int]]:
         """Return partitions of whose records the first ones are not counted, and the offset from which on they are."""
