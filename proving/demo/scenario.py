@@ -156,11 +156,13 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     def wait_for(part: float) -> None:
         progress.wait(max(begin + part * options.seconds - clock.now(), 0.0))
 
-    if options.kills and options.controller:  # both while a command is executed
+    if options.kills and options.controller:  # all while TM commands
+        progress.check = demo.check_observation
         faults.kill_subarray_server(demo)
         if mirror is not None:
             mirror.kill()
         faults.kill_controller(demo)
+        progress.check = demo.processes.check
         baseline.measure(demo)
     alerts.play()
     calibration.begin()
