@@ -60,7 +60,13 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     killed = f", and {_kills(options)} of its processes are killed" if options.kills else ""
     commands = " command," if options.controller else ""
     console.print(_INTRODUCTION.format(killed=killed, commands=commands), highlight=False)
-    report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
+    report = DemoReport(
+        began=clock.now(),
+        nodes=options.nodes,
+        rate=options.rate,
+        seconds=options.seconds,
+        patience=options.patience,
+    )
     stack, processes = ExitStack(), Supervisor(options.folder, clock)
     interrupted = False
     with terminable():
