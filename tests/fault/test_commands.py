@@ -21,7 +21,7 @@ from facade.infra import local
 from tests.support.deployment import Deployment
 from tests.support.processes import Running, run_command
 from tests.support.subarrays import Subarrays, standing_still
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 # In one group: they share a deployment.
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("commands")]
@@ -406,7 +406,7 @@ def test_everything_is_killed_while_commands_come(tmp_path: Path) -> None:
     one outcome all the same."""
     process = run_command("faults", "--quick", "--folder", str(tmp_path), folder=tmp_path)
     try:
-        assert process.exit_code(500.0) == 0, process.text
+        assert process.exit_code(4 * HANG) == 0, process.text
     finally:
         if process.running:
             process.terminate()  # it ends all that it has started

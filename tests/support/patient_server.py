@@ -1,7 +1,7 @@
 """The device server of a machine of any speed: ``python -m tests.support.patient_server INSTANCE``.
 
-By the ICD a command of a subarray must begin within 5 s. A controller that is killed and started again takes longer on a
-busy machine. Here commands have as long as a test waits for anything.
+By the ICD a command of a subarray must begin within 5 s. A controller that is killed and started again takes longer on
+a busy machine. Here commands have as long as a test waits for anything.
 """
 
 import os

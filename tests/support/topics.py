@@ -102,7 +102,7 @@ def members(bootstrap: str, group: str) -> dict[str, Member]:
     """Return the members of a group by group.instance.id; none while its coordinator does not answer."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
-        description = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
+        description = admin.describe_consumer_groups([group], request_timeout=HANG)[group].result()
     except KafkaException:
         return {}
     return {

@@ -258,6 +258,6 @@ def test_the_demo_notices_at_once_that_tm_has_given_up(tmp_path: Path) -> None:
     )
     Demo.check_observation(demo)
     JournalWriter(demo.journal_file).note(error="mid-sdp/subarray/01: expected it to answer within 60 s, got nothing")
-    with pytest.raises(InfraError, match="^TM: mid-sdp/subarray/01: expected it to answer within 60 s"):
+    with pytest.raises(InfraError, match=r"^TM: mid-sdp/subarray/01: expected it to answer within 60 s"):
         Demo.check_observation(demo)
     assert looked == ["processes", "processes"]
