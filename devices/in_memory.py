@@ -30,7 +30,7 @@ from facade.runtime.composition import Server, assemble
 __all__ = ["MemoryContext", "MemoryLog"]
 
 
-class MemoryContext(MultiDeviceTestContext):  # type: ignore[misc]  # PyTango's classes have no types
+class MemoryContext(MultiDeviceTestContext):
     """PyTango's test context with the devices of a deployment.
 
     Parameters
