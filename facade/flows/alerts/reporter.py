@@ -6,7 +6,7 @@ from typing import cast
 
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
-from facade.flows.alerts import messages, states
+from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert, Severity
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.flow import Fault, Flow
@@ -69,7 +69,7 @@ class ReportedBefore(Flow):
             return alarm
         self.raised[alarm.key] = alarm.source_raised_at
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
-        if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
+        if alarm.is_active:
             self.active[alarm.key] = alarm
         else:
             self.active.pop(alarm.key, None)
