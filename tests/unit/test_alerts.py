@@ -356,6 +356,10 @@ def test_an_acknowledgement_that_a_worse_occurrence_has_overtaken_does_nothing(b
         ("Comment", "COMMENT", {"operator": "", "comment": "x"}, "operator"),
         ("Comment", "COMMENT", {"colour": "red", "comment": "x"}, "colour"),
         ("Comment", "COMMENT", {"comment": "x" * 3000}, "comment"),
+        ("Comment", "COMMENT", {"comment": "x", "occurrence": 10**20}, "occurrence"),
+        ("Shelve", "SHELVE", {"comment": "x", "duration": 5, "occurrence": 2**53}, "occurrence"),
+        ("Comment", "COMMENT", {"comment": "x", "occurrence": -1}, "occurrence"),
+        ("Comment", "COMMENT", {"comment": "x", "source": "y" * 201}, "source"),
     ],
 )
 def test_an_action_that_is_not_possible_says_what_was_expected(bench, command, kind, argument, says):
@@ -364,6 +368,18 @@ def test_an_action_that_is_not_possible_says_what_was_expected(bench, command, k
     server.cycle()
     with pytest.raises(CommandRefused, match=says):
         server.act(command, kind, **argument)
+    assert len(bench.broker.read("alerts")) == 1
+
+
+def test_an_action_that_its_reader_would_refuse_is_refused_in_the_call(bench):
+    """Whatever the reason: here the name of the device server is longer than the schema has it."""
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    server.service.find(OperatorApi)._origin = "x" * 201
+    with pytest.raises(CommandRefused, match=r"schema: \$\.origin"):
+        server.act("Comment", "COMMENT", comment="x")
+    assert len(bench.broker.read("alerts")) == 1
 
 
 def test_an_argument_that_is_no_json_is_refused_with_its_form(bench):

@@ -118,7 +118,7 @@ class AlertsFlow(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
-        message = self._decode(record)
+        message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message
         if self._is_again(record, self._packets if count else self._packets_kept):
@@ -233,7 +233,9 @@ class AlertsFlow(Flow):
             ),
         }
 
-    def _decode(self, record: Record) -> Alert | Action | Unused:
+    @staticmethod
+    def decode(record: Record) -> Alert | Action | Unused:
+        """Return what a record of ``alerts`` says, or why it is of no use."""
         if len(record.value or b"") > LARGEST:
             return Rejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
         return messages.decode_alert_or_action(record.value)
