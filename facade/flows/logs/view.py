@@ -95,8 +95,8 @@ class LogsView(NewestView):
         """Return the readings of metrics; their time is that of the newest value."""
         metrics = self._ledger.metrics
         most = self._attributes["nodes"].length or len(metrics)
-        hosts = sorted(metrics)[:most]
-        yield "nodes", self._changes.reading("nodes", tuple(hosts), now)
+        hosts = sorted(metrics)
+        yield "nodes", self._changes.reading("nodes", tuple(hosts[:most]), now)
         columns: dict[str, tuple[float, ...]] = {}
         times: dict[str, float] = {}
         for name in ATTRIBUTES:
@@ -104,7 +104,8 @@ class LogsView(NewestView):
             columns[name] = tuple(max((one.value for one in its), default=math.nan) for its in found)
             times[name] = max((one.time / 1e6 for its in found for one in its), default=0.0)
             # Nobody has dated the metrics of no node.
-            yield name, Reading(columns[name], times[name]) if times[name] else self._changes.reading(name, (), now)
+            shown = columns[name][:most]
+            yield name, Reading(shown, times[name]) if times[name] else self._changes.reading(name, (), now)
         self._beyond = []
         for name, by_node in _WORST.items():
             limits = self._attributes[name].limits
