@@ -20,6 +20,7 @@ from facade.flows.alerts.messages import Action, ActionKind, Alarm, alert_record
 from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
 from facade.numbers import Natural
 from facade.outcome import Unused
+from facade.printable import listed
 
 CONFIRMED_WITHIN = 0.4
 """Longest wait for the bus in an operator's call [s]."""
@@ -213,7 +214,7 @@ class OperatorApi:
         sources = sorted(self._sources(condition))
         if len(sources) == 1:
             return sources[0]
-        found = ", ".join(sources[:20]) or "none with an alarm"
+        found = listed(sources, 20) or "none with an alarm"
         raise CommandRefused(
             _FAILED, f"source: expected the source of an alarm of {condition}; there are: {found}", origin
         )

@@ -8,6 +8,7 @@ from facade.flows.logs.ledger import LogLedger, Tally
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, SEVERITIES
 from facade.icd.model import DeviceClass
+from facade.printable import listed
 from facade.reading import Reading, Value, judge
 from facade.runtime.view import NewestView
 
@@ -131,5 +132,4 @@ def _worst(tallies: Mapping[str, Tally]) -> tuple[str, ...]:
 
 
 def _line(what: str, names: list[str]) -> list[str]:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return [f"{what}: {', '.join(names[:_MOST_NAMES])}{more}."] if names else []
+    return [f"{what}: {listed(names, _MOST_NAMES)}."] if names else []
