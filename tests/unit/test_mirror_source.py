@@ -50,7 +50,7 @@ def test_each_value_is_one_that_json_has(value: Any, kind: Any, wanted: Any):
 def test_events_that_have_no_room_are_missed(monkeypatch: pytest.MonkeyPatch):
     """Each attribute once, behind what had room."""
     monkeypatch.setattr(devices.mirror, "MOST_WAITING", 2)
-    source = TangoSource(lambda device: False)
+    source = TangoSource()
     for name in ("a", "b", "c", "d", "c"):
         source._tell(Seen(name))
     lost = Lost("x", "why")
@@ -68,7 +68,7 @@ class Proxy:
 
     def set_transparency_reconnection(self, on: bool) -> None: ...
 
-    def ping(self) -> None: ...
+    def get_attribute_config(self, name: str) -> None: ...
 
     def subscribe_event(self, name: str, kind: Any, take: Callable[[Any], None], mode: Any) -> int:
         if self.refusal:
@@ -100,7 +100,7 @@ class Proxy:
 def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
     """Neither the value with which a subscription begins, nor what comes after a connection was given up."""
     proxy, told = Proxy(), list[Any]()
-    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
     session = devices.mirror._Session("a/b/c", told.append)
     assert session.subscribe("a/b/c/d")
     assert told == []
@@ -117,7 +117,7 @@ def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
 def test_only_a_device_that_says_so_does_not_push(monkeypatch: pytest.MonkeyPatch, refusal: str, answer: bool | None):
     proxy = Proxy()
     proxy.refusal = refusal
-    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
     assert devices.mirror._Session("a/b/c", lambda news: None).subscribe("a/b/c/d") is answer
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.faults import CONDITIONS, find_faults
+from facade.flows.mirror.faults import CONDITIONS, Faults
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.source import Source
 from facade.flows.mirror.streaming import forms_of
@@ -44,14 +44,16 @@ def compose(server: Server) -> None:
         return server.has_read(choice.topic, STATES)
 
     def make() -> Mirror:
-        source = server.share(Source, lambda: load(SOURCE)(is_own))  # type: ignore[type-abstract]
+        source = server.share(Source, load(SOURCE))  # type: ignore[type-abstract]
         writer, incarnation = server.bus.writer(), server.sign_of_life.incarnation
         return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
 
     mirror = server.share(Mirror, make)
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
-    server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, choice.topic, STATES)
+    faults = Faults(mirror, device)
+    reporter = server.report(lambda _: faults.find(), lambda key: key[0] in CONDITIONS, choice.topic, STATES)
+    faults.has_reported = reporter.has_reported
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 
 
