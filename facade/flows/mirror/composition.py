@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.faults import CONDITIONS, Faults
+from facade.flows.mirror.faults import CONDITIONS, find_faults
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.source import Source
 from facade.flows.mirror.streaming import forms_of
@@ -51,9 +51,8 @@ def compose(server: Server) -> None:
     mirror = server.share(Mirror, make)
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
-    faults = Faults(mirror, device)
-    reporter = server.report(lambda _: faults.find(), lambda key: key[0] in CONDITIONS, choice.topic, STATES)
-    faults.has_reported = reporter.has_reported
+    topics = choice.topic, STATES
+    server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, *topics, others=device)
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 
 
