@@ -2,13 +2,22 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from facade.clock import ManualClock
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.reading import Reading
-from facade.runtime.heartbeats import SILENT, HeartbeatMessage, Heartbeats, complaints_of, heartbeat_record
+from facade.runtime.heartbeats import (
+    SILENT,
+    HeartbeatMessage,
+    Heartbeats,
+    SignOfLife,
+    complaints_of,
+    heartbeat_record,
+)
 from tests.support.overview import INSTANCES, NOW, WORKERS, overview, signs_of_life
 
 BOTH = ("aggregate-0", "aggregate-1")
@@ -136,6 +145,16 @@ def test_what_is_wrong_only_while_a_subarray_scans_is_told_only_then(obs_state, 
 def test_a_device_complains_by_its_health_or_else_by_its_state(shown, said):
     readings = {name: Reading(value, NOW) for name, value in shown.items()}
     assert complaints_of({"a/b/c": readings}) == ([] if said is None else [DeviceComplaint("a/b/c", said)])
+
+
+def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
+    sent = []
+    complaints = [DeviceComplaint(f"mid-sdp/ingest/{number:04d}", "health is FAILED") for number in range(30)]
+    SignOfLife("ingest-00", "server", sent.append, ManualClock(), complaints=lambda: complaints).perform()
+    said = msgspec.json.decode(sent[0].value)["complaints"]
+    assert len(said) == 21
+    assert said[-1]["text"].startswith("and 10 more complaints of devices of this server: mid-sdp/ingest/0020, mid-sdp/")
+    assert said[-1]["text"].endswith("mid-sdp/ingest/0027 and 2 more")
 
 
 def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():

@@ -27,6 +27,8 @@ _DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
 """Condition and severity of what is wrong for good where a position did not agree."""
 _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"
 _HANGING = "transactionHanging"
+_MOST_LINES = 64
+"""Reasons that `healthInfo` has room for."""
 _MOST_NAMED = 20
 """Partitions that one complaint names."""
 _CONDITIONS = dict.fromkeys(
@@ -87,7 +89,10 @@ class Overview:
         if not self.bus.connected:
             return UNKNOWN, (self.no_broker(),)
         complaints = self.complaints(now)
-        return complaints[0].severity if complaints else OK, tuple(_in_short(complaints))
+        lines = [*_in_short(complaints)]
+        if more := lines[_MOST_LINES - 1 :][1:]:
+            lines[_MOST_LINES - 1 :] = [f"and {len(more) + 1} more reasons, see the devices themselves"]
+        return complaints[0].severity if complaints else OK, tuple(lines)
 
     def no_broker(self) -> str:
         """Say that no broker answers."""
