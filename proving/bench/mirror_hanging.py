@@ -66,7 +66,7 @@ def mirror_hanging(testbed: Testbed, *, quick: bool) -> Outcome:
         name="mirror-hanging",
         what=f"{good} Tango attributes on the bus, pushed once a second, beside {stopped + slow + odd} bad devices",
         how=(
-            f"{stopped} devices of a server that is stopped (SIGSTOP) as the second measurement begins, {slow} that take"
+            f"{stopped} devices of a server that is stopped (SIGSTOP) before the second measurement, {slow} that take"
             f" {SLOWNESS:g} s for a read, {odd} whose servers are silent, send garbage or refuse",
             f"{seconds:g} s without them, {seconds:g} s beside them; from the push of a value to its record",
         ),

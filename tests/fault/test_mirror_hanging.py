@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -110,6 +111,14 @@ def set_values(deployment: Deployment, device: str, **values: object) -> None:
     deployment.proxy(device).command_inout("Set", json.dumps(values))
 
 
+def has(model: Model, name: str, value: float) -> bool:
+    return value in model.values(name)
+
+
+def are_read(model: Model, value: float) -> bool:
+    return all(has(model, f"{device}/temperature", value) for device in GOOD)
+
+
 def test_devices_that_hang_cost_the_others_no_value(deploy: Deploy) -> None:
     """Each value that a good device pushes, or shows until it is read, is on the topic, while ten bad ones hang."""
     deployment = deploy(nodes=1)
@@ -140,17 +149,14 @@ def test_devices_that_hang_cost_the_others_no_value(deploy: Deploy) -> None:
             if value % 60 == 0:
                 for device in GOOD:
                     set_values(deployment, device, temperature=float(value))
-                until(
-                    lambda value=value: all(value in model.values(f"{one}/temperature") for one in GOOD),
-                    f"each good device is read, which is at {value}",
-                )
+                until(partial(are_read, model, value), f"each good device is read, which is at {value}")
             model.take()
             time.sleep(PAUSE)
         until(lambda: model.connections([*bad, *far]) == {"DISCONNECTED"}, "the bad ones are said to be away")
         for device in GOOD:
-            name, wanted = f"{device}/azimuth", [1000.0 + value for value in range(VALUES)]
-            until(lambda name=name: model.values(name)[-1] == 999.0 + VALUES, "the newest value is there")
-            assert [value for value in wanted if value not in model.values(name)] == [], name
+            name, wanted = f"{device}/azimuth", {1000.0 + value for value in range(VALUES)}
+            until(partial(has, model, name, max(wanted)), "the newest value is there")
+            assert wanted - {*model.values(name)} == set(), name
             assert model.connections(GOOD) == {"CONNECTED"}
         assert silent.connections > tried, "the bad ones were tried meanwhile"
         for one in stopped:
