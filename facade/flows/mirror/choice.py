@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import groupby
 
 from facade.bus.port import Record
 from facade.flows.mirror.messages import RULES, MirrorRule, decode_rule, device_of, is_name
@@ -105,10 +106,13 @@ class Choice(Flow):
         found: dict[str, float] = {}
         crowded: dict[str, str] = {}
         known = sorted(known)
+        of_device = {device: list(names) for device, names in groupby(known, device_of)}
         for pattern, period in self.patterns():
             names: Iterable[str] = [pattern]
             if "*" in pattern:
-                names = fitting = list(filter(matcher(pattern), known))
+                # Patterns for each receptor are many, and each has one device.
+                near = known if "*" in device_of(pattern) else of_device.get(device_of(pattern), [])
+                names = fitting = list(filter(matcher(pattern), near))
                 if len(fitting) > MOST_FOUND:
                     what = f"expected at most {MOST_FOUND} attributes, found {len(fitting)}"
                     crowded[pattern] = f"{what}; say more in the pattern"

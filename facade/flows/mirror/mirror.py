@@ -185,12 +185,13 @@ class Mirror:
             self._apply(now)
 
     def _search(self, found: Found, now: float) -> None:
+        if self.searches.is_other(found):
+            self._is_chosen = False
         for name, at in self.searches.take(found, now):
             device = self._devices.setdefault(name, Device(name))
             device.list_at = min(at, device.list_at)
             if not device.entries and not device.failures:
                 self._call(device, at)
-        self._is_chosen = False  # what is gone is told as well
 
     def _apply(self, now: float) -> None:
         self._is_chosen, self._chosen_at = True, now

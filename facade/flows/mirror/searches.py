@@ -123,19 +123,29 @@ class Searches:
             Names of attributes that are or were mirrored, each with what was said last of its connection. They are
             known as long as nobody says that they are gone; those that have ended, only if their device is there.
         """
-        kept = (
-            name
-            for name, connection in before
-            if (device := device_of(name)) not in self._names and self._exists(device, unknown=connection != ENDED)
-        )
-        return {*kept, *(name for names in list(self._names.values()) for name in names)}
+        known = {name for names in self._names.values() for name in names}
+        exists: dict[str, bool | None] = {}
+        for name, connection in before:
+            device = device_of(name)
+            if device in self._names:
+                continue
+            if device not in exists:
+                exists[device] = self._exists(device)
+            if exists[device] or (exists[device] is None and connection != ENDED):
+                known.add(name)
+        return known
 
-    def _exists(self, device: str, *, unknown: bool) -> bool:
-        """Return whether a database has a device; `unknown`, if none was asked."""
+    def _exists(self, device: str) -> bool | None:
+        """Return whether a database has a device; None: none was asked."""
         for pattern, found in reversed(self._found.items()):
             if matcher(pattern)(device):
                 return device in found.defined
-        return unknown
+        return None
+
+    def is_other(self, found: Found) -> bool:
+        """Return whether a search has found other devices than the one before."""
+        before = self._found.get(found.pattern)
+        return not found.trouble and (before is None or before.defined != found.defined)
 
     @property
     def troubles(self) -> dict[str, str]:
