@@ -120,7 +120,7 @@ def test_reasons_for_which_there_is_no_room_are_counted(count):
 
     shown._flows = [Grumbler()]
     reasons = shown.judge(NOW)[1]
-    (length,) = (one.length for one in ICD.classes["SdpMaster"].attributes if one.name == "healthInfo")
+    (length,) = (one.length for one in load().classes["SdpMaster"].attributes if one.name == "healthInfo")
     assert len(reasons) == length == 64
     left_out = f"and {count - 63} more reasons, see the devices themselves"
     assert reasons[62:] == ("device 62 is unwell", "device 63 is unwell" if count == 64 else left_out)

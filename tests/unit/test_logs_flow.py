@@ -370,7 +370,8 @@ def test_a_new_location_takes_the_place_of_the_one_that_was_silent_longest(monke
     ledger = LogLedger()
     for host in ("n0", "n1", "n2", "n0", "n3", "n4"):
         ledger.add(counted("c", 1, 5, host=host), NOW)
-    assert {name: one.records for name, one in ledger.state.locations.items()} == {"n0": 2, "(other)": 2, "n3": 1, "n4": 1}
+    records = {name: one.records for name, one in ledger.state.locations.items()}
+    assert records == {"n0": 2, "(other)": 2, "n3": 1, "n4": 1}
 
 
 def test_a_shipper_that_was_silent_for_long_makes_room_for_a_new_one(monkeypatch):

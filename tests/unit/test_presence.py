@@ -153,7 +153,7 @@ def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
     SignOfLife("ingest-00", "server", sent.append, ManualClock(), complaints=lambda: complaints).perform()
     said = msgspec.json.decode(sent[0].value)["complaints"]
     assert len(said) == 21
-    assert said[-1]["text"].startswith("and 10 more complaints of devices of this server: mid-sdp/ingest/0020, mid-sdp/")
+    assert said[-1]["text"].startswith("and 10 more complaints of devices of this server: mid-sdp/ingest/0020, ")
     assert said[-1]["text"].endswith("mid-sdp/ingest/0027 and 2 more")
 
 
