@@ -131,6 +131,9 @@ class Manifest:
     workers: tuple[Worker, ...] = ()
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""
+    trials: Reference | None = None
+    """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
+    would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
     interface: Reference | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     words: Reference | None = None

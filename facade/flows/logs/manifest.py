@@ -17,5 +17,6 @@ MANIFEST = Manifest(
         Subcommand(("logs",), "", "Sum up logs and metrics of nodes."),
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),
     ),
+    trials="facade.flows.logs.formats:trials",
     words="facade.flows.logs.words:WORDS",
 )

@@ -22,6 +22,7 @@ MANIFEST = Manifest(
             "Play a calibration pipeline.",
         ),
     ),
+    trials="facade.flows.tables.messages:trials",
     words="facade.flows.tables.words:WORDS",
     conformance="clients.conformance.tables:CHECKS",
 )

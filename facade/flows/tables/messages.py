@@ -5,14 +5,17 @@ for its newest complete table, ``product!table`` for one under way, and ``produc
 failed last; a product has no ! in its name.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.config import Settings
+from facade.icd.model import Icd
 from facade.messages import Table, TableSegment, TableState
-from facade.outcome import Rejected
+from facade.outcome import USED, Outcome, Rejected
 from facade.printable import excerpt
 
 CALIBRATION, TABLES = "calibration", "tables"
@@ -92,3 +95,13 @@ def tombstone(key: str) -> Record:
 
 MARKS = (Record(topic=TABLES, key=b"mark", value=None, partition=0),)
 """Removes nothing; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""
+
+
+def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
+    """Return the reading of one segment, alone; see `facade.manifest.Manifest.trials`."""
+
+    def read(record: Record) -> Outcome:
+        header = read_header(record)
+        return header if isinstance(header, Rejected) else USED
+
+    return {CALIBRATION: read}
