@@ -26,7 +26,9 @@ def watch(
         list[str] | None, typer.Argument(help="Device names. Default: all devices of the server SdpFacade.")
     ] = None,
     tango_host: TangoHost = "",
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time [s]. Default: at Ctrl-C.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Stop after this time, in seconds. Default: at Ctrl-C.")
+    ] = None,
     # How `make screenshots` takes docs/images/watch.svg.
     picture: Annotated[Path | None, typer.Option(hidden=True, help="Write the last view as SVG.")] = None,
 ) -> None:

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from facade.errors import ConfigError
 
@@ -34,6 +34,11 @@ class Isolation(Enum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+Section = Literal["Operate", "Publish", "Deploy", "Develop", "Fault and load runs"]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+"""Sections of the help of ``sdp-facade``, in their order."""
+
+
 class Subcommand(NamedTuple):
     """One sub-command of ``sdp-facade``; its module is imported when it is run."""
 
@@ -44,6 +49,8 @@ class Subcommand(NamedTuple):
     others contribute."""
     summary: str
     """One line for the help of ``sdp-facade`` or of the group."""
+    section: Section = "Operate"
+    """Section of the help of ``sdp-facade``, for a sub-command of one word."""
 
 
 class Worker(NamedTuple):
