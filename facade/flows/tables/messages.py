@@ -12,11 +12,11 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key
 from facade.config import Settings
 from facade.icd.model import Icd
 from facade.messages import Table, TableSegment, TableState
 from facade.outcome import USED, Outcome, Rejected
-from facade.printable import excerpt
 
 CALIBRATION, TABLES = "calibration", "tables"
 """Topics, by their names in the ICD."""
@@ -60,10 +60,8 @@ def read_header(record: Record) -> TableSegment | Rejected:
     header = segment_decoder.decode_header(record.headers, SEGMENT)
     if isinstance(header, Rejected):
         return header
-    if record.key != header.product.encode():
-        key = (record.key or b"").decode(errors="replace")
-        what = f"expected the record's key {excerpt(key[:200])}, got {header.product}"
-        return Rejected("key", f"{_AT}.product", what)
+    if why := wrong_key(record.key, header.product, f"{_AT}.product"):
+        return why
     if (header.count == 0) != (header.url is not None):
         what = "expected a url if count is 0 (a reference), and none with segments"
         return Rejected("schema", f"{_AT}.url", f"{what}, got count {header.count}")
