@@ -128,16 +128,18 @@ class Server:
             self.flows.append(found)
         return found
 
-    def report(self, find: Find, finds: Callable[[FaultKey], bool], *topics: str) -> Reporter:
+    def report(self, find: Find, finds: Callable[[FaultKey], bool], *topics: str, others: str = "") -> Reporter:
         """Raise and clear alerts about what is found, once some topics have been read.
 
         Parameters
         ----------
         finds
             Whether a condition and source are of the kind that is found; others of this server have their own.
+        others
+            Source of one alarm of each condition about those that are too many to be told; empty text: all are told.
         """
         (reference,) = [one.reporter for one in manifests() if one.reporter is not None]
-        reporter: Reporter = load(reference)(self, find, finds, topics)
+        reporter: Reporter = load(reference)(self, find, finds, topics, others)
         return reporter
 
     def health(self) -> list[Health]:

@@ -16,6 +16,7 @@ from facade.bus.port import Record
 from facade.clock import Clock
 from facade.codec.decode import BatchDecoder
 from facade.outcome import USED, Outcome
+from facade.printable import listed
 from facade.reading import Reading
 from facade.runtime.flow import Flow
 
@@ -26,7 +27,7 @@ SILENT = 3.5
 """Who gave no sign of life for so long is not there [s]."""
 _STUCK = 60.0
 """A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
-_MOST_COMPLAINTS, _LONGEST_TEXT = 20, 500
+_MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
 _UNWELL = ("DEGRADED", "FAILED")
 _ALARMED = ("ALARM", "FAULT")
 
@@ -96,7 +97,7 @@ class SignOfLife:
             role=self._role,
             stopping=stopping,
             version=__version__,
-            complaints=list(self._complaints())[:_MOST_COMPLAINTS],
+            complaints=_limited(self._complaints()),
         )
         self.sent(heartbeat, self._clock.monotonic())
         self.send(heartbeat_record(heartbeat))
@@ -196,6 +197,15 @@ class Heartbeats(Flow):
     def alive_of(self, group: str) -> list[str]:
         """Return the workers of a consumer group that are there."""
         return [name for name in self.heard_of(group) if self.alive(name)]
+
+
+def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.DeviceComplaint]:
+    first, others = list(complaints[:_MOST_COMPLAINTS]), complaints[_MOST_COMPLAINTS:]
+    if others:
+        devices = [*dict.fromkeys(one.device for one in others)]
+        text = f"and {len(others)} more complaints of devices of this server: {listed(devices, _MOST_NAMED)}"
+        first.append(messages.DeviceComplaint(device=devices[0], text=text[:_LONGEST_TEXT]))
+    return first
 
 
 def complaints_of(

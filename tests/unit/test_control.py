@@ -118,6 +118,22 @@ def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():
     assert not shown.finds(("streamSilent", "receive/1")), "what others raise is theirs to clear"
 
 
+@pytest.mark.parametrize("count", [64, 65, 100])
+def test_reasons_for_which_there_is_no_room_are_counted(count):
+    shown = overview()
+
+    class Grumbler(Health):
+        def complaints(self, now):
+            yield from (Complaint("DEGRADED", f"device {number} is unwell") for number in range(count))
+
+    shown._flows = [Grumbler()]
+    reasons = shown.judge(NOW)[1]
+    (length,) = (one.length for one in load().classes["SdpMaster"].attributes if one.name == "healthInfo")
+    assert len(reasons) == length == 64
+    left_out = f"and {count - 63} more reasons, see the devices themselves"
+    assert reasons[62:] == ("device 62 is unwell", "device 63 is unwell" if count == 64 else left_out)
+
+
 def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
     """A plug-in raises in each cycle."""
     shown = overview(lagging=(("ingest.heaps", 10**9),))

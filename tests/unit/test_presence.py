@@ -2,13 +2,22 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from facade.clock import ManualClock
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.reading import Reading
-from facade.runtime.heartbeats import SILENT, HeartbeatMessage, Heartbeats, complaints_of, heartbeat_record
+from facade.runtime.heartbeats import (
+    SILENT,
+    HeartbeatMessage,
+    Heartbeats,
+    SignOfLife,
+    complaints_of,
+    heartbeat_record,
+)
 from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 
 BOTH = ("aggregate-0", "aggregate-1")
@@ -153,6 +162,16 @@ def test_a_cause_that_several_devices_tell_of_is_one_reason():
     ]
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
     assert len(shown.judge(NOW)[1]) == 2
+
+
+def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
+    sent = []
+    complaints = [DeviceComplaint(f"mid-sdp/ingest/{number:04d}", "health is FAILED") for number in range(30)]
+    SignOfLife("ingest-00", "server", sent.append, ManualClock(), complaints=lambda: complaints).perform()
+    said = msgspec.json.decode(sent[0].value)["complaints"]
+    assert len(said) == 21
+    assert said[-1]["text"].startswith("and 10 more complaints of devices of this server: mid-sdp/ingest/0020, ")
+    assert said[-1]["text"].endswith("mid-sdp/ingest/0027 and 2 more")
 
 
 def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():

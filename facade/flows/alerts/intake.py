@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import Record, TransactionalLog
+from facade.bus.redrive import FIRST, FROM
 from facade.clock import Clock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKET, PACKETS, decode_alert_or_action
@@ -40,7 +41,10 @@ class Intake(RecordWorker):
         if isinstance(made, Unused):
             return made
         alert, text = made
-        return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=((PACKET, place.encode()),))]
+        log = self._log.spans()[record.topic, record.partition].log
+        redriven = (header for header in record.headers if header[0] in (FROM, FIRST))
+        headers = ((PACKET, f"{log}/{place}".encode()), *redriven)
+        return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=headers)]
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:

@@ -29,6 +29,8 @@ _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", 
 _HANGING = "transactionHanging"
 _MOST_ISSUES = 64
 """Problems that `healthIssues` lists; `healthInfo` puts many of one condition together."""
+_MOST_LINES = 64
+"""Reasons that `healthInfo` has room for."""
 _MOST_NAMED = 20
 """Partitions that one complaint names."""
 _CONDITIONS = dict.fromkeys(
@@ -91,7 +93,10 @@ class Overview:
         if not self.bus.connected:
             return UNKNOWN, (self.no_broker(),)
         complaints = self.complaints(now)
-        return complaints[0].severity if complaints else OK, tuple(_in_short(complaints))
+        lines = [*_in_short(complaints)]
+        if more := lines[_MOST_LINES - 1 :][1:]:
+            lines[_MOST_LINES - 1 :] = [f"and {len(more) + 1} more reasons, see the devices themselves"]
+        return complaints[0].severity if complaints else OK, tuple(lines)
 
     def issues(self, now: float) -> list[dict[str, str]]:
         """Return each problem with its alarm, the worst first, as `healthIssues` of SdpMaster has them."""
