@@ -13,6 +13,7 @@ from facade.flows.commands.view import CommandSources, CommandView, SubarrayView
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.heartbeats import SILENT
 
 SUBARRAY = "SdpSubarray"
 
@@ -76,8 +77,13 @@ class CommandsHealth(Health):
         """Return which controllers are too many or silent, and which devices nobody executes commands of."""
         for text in rivalries(self._components, now):
             yield Complaint("FAILED", text, ("twoControllers", ORIGIN), "CRITICAL")
-        for text in silences(self._components, now):
-            yield Complaint("DEGRADED", text, ("controllerSilent", ORIGIN), "CRITICAL")
+        for name, text in silences(self._components, now).items():
+            # Commands that nobody executes are work that is not done at all.
+            devices = self._components.newest[name][0].devices
+            is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
+            yield Complaint(
+                "FAILED" if is_alone else "DEGRADED", text, ("controllerSilent", f"{ORIGIN}/{name}"), "CRITICAL"
+            )
         if self._server.has_read(HEARTBEATS):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
             for device in self._devices:

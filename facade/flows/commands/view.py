@@ -171,7 +171,7 @@ class SubarrayView:
         degraded: list[str] = []
         if why := sources.lease.trouble(sources.clock.monotonic()):
             failed.append(f"commands are refused: {why}")
-        silent = silences(sources.components, now, self._device)
+        silent = silences(sources.components, now, self._device).values()
         alive = sources.components.alive_for(self._device, now, SILENT)
         (degraded if alive else failed).extend(silent)
         failed.extend(rivalries(sources.components, now, self._device))
@@ -187,13 +187,13 @@ class SubarrayView:
         return (_DEGRADED, tuple(degraded)) if degraded else (_HEALTHY, ())
 
 
-def silences(components: Components, now: float, device: str = "") -> list[str]:
-    """Say which controllers are silent that should not be; of one device, or of all."""
-    return [
-        f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
+def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
+    """Return which controllers are silent that should not be, each with a text; of one device, or of all."""
+    return {
+        name: f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
-    ]
+    }
 
 
 def rivalries(components: Components, now: float, device: str = "") -> list[str]:
