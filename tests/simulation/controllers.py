@@ -11,7 +11,6 @@ from facade.bus.kafka.group import KafkaGroupMember
 from facade.controller.api import Call, Handler
 from facade.controller.execution import Execution
 from facade.controller.process import Threads, _beats, devices_of
-from facade.controller.rivals import await_no_rival
 from facade.controller.simulator.controller import SimulatedController
 from facade.controller.simulator.orders import MASTER, PROCESSING, SUBARRAY, WORKER
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, decode_ack, decode_command
@@ -72,8 +71,6 @@ class Controllers:
             controller.handlers[command] = partial(_execute, site, process, handler)
         devices = devices_of(controller.classes, ICD, site.settings)
         connection = site.connection(process)
-        if not await_no_rival(controller, list(devices), connection, stopped=lambda: False):
-            return
         bus = KafkaBus(connection, client=name)
         member = KafkaGroupMember(connection, COMMANDS, group=group, member=name, health=bus.health)
         ordered = devices_of(controller.orders, ICD, site.settings)
