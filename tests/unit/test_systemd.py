@@ -39,6 +39,7 @@ def test_what_a_unit_promises(unit: Path) -> None:
     parser = read(unit)
     service = parser["Service"]
     assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
+    assert float(service["RestartSec"]) >= 2.0, "two processes of one name fence each other no faster"
     assert float(service["TimeoutStopSec"]) > 5.0, "the processes end within 5 s"
     files = re.findall("^EnvironmentFile=(.*)", unit.read_text(), re.MULTILINE)
     assert files == ["/etc/sdp-facade/environment", "-/etc/sdp-facade/%p-%i.environment"], "its own one comes last"

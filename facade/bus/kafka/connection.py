@@ -95,6 +95,7 @@ class Connection:
         self.prefix = settings.prefix
         self.bootstrap = settings.bootstrap
         self.clock = clock or SystemClock()
+        self._admin: AdminClient | None = None
         self._shared = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
 
     def config(self, health: BusHealth, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,9 +125,14 @@ class Connection:
         """Open a producer; see `config`."""
         return self._clients.producer(self.config(health, own))
 
-    def admin(self, own: Mapping[str, Any] | None = None) -> AdminClient:
-        """Open a client that looks at topics and groups, or changes them; nobody asks for its health."""
-        return self._clients.admin(self.config(BusHealth(), own or {}))
+    def admin(self) -> AdminClient:
+        """Return the client that looks at topics and groups, or changes them: one for the life of the process.
+
+        Its futures live only as long as it does. Nobody asks for its health.
+        """
+        if self._admin is None:
+            self._admin = self._clients.admin(self.config(BusHealth(), {"statistics.interval.ms": 0}))
+        return self._admin
 
     def queue(
         self, producer: Producer, record: Record, on_delivery: Callable[[KafkaError | None, Message], None]
