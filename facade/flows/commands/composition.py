@@ -75,7 +75,14 @@ def compose(server: Server) -> None:
     )
     server.share(Gateway, lambda: gateway)
     server.periodic_tasks.append(
-        PeriodicTask(origin=instance, post=sender, lease=lease, tracker=tracker, caught_up=sources.known, clock=clock)
+        PeriodicTask(
+            origin=instance,
+            post=sender,
+            lease=lease,
+            tracker=tracker,
+            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
+            clock=clock,
+        )
     )
 
 
