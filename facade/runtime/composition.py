@@ -105,6 +105,10 @@ class Server:
         """Return whether all has been read that stood on some topics at the start."""
         return self._event_loop is not None and all(map(self._event_loop.has_read, topics))
 
+    def is_at_end(self, *topics: str) -> bool:
+        """Return whether nothing of some topics waits to be read; see `facade.runtime.event_loop.EventLoop`."""
+        return self._event_loop is not None and all(map(self._event_loop.is_at_end, topics))
+
     def state(self, device: str) -> str:
         """Return the Tango State that a device of this server shows; from any thread."""
         shown = {} if self._publisher is None else self._publisher.last.get(device, {})
