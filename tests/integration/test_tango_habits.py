@@ -4,6 +4,7 @@ Each class is tried in a real device server on a Tango database of its own; see 
 """
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -226,8 +227,8 @@ def test_a_device_fewer_and_one_more(other: Site, kind: str) -> None:
         other.admin.RestartServer()
         until(lambda: other.answers_with(comes, tango.DevState.FAULT), "the added device answers")
         until_equal(lambda: other.shown(stays), wanted, "the same values")
-        before = Counter(other.events)
-        until(lambda: other.events[stays, "Status"] > before[stays, "Status"] + 2, "events go on")
+        seen = other.events[stays, "Status"]
+        until(lambda seen=seen: other.events[stays, "Status"] > seen + 2, "events go on")
     assert "end the process and start it" in other.proxy(comes).status()
     other.server.says(f"device={comes} was added")
     with pytest.raises(tango.DevFailed):
@@ -239,9 +240,10 @@ def test_a_device_fewer_and_one_more(other: Site, kind: str) -> None:
     del kept
 
 
+@pytest.mark.parametrize("end", ["Kill", "SIGTERM"])
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_kill_ends_the_process(other: Site, restarts: int) -> None:
-    """DServer.Kill, also after a restart: exit code 0, and nobody pushes at what Tango deletes."""
+def test_the_process_ends_when_it_is_told_to(other: Site, restarts: int, end: str) -> None:
+    """Also after a restart: exit code 0, and nobody pushes at what Tango deletes."""
     device = name_of("SdpBus")
     other.add(device, "SdpBus")
     other.serve()
@@ -249,7 +251,10 @@ def test_kill_ends_the_process(other: Site, restarts: int) -> None:
     until(lambda: other.events[device, "Status"] > 2, "events come")
     for _ in range(restarts):
         other.admin.DevRestart(device)
-    other.admin.Kill()
+    if end == "Kill":
+        other.admin.Kill()
+    else:
+        other.server.signal(signal.SIGTERM)
     assert other.server.exit_code() == 0, other.server.tail()
     assert "Traceback" not in other.server.text
     del kept

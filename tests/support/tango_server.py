@@ -38,9 +38,8 @@ def sample(icd: Icd, entry: Attribute) -> Value:
 class _EventLoop:
     """Shows one reading of each attribute, and sends events, as the real one does."""
 
-    accounts: dict[str, Any] = {}
-
     def __init__(self, icd: Icd, classes: dict[str, str]) -> None:
+        self.accounts: dict[str, Any] = {}
         self.publisher = Publisher(icd, classes, TangoSink(), SystemClock())
         self._readings = [
             (device, entry.name, Reading(sample(icd, entry), TIME))
