@@ -1,16 +1,20 @@
 """The command path of a device server on the simulation's brokers: what is taken, refused, shown, and remembered."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway
-from facade.flows.commands.messages import ReportedState
 from facade.runtime.event_loop import Timing
+from facade.flows.commands.messages import ReportedState, decode_command
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
+from tests.support.waiting import HANG, until
 
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
 OBS_STATES = ICD.enums["ObsState"]
@@ -693,3 +697,60 @@ def test_what_cannot_be_shown_hides_nothing_behind_it(bench, monkeypatch, refuse
             server.cycle(1)
     assert server.shows("lastCommand") == f"{id} Configure COMPLETED"
     assert server.shows("Status").count("obsState is READY") == 1
+
+
+class Slow:
+    """A bus that takes commands in their order, and confirms them when the test lets it."""
+
+    def __init__(self):
+        self.queued, self.free, self.outcome = [], threading.Event(), None
+
+    def send(self, record, timeout, queued):
+        self.queued.append(decode_command(record.value))
+        queued()
+        assert self.free.wait(HANG)
+        if self.outcome is not None:
+            raise self.outcome
+
+
+def slow(server) -> tuple[Slow, Gateway]:
+    bus = Slow()
+    return bus, replace(server.gateway, sender=bus)
+
+
+def test_a_command_waits_for_the_bus_without_those_of_other_callers(bench):
+    """The one after it is checked against it: what it leads to is under way, and twice is not allowed."""
+    server = bench.server()
+    on(bench, server)
+    bus, gateway = slow(server)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gateway.give, SUBARRAY, "Configure", json.dumps(CONFIGURE))
+        until(lambda: bus.queued, "the first command is queued")
+        with pytest.raises(CommandRefused, match="not allowed while Configure .* is under way"):
+            gateway.give(SUBARRAY, "Configure", json.dumps(CONFIGURE))
+        second = pool.submit(gateway.give, SUBARRAY, "Abort", None)
+        until(lambda: len(bus.queued) == 2, "the second command is queued")
+        bus.free.set()
+        ids = [first.result(HANG), second.result(HANG)]
+    assert ids == [command.id for command in bus.queued]
+    assert bus.queued[0].issued < bus.queued[1].issued
+
+
+def test_a_repeated_call_is_not_sent_while_the_first_one_waits(bench):
+    """The first one may still be told that its command was never sent, which a second record would make untrue."""
+    server = bench.server()
+    on(bench, server)
+    bus, gateway = slow(server)
+    argument = json.dumps({**CONFIGURE, "transaction_id": TXN})
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(gateway.give, SUBARRAY, "Configure", argument)
+        until(lambda: bus.queued, "the command is queued")
+        with pytest.raises(OutcomeUnknown, match="another call is sending it"):
+            gateway.give(SUBARRAY, "Configure", argument)
+        bus.outcome = NotSent("no broker")
+        bus.free.set()
+        with pytest.raises(NotSent, match="will not be executed"):
+            first.result(HANG)
+    assert len(bus.queued) == 1
+    with pytest.raises(CommandRefused, match="never reached the bus"):
+        gateway.give(SUBARRAY, "Configure", argument)
