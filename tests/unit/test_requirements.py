@@ -1,4 +1,4 @@
-"""The page of requirements names tests and measurements that exist and are run, and something for each row that is done."""
+"""The page of requirements names tests and measurements that are run, and one for each row that is done."""
 
 import ast
 import re
@@ -57,7 +57,8 @@ def test_what_a_row_names_exists_and_is_run(row: str) -> None:
         "pytest.importorskip('arrow')\ndef test_a(): ...",
         "pytestmark = [pytest.mark.kafka, pytest.mark.skip]\ndef test_a(): ...",
         "long = pytest.mark.skipif(True, reason='')\n@long\ndef test_a(): ...",
-        "@pytest.fixture\ndef inner():\n    pytest.skip('')\n@pytest.fixture\ndef outer(inner): ...\ndef test_a(outer): ...",
+        "@pytest.fixture\ndef inner():\n    pytest.skip('')\n@pytest.fixture\ndef outer(inner): ...\n"
+        "def test_a(outer): ...",
         "def start():\n    pytest.skip('')\ndef test_a():\n    start()",
     ],
 )
