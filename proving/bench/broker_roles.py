@@ -137,8 +137,6 @@ def _from_and_to(way: Way, receives: bool) -> tuple[str, str]:
 
 class _Kafka:
     def __init__(self, context: RoleContext, way: Way, receives: bool) -> None:
-        from confluent_kafka import TopicPartition
-
         connection = Connection(context.settings, clock=context.clock)
         source, target = _from_and_to(way, receives)
         self._consumer, self._target = None, connection.topic(target)
@@ -149,7 +147,9 @@ class _Kafka:
         if source:
             own = {"group.id": connection.topic(source), "enable.auto.commit": False, "auto.offset.reset": "earliest"}
             self._consumer = connection.consumer(BusHealth(), own)
-            self._consumer.assign([TopicPartition(connection.topic(source), 0, 0)])
+            self._consumer.subscribe([connection.topic(source)])
+            while not self._consumer.assignment():
+                self._consumer.poll(_WAIT)  # nothing is sent before
             self._most = 1 if way.back else 10_000
 
     def send(self, value: bytes) -> None:

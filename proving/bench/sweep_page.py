@@ -313,14 +313,14 @@ def _choice(sweep: Sweep) -> Iterator[str]:
                 f" {delays(everyone)[1]} ms, `acks=0` {number(rate(none, 'in'))}/s with {delays(none)[1]} ms: with one"
                 f" broker the difference is within the spread. With three, `acks=all` also waits for other replicas,"
                 f" which was not measured.",
-                f"**Compress with lz4 if the network or the disk is the limit. Otherwise do not compress.** lz4 reaches"
-                f" {mb(packed, 'in')} MB/s, and the broker stores {number(packed.stored)} B for a message of"
-                f" {packed.point.size} B. Without a codec the rate is {mb(plain, 'in')} MB/s, and the broker stores"
-                f" {number(plain.stored)} B. gzip reaches {mb(gzip, 'in')} MB/s."
+                f"**Compress with lz4 if the network or the disk is the limit. Otherwise do not compress.** For a"
+                f" gigabyte of messages of {packed.point.size} B, lz4 takes {cpu(packed, 'in')} s of processor time,"
+                f" no codec {cpu(plain, 'in')} s and gzip {cpu(gzip, 'in')} s. With lz4 the broker stores"
+                f" {number(packed.stored)} B for a message, without a codec {number(plain.stored)} B."
                 f" These figures are with the topic's `compression.type` set to `producer`. Our topics have"
                 f" `uncompressed`, so that a broker's size limit holds for the unpacked batch ([settings]"
-                f"(../how-to/run-on-kafka.md)). With this setting the broker unpacks lz4 batches, and reaches only"
-                f" {mb(unpacked, 'in')} MB/s: with our topics, lz4 saves the network but not the disk.",
+                f"(../how-to/run-on-kafka.md)). With this setting the broker unpacks lz4 batches, which takes"
+                f" {cpu(unpacked, 'in')} s: with our topics, lz4 saves the network but not the disk.",
                 f"**Take as many partitions as consumers share the work.** With one producer and one consumer their"
                 f" number decides little: {number(min(rates))} to {number(max(rates))}/s are read from"
                 f" {parts[0].point.partitions} to {parts[-1].point.partitions} partitions, the least from"
