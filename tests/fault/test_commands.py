@@ -59,7 +59,7 @@ def test_a_controller_that_fails(subarrays: Subarrays) -> None:
     assert (told["status"], told["result_code"]) == ("FAILED", 3)
     assert "simulated failure of Configure" in told["text"]
     subarrays.becomes(device, "FAULT")
-    assert subarrays.read(device, "errorMessages") == ("simulated failure of Configure",)
+    assert subarrays.read(device, "errorMessages") == ("SimulatedFailure: simulated failure of Configure",)
     until(lambda: subarrays.read(device, "healthState") == 2, "healthState is FAILED")
     subarrays.does(device, "ObsReset")
     subarrays.becomes(device, "IDLE")
