@@ -11,8 +11,8 @@ import pytest
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway
-from facade.runtime.event_loop import Timing
 from facade.flows.commands.messages import ReportedState, decode_command
+from facade.runtime.event_loop import Timing
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 from tests.support.waiting import HANG, until
 
@@ -726,7 +726,7 @@ def test_a_command_waits_for_the_bus_without_those_of_other_callers(bench):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(gateway.give, SUBARRAY, "Configure", json.dumps(CONFIGURE))
         until(lambda: bus.queued, "the first command is queued")
-        with pytest.raises(CommandRefused, match="not allowed while Configure .* is under way"):
+        with pytest.raises(CommandRefused, match=r"not allowed while Configure .* is under way"):
             gateway.give(SUBARRAY, "Configure", json.dumps(CONFIGURE))
         second = pool.submit(gateway.give, SUBARRAY, "Abort", None)
         until(lambda: len(bus.queued) == 2, "the second command is queued")
