@@ -266,7 +266,7 @@ class _Asked:
 _PULSE: Final = 0.5
 """Time between two questions to a server [s]."""
 _SILENT: Final = 2.2
-"""A question without an answer for this long shows its server as silent [s]: below 3 s, with a question and a picture."""
+"""A server is silent if a question has no answer for this long [s]: seen within 3 s, with a question and a picture."""
 
 
 def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:
