@@ -35,7 +35,6 @@ _OTHERS = (
     ("Executors", "executors.md", "the executors that controllers give orders to, with their commands"),
     ("Alerts", "alerts.md", "alarm conditions, their meaning, and the response of an operator"),
     ("Enumerations", "enums.md", "labels and values"),
-    ("Limits", "limits.md", "the bounds of lists, memory and arguments, and what a user sees at each"),
 )
 
 

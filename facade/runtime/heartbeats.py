@@ -208,25 +208,40 @@ def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.De
     return first
 
 
-def complaints_of(shown: Mapping[str, Mapping[str, Reading]]) -> list[messages.DeviceComplaint]:
-    """Return what devices say of their own health, by what they show.
+def complaints_of(
+    shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str | None] = lambda device: ""
+) -> list[messages.DeviceComplaint]:
+    """Return the problems of devices, by what they show.
 
     Parameters
     ----------
     shown
         Readings by device and attribute.
+    scope
+        Returns the subarray that must scan for a problem of a device to count; empty: it always counts, None: never.
     """
     found = []
     for device, readings in shown.items():
+        if (subarray := scope(device)) is None:
+            continue
+        reasons: Sequence[object] = ()
         health, state = (str(readings[name].value) if name in readings else "" for name in ("healthState", "State"))
         if health in _UNWELL:
-            text = f"health is {health}: {'; '.join(map(str, _lines(readings, 'healthInfo')))}"
+            reasons = _lines(readings, "healthInfo")
+            text = f"health is {health}: {'; '.join(map(str, reasons))}"
         elif not health and state in _ALARMED:
             # The first line says the state.
             text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
         else:
             continue
-        found.append(messages.DeviceComplaint(device=device, text=text[:_LONGEST_TEXT]))
+        found.append(
+            messages.DeviceComplaint(
+                device=device,
+                text=text[:_LONGEST_TEXT],
+                subarray=subarray,
+                reasons=[str(reason)[:_LONGEST_TEXT] for reason in reasons],
+            )
+        )
     return found
 
 

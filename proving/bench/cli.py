@@ -29,6 +29,7 @@ MEASUREMENTS = {
     "growth": "proving.bench.growth:growth",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.peers:peers",
+    "brokers": "proving.bench.brokers:brokers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.reads:reads",
     "elastic": "proving.bench.elastic:elastic",

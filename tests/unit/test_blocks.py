@@ -145,7 +145,7 @@ GOOD = {
     ("changes", "reason"),
     [
         ({"state": "CANCELLED"}, "schema"),
-        ({"pb_id": "pb-a-2"}, "inconsistent"),
+        ({"pb_id": "pb-a-2"}, "key"),
         ({"pb_id": "pb-a-1\n"}, "schema"),
         ({"subarray": 0}, "schema"),
         ({"sequence": 0}, "schema"),

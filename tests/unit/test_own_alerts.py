@@ -306,7 +306,7 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
         ({"connected": False}, None),
         ({"reporting": (1, 2, 3)}, {("streamSilent", "ingest/0000")}),
         ({"reporting": ()}, set()),
-        ({"controllers": heartbeat(at=NOW - 60)}, {("controllerSilent", "sdp-facade")}),
+        ({"controllers": heartbeat(at=NOW - 60)}, {("controllerSilent", "sdp-facade/a")}),
         ({"controllers": heartbeat() | heartbeat(name="b")}, {("twoControllers", "sdp-facade")}),  # each executes all
         ({"controllers": {}}, set()),
         ({"unbalanced": ("ingest.heaps",)}, {("streamUnbalanced", "sdp-facade/ingest.heaps")}),

@@ -271,7 +271,7 @@ class AlertsFlow(Flow):
         self.alerts += 1
         if not redriven:
             self._follow(alert)
-        return Suppressed(OVERTAKEN) if why == OVERTAKEN else USED
+        return Suppressed("overtaken") if why == OVERTAKEN else USED
 
     def _follow(self, alert: Alert) -> None:
         """Count the numbers that the source left out before an alert."""

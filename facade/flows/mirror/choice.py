@@ -6,8 +6,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import groupby
 
 from facade.bus.port import Record
+from facade.codec.plausible import wrong_key
 from facade.flows.mirror.messages import RULES, MirrorRule, decode_rule, device_of, is_name
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected
+from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.device_state import StateMessage
 from facade.runtime.flow import Flow
 
@@ -56,8 +57,8 @@ class Choice(Flow):
         rule = decode_rule(record.value)
         if not isinstance(rule, MirrorRule):
             return rule
-        if rule.rule != key:
-            return Rejected("key", "$.rule", f"expected the record's key {key!r:.80}, got {rule.rule}")
+        if why := wrong_key(record.key, rule.rule, "$.rule"):
+            return why
         self.rules[key] = rule
         self.version += 1
         return USED

@@ -11,7 +11,7 @@ from facade.flows.quality.messages import METRIC, QUALITY, read_header
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
 from facade.messages import Metric
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
+from facade.outcome import LATE, TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.runtime.flow import Flow
 
 CLASS = "SdpQuality"
@@ -138,7 +138,7 @@ def _differs(field: str, expected: str, header: Metric, got: object) -> Rejected
 def _untimely(header: Metric, appended: float) -> Unused | None:
     age = appended - header.time / 1e6
     if age > BEHIND:
-        return Suppressed("late")
+        return LATE
     if age < -AHEAD:
         what = f"expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
         return Rejected("ahead", f"headers.{METRIC}.time", what)
