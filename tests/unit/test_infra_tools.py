@@ -45,13 +45,13 @@ def server(answer: bytes) -> Iterator[int]:
         thread.start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(HANG)
 
 
 def test_kafka_names_its_brokers_and_its_cluster() -> None:
     mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
-    (broker,) = mock.list_topics(timeout=10).brokers.values()
-    cluster = find_cluster(f"{broker.host}:{broker.port}", 10.0)
+    (broker,) = mock.list_topics(timeout=HANG).brokers.values()
+    cluster = find_cluster(f"{broker.host}:{broker.port}", HANG)
     assert cluster is not None
     assert cluster.id.startswith("mock")
     assert cluster.brokers == {(broker.host, broker.port)}
@@ -135,7 +135,7 @@ def test_something_is_installed_once_and_whole_or_not_at_all(cache: Path) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG)
     assert len(calls) == 1
     assert [path.name for path in (cache / "thing").iterdir()] == ["whole"]
     assert sorted(path.name for path in cache.iterdir()) == ["thing", "thing.lock"]
@@ -153,11 +153,11 @@ def test_a_lock_is_held_by_one_also_when_its_file_is_removed_meanwhile(tmp_path:
     with tools.locked(path):
         thread = threading.Thread(target=second)
         thread.start()
-        assert waits.wait(10)
+        assert waits.wait(HANG)
         assert not has_it.is_set()
         path.unlink()
         path.parent.rmdir()
-    thread.join(10)
+    thread.join(HANG)
     assert has_it.is_set()
 
 
@@ -258,7 +258,7 @@ def test_a_broker_unpacks_libraries_in_its_own_folder_which_each_start_empties(
     for _ in range(2):
         broker = kafka.Kafka(folder=tmp_path, heap="64m", report=lambda _: None)
         broker.run(["true"], [], choose_port(), started.append)
-        assert started[-1].wait(10.0)
+        assert started[-1].wait(HANG)
         assert f"-Djava.io.tmpdir={tmp_path / 'tmp'}" in started[-1].record.argv
         assert [*(tmp_path / "tmp").iterdir()] == []
         settings = (tmp_path / "server.properties").read_text()

@@ -75,7 +75,7 @@ def put(
         str | None,
         typer.Option(help="Id of the table; give the same one again to continue after a failure. Default: new."),
     ] = None,
-    segment: Annotated[int, typer.Option(min=1, help="Size of a segment [bytes].")] = SEGMENT_BYTES,
+    segment: Annotated[int, typer.Option(min=1, help="Size of a segment, in bytes.")] = SEGMENT_BYTES,
     reference: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Write the table to this URL (file://, s3:// ...), and send only the URL."),
