@@ -11,7 +11,8 @@ DEFECTS = tomllib.loads((ROOT / "tests" / "defects.toml").read_text())
 
 
 def test_all_defects_are_in_the_table() -> None:
-    assert list(DEFECTS) == [f"D{number}" for number in range(1, 30)]
+    """Those before the first release; later ones, whose names begin otherwise, come as they are mended."""
+    assert [name for name in DEFECTS if name.startswith("D")] == [f"D{number}" for number in range(1, 30)]
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

@@ -337,7 +337,7 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
         device_class(ICD, "SdpSubarray", SdpSubarray)
 
 
-class Held:
+class HeldBus:
     """What a call waits for: the bus, which the test holds."""
 
     def __init__(self):
@@ -360,7 +360,7 @@ WAITING = {
 @pytest.mark.parametrize("name", WAITING)
 def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
     """Twelve clients wait; else the first would hold the device's monitor, for which Tango waits three seconds."""
-    held, server = Held(), context(name)
+    held, server = HeldBus(), context(name)
     with server as proxy, ThreadPoolExecutor(12) as pool:
         target, device_name = device(proxy), proxy.dev_name().lower()
         gateway = SimpleNamespace(give=held, classes={device_name: None}, ready=lambda: False)

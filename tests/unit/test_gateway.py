@@ -707,7 +707,7 @@ def test_a_command_waits_for_the_bus_without_those_of_other_callers(bench):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(gateway.give, SUBARRAY, "Configure", json.dumps(CONFIGURE))
         until(lambda: bus.queued, "the first command is queued")
-        with pytest.raises(CommandRefused, match="not allowed while Configure .* is under way"):
+        with pytest.raises(CommandRefused, match=r"not allowed while Configure .* is under way"):
             gateway.give(SUBARRAY, "Configure", json.dumps(CONFIGURE))
         second = pool.submit(gateway.give, SUBARRAY, "Abort", None)
         until(lambda: len(bus.queued) == 2, "the second command is queued")
