@@ -60,7 +60,13 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     killed = f", and {_kills(options)} of its processes are killed" if options.kills else ""
     commands = " command," if options.controller else ""
     console.print(_INTRODUCTION.format(killed=killed, commands=commands), highlight=False)
-    report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
+    report = DemoReport(
+        began=clock.now(),
+        nodes=options.nodes,
+        rate=options.rate,
+        seconds=options.seconds,
+        patience=options.patience,
+    )
     stack, processes = ExitStack(), Supervisor(options.folder, clock)
     interrupted = False
     with terminable():
@@ -156,11 +162,13 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     def wait_for(part: float) -> None:
         progress.wait(max(begin + part * options.seconds - clock.now(), 0.0))
 
-    if options.kills and options.controller:  # both while a command is executed
+    if options.kills and options.controller:  # all while TM commands
+        progress.check = demo.check_observation
         faults.kill_subarray_server(demo)
         if mirror is not None:
             mirror.kill()
         faults.kill_controller(demo)
+        progress.check = demo.processes.check
         baseline.measure(demo)
     alerts.play()
     calibration.begin()

@@ -11,6 +11,7 @@ import pytest
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway
+from facade.runtime.event_loop import Timing
 from facade.flows.commands.messages import ReportedState, decode_command
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 from tests.support.waiting import HANG, until
@@ -338,6 +339,24 @@ def test_a_time_out_is_made_by_the_facade_kept_on_the_log_and_a_late_ack_changes
     assert server.shows("acksLate") == 1
     assert "timed out" in " ".join(server.shows("healthInfo"))
     assert bench.server(ready=False).tracker.find(id).status == "TIMED_OUT"
+
+
+def test_no_command_that_has_an_outcome_is_timed_out_while_that_waits_to_be_read(bench):
+    """The server stood still until the deadline, and has more to read than it takes in one cycle."""
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    for _ in range(round(COMMANDS["Configure"].deadline) * 2 - 1):
+        bench.clock.sleep(0.5)
+        server.cycle()
+    for number in range(3 * Timing().batch):
+        bench.ack(f"{bench.clock.now():.6f}_{number}_Scan", "ACCEPTED")
+    bench.ack(id, "REJECTED")
+    bench.clock.sleep(2.0)
+    server.cycle(10)
+    assert server.gateway.lease.held(bench.clock.monotonic()), "nothing else holds it up"
+    assert [ack.status for ack in bench.acks() if ack.id == id] == ["REJECTED"]
+    assert server.tracker.find(id).status == "REJECTED"
 
 
 def test_nothing_is_timed_out_before_what_controllers_wrote_meanwhile_was_read(bench):
