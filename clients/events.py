@@ -205,6 +205,7 @@ class Pulse:
 
     def __init__(self, tango_host: str, servers: Mapping[str, Iterable[str]], clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._devices = {server: tuple(devices) for server, devices in servers.items()}
         now = clock.now()
         self._asked = {
@@ -213,13 +214,14 @@ class Pulse:
         }
 
     def step(self) -> None:
-        """Take the answers that have come, and send the next questions."""
+        """Take the answers that have come, and send the next questions; from any thread."""
         now = self._clock.now()
-        for asked in self._asked.values():
-            if asked.request is not None:
-                asked.take(now)
-            if asked.request is None and now - asked.at >= _PULSE:
-                asked.ask(now)
+        with self._lock:
+            for asked in self._asked.values():
+                if asked.request is not None:
+                    asked.take(now)
+                if asked.request is None and now - asked.at >= _PULSE:
+                    asked.ask(now)
 
     def silent(self) -> dict[str, float]:
         """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
@@ -227,7 +229,7 @@ class Pulse:
         return {
             device: asked.answered
             for server, asked in self._asked.items()
-            if now - asked.answered > _SILENT
+            if now - asked.unanswered > _SILENT
             for device in self._devices[server]
         }
 
@@ -241,17 +243,19 @@ class _Asked:
     """When the last answer came [Unix s]."""
     at: float = -math.inf
     """When it was last asked [Unix s]."""
+    unanswered: float = math.inf
+    """When it was first asked since the last answer [Unix s]."""
     request: int | None = None
 
     def ask(self, now: float) -> None:
-        self.at = now
+        self.at, self.unanswered = now, min(self.unanswered, now)
         with suppress(tango.DevFailed):  # gone: it is asked again
             self.request = self.proxy.read_attribute_asynch("State")
 
     def take(self, now: float) -> None:
         try:
             self.proxy.read_attribute_reply(self.request)
-            self.answered = now
+            self.answered, self.unanswered = now, math.inf
         except tango.AsynReplyNotArrived:
             return
         except tango.DevFailed:
@@ -261,8 +265,8 @@ class _Asked:
 
 _PULSE: Final = 0.5
 """Time between two questions to a server [s]."""
-_SILENT: Final = 2.5
-"""A server without an answer for so long is shown as silent [s]; with one question and one picture less than 3 s."""
+_SILENT: Final = 2.2
+"""A server is silent if a question has no answer for this long [s]: seen within 3 s, with a question and a picture."""
 
 
 def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:

@@ -44,7 +44,7 @@ class Watch:
         """Of the recorder's devices."""
 
     def step(self) -> None:
-        """Ask the servers whether they answer, and compare the next device with a read, if it is due."""
+        """Compare the next device with a read, if it is due."""
         self._pulse.step()
         devices, silent = self._recorder.devices, self._pulse.silent()
         if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
@@ -55,7 +55,8 @@ class Watch:
             self._compared = self._clock.monotonic()
 
     def scene(self) -> Scene:
-        """Take the picture of now."""
+        """Take the picture of now; each one asks the servers whether they answer."""
+        self._pulse.step()
         return Scene(
             tango_host=self._tango_host,
             devices=self._devices,

@@ -289,6 +289,7 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
     class Gateway:
         def __init__(self):
             self.label, self.known = "IDLE", True
+            self.classes = {"test/nodb/sdpsubarray": None}
 
         def ready(self):
             return self.known

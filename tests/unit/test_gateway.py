@@ -11,8 +11,8 @@ import pytest
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway
-from facade.runtime.event_loop import Timing
 from facade.flows.commands.messages import ReportedState, decode_command
+from facade.runtime.event_loop import Timing
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 from tests.support.waiting import HANG, until
 
