@@ -76,7 +76,8 @@ def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
             ),
             f"{_ROUNDS} rounds, one way after the other; each client a Python process, the broker one node",
             "Kafka: confluent_kafka, acks=all, one partition; RabbitMQ: pika, which sends each message by itself, a"
-            " classic queue, no confirmations, an acknowledgement for 5,000 messages; ZeroMQ: pyzmq, PUSH and PULL over TCP",
+            " classic queue, no confirmations, an acknowledgement for 5,000 messages; ZeroMQ: pyzmq, PUSH and PULL over"
+            " TCP",
             f"delay: half of the time there and back, {asked:,} times a round, one message after the other; ZeroMQ by"
             " REQ and REP",
         ),
