@@ -41,6 +41,7 @@ MEASUREMENTS = {
     "logs": "proving.bench.logs:logs",
     "flood": "proving.bench.flood:flood",
     "mirror": "proving.bench.mirror:mirror",
+    "mirror-hanging": "proving.bench.mirror_hanging:mirror_hanging",
     "visit": "proving.bench.visit:visit",
     "alert-restart": "proving.bench.alert_restart:alert_restart",
     "tables": "proving.bench.tables:tables",

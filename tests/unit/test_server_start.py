@@ -19,7 +19,7 @@ from facade.icd.load import load
 
 SELDOM = (
     "opentelemetry",  # where traces are wanted
-    "jsonschema",  # arguments of commands
+    "jsonschema_rs",  # arguments of commands
     "pyarrow",  # tables and metrics
     "prometheus_client",  # where a port is given
     "facade.flows.alerts.operator_api",
