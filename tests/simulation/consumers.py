@@ -227,8 +227,12 @@ class SimulatedConsumer:
 
     def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
         """Return where the first record of a time or later is; each time stands in the place of an offset [Unix ms]."""
+        if any(self._broker.is_full((one.topic, one.partition)) for one in places):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
         def found(one: TopicPartition) -> int:
+            if one.offset == OFFSET_END:
+                return self._end(self._broker.topics[one.topic].partitions[one.partition])
             entries = self._broker.topics[one.topic].partitions[one.partition].entries
             after = (entry.offset for entry in entries if entry.time_us >= one.offset * 1000 and not entry.is_mark)
             return next(after, OFFSET_END)
