@@ -147,9 +147,7 @@ class SimulatedProducer:
                 one.appended = one.appended or self._broker.now_us()
             return self._broker.produce(place, batch, id, epoch, sequence, self._slot)
 
-        self._link.call(
-            f"Produce {place[0]}/{place[1]}", produce, lambda answer: self._on_answer(place, items, answer)
-        )
+        self._link.call(f"Produce {place[0]}/{place[1]}", produce, lambda answer: self._on_answer(place, items, answer))
 
     def _on_answer(self, place: Place, items: list[Item], answer: Any) -> None:
         if self._under_way.get(place) is not items:

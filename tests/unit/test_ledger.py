@@ -199,9 +199,7 @@ def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
     ledger.fold(*summary(0, 1, first=0, epoch=2**53 - 1), BASE + 1)
     for window in (2, 4):
         ledger.fold(*summary(0, window), BASE + window)
-    assert shown(ledger, BASE + 4)["heapsMissing"].value == 10, (
-        "from window 3; what came before is another scan's"
-    )
+    assert shown(ledger, BASE + 4)["heapsMissing"].value == 10, "from window 3; what came before is another scan's"
 
 
 def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
@@ -303,7 +301,7 @@ def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
             for node in range(4):
                 rate = shown(ledger, BASE + window + CLOSED, node).get("heapRate")
                 assert rate is None or rate.value == 10.0 or rate.quality is not Quality.VALID
-                assert (rate is not None and rate.quality is Quality.VALID) or window < 12 or node == 3 and skew < 0
+                assert (rate is not None and rate.quality is Quality.VALID) or window < 12 or (node == 3 and skew < 0)
             rate = over_all(ledger, BASE + window + CLOSED).get("heapRate")
             if window > 7 + max(skew, 0):
                 assert round(rate.time - BASE - 0.9) == window - 1, "one window each second, at the common time"

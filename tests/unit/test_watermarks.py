@@ -44,9 +44,7 @@ class Rig:
         self.start_worker()
         ledger = Ledger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
         views = [("SdpMaster", None), *(("SdpIngestNode", node) for node in NODES)]
-        shown = [
-            Shown(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views
-        ]
+        shown = [Shown(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views]
         self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None)
         self.ledger = ledger
         self.shown = {}

@@ -150,7 +150,7 @@ class KafkaTransactionalLog:
         return max(self._standings.spans[place].end, self._empty_from.get(place, 0))
 
     def _is_at_end(self, place: Place) -> bool:
-        """Return whether nothing is known to lie behind what was taken; what is will be taken, and need not be asked."""
+        """Return whether nothing is known to lie behind what was taken: what is will be taken without a question."""
         return self._high_watermark(*self._on_broker(place)) <= self._reached(place)
 
     def commit(self, records: Iterable[Record]) -> None:

@@ -192,9 +192,7 @@ class Ledger:
         now
             Wall-clock time [Unix s]; it closes nothing.
         """
-        return self._watermarks.behind(
-            self._partitions(group), newest_close(self.plan, round((now - _GRACE) * MICRO))
-        )
+        return self._watermarks.behind(self._partitions(group), newest_close(self.plan, round((now - _GRACE) * MICRO)))
 
     def _partitions(self, group: Group | None) -> Sequence[int]:
         return () if group is None or self.plan.one_group else self.totals[group].partitions

@@ -85,9 +85,8 @@ class TelemetryView:
         whole = ledger.overall() if self.group is None else looked.totals[0].as_partial()
         for attribute, source in self._sources:
             name, limit = attribute.name, self._limits[attribute.name]
-            silence, partial = looked.silence, whole
-            if source.over == "window":
-                silence, partial = looked.age, looked.window
+            is_window = source.over == "window"
+            partial, silence = (looked.window, looked.age) if is_window else (whole, looked.silence)
             if partial is None:
                 if name in last:
                     self._closed = max(self._closed, _closed_at(self._plan, last[name].time))
@@ -99,7 +98,7 @@ class TelemetryView:
             if value is None:
                 continue
             quality = Quality.INVALID if is_stale else judge(value, attribute.limits)
-            if quality is Quality.VALID and source.over == "window" and not looked.is_whole:
+            if quality is Quality.VALID and is_window and not looked.is_whole:
                 quality = Quality.WARNING
             yield name, Reading(value, seconds(partial.time_max), quality)
 

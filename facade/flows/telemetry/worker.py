@@ -171,7 +171,8 @@ class Worker(TransactionalWorker):
     def _take_records(self) -> None:
         first = 0
         if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
-            self._fold_all(self._next(1, min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE, self._until_close())))
+            wait = min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE, self._until_close())
+            self._fold_all(self._next(1, wait))
             if not self._taken:
                 return
             first = 1
