@@ -495,6 +495,11 @@ FAILING: list[tuple[str, Edit, str]] = [
         "topics.toml: topics[ingest.buffers].window.summary",
     ),
     (
+        "window_summaries_have_a_topic",
+        topic("ingest.summary", also=("rack-summary",)),
+        "topics.toml: topics[ingest.summary].also",
+    ),
+    (
         "windows_keep_what_rules_need",
         topic("flagging", window_sequence=None),
         at("flaggingReportsMissing", "source.rule", "SdpQuality"),
