@@ -7,6 +7,7 @@ from typing import Any
 from facade.errors import ConfigError
 from facade.flows.alerts import states
 from facade.flows.alerts.messages import SEVERITIES
+from facade.printable import listed
 
 _ALL = frozenset({*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV})
 AlarmDict = Mapping[str, Any]
@@ -90,7 +91,7 @@ def _named(alarms: Sequence[AlarmDict], word: str, action: OperatorAction) -> li
             )
     if found:
         return found
-    there = ", ".join(f"{alarm['occurrence']} {alarm['condition']}@{alarm['source']}" for alarm in alarms[:10])
+    there = listed([f"{alarm['occurrence']} {alarm['condition']}@{alarm['source']}" for alarm in alarms], 10)
     raise ConfigError(
         f"{word!r:.200}: expected the number of an alarm, its condition, or condition@source; "
         f"there are: {there or 'no alarms'}; see `sdp-facade alerts list`"

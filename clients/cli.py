@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from clients.status import judge, without
+from clients.status import judge, left_out, without
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -26,7 +26,9 @@ def watch(
         list[str] | None, typer.Argument(help="Device names. Default: all devices of the server SdpFacade.")
     ] = None,
     tango_host: TangoHost = "",
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time [s]. Default: at Ctrl-C.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Stop after this time, in seconds. Default: at Ctrl-C.")
+    ] = None,
     # How `make screenshots` takes docs/images/watch.svg.
     picture: Annotated[Path | None, typer.Option(hidden=True, help="Write the last view as SVG.")] = None,
 ) -> None:
@@ -37,11 +39,14 @@ def watch(
     Example: TANGO_HOST=localhost:10000 sdp-facade watch mid-sdp/ingest/0003
     """
     require_tango_database(tango_host)
-    from clients.events import EventRecorder, find_devices  # with Tango, whose import takes a second
+    from clients.events import EventRecorder, Pulse, by_class, find_servers  # with Tango, whose import takes a second
     from clients.terminal import draw
     from clients.watch import Watch, look, subscribe_shown
 
-    found = find_devices(tango_host, SERVER)
+    icd = load()
+    absent = {f"{SERVER}/{instance}" for instance in left_out(icd, load_settings())}
+    servers = {name: known for name, known in find_servers(tango_host, SERVER).items() if name not in absent}
+    found = by_class(servers)
     if devices:
         wanted = {name.lower() for name in devices}
         found = {name: [device for device in known if device in wanted] for name, known in found.items()}
@@ -51,9 +56,15 @@ def watch(
         raise ConfigError(f"the Tango database {tango_host} has no devices of {SERVER}; see `sdp-facade register`")
     clock = SystemClock()
     recorder = EventRecorder(tango_host, clock)
+    shown = {device for known in found.values() for device in known}
+    pulse = Pulse(
+        tango_host,
+        {server: chosen for server, known in servers.items() if (chosen := sorted(shown.intersection(known)))},
+        clock,
+    )
     with stopping() as stopped, closing(recorder):
         subscribe_shown(recorder, found)
-        view = Watch(recorder, found, tango_host=tango_host, icd=load(), clock=clock)
+        view = Watch(recorder, found, pulse, tango_host=tango_host, icd=icd, clock=clock)
         look(view, Console(), seconds=seconds, stopped=stopped, clock=clock)
         if picture is not None:
             draw(view.scene(), picture)

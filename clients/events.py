@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import tango
 
@@ -48,6 +48,8 @@ class Record:
     """Events that the server pushed."""
     errors: int = 0
     last_error: str = ""
+    failing: bool = False
+    """Whether an error is the newest that came."""
 
 
 Records = Mapping[str, Mapping[str, Record]]
@@ -61,6 +63,7 @@ class _Series:
     count: int = 0
     errors: int = 0
     last_error: str = ""
+    failing: bool = False
 
     def record(self) -> Record:
         return Record(
@@ -69,6 +72,7 @@ class _Series:
             count=self.count,
             errors=self.errors,
             last_error=self.last_error,
+            failing=self.failing,
         )
 
 
@@ -137,6 +141,7 @@ class EventRecorder:
         made = _event(answer, self._clock.now())
         with self._lock:
             series = known[answer.name]
+            series.failing = False
             if series.newest is None or made.time > series.newest.time:
                 series.newest = _with_value(made, series.newest)
 
@@ -173,10 +178,12 @@ class EventRecorder:
                 with self._lock:
                     series.errors += 1
                     series.last_error = text
+                    series.failing = True
                 return
             made = _event(event.attr_value, received)
             with self._lock:
                 made = series.newest = _with_value(made, series.newest)
+                series.failing = False
                 # The value read at (re)subscription comes the same way, and is no event.
                 if event.event_reason == tango.EventReason.Update:
                     series.count += 1
@@ -185,24 +192,114 @@ class EventRecorder:
         return on_event
 
 
-def find_devices(tango_host: str, server: str) -> dict[str, list[str]]:
-    """Return the devices of all instances of a server that the Tango database knows, by class.
+class Pulse:
+    """Asks one device of each server for its State twice a second, without waiting, and tells which servers are silent.
+
+    Tango's own events tell of a server that hangs only after ten seconds, and a read of it waits for three.
+
+    Parameters
+    ----------
+    servers
+        Devices by server.
+    """
+
+    def __init__(self, tango_host: str, servers: Mapping[str, Iterable[str]], clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._devices = {server: tuple(devices) for server, devices in servers.items()}
+        now = clock.now()
+        self._asked = {
+            server: _Asked(tango.DeviceProxy(f"tango://{tango_host}/{devices[0]}"), answered=now)
+            for server, devices in self._devices.items()
+        }
+
+    def step(self) -> None:
+        """Take the answers that have come, and send the next questions; from any thread."""
+        now = self._clock.now()
+        with self._lock:
+            for asked in self._asked.values():
+                if asked.request is not None:
+                    asked.take(now)
+                if asked.request is None and now - asked.at >= _PULSE:
+                    asked.ask(now)
+
+    def silent(self) -> dict[str, float]:
+        """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
+        now = self._clock.now()
+        return {
+            device: asked.answered
+            for server, asked in self._asked.items()
+            if now - asked.unanswered > _SILENT
+            for device in self._devices[server]
+        }
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The question that is under way to one server."""
+
+    proxy: Any
+    answered: float
+    """When the last answer came [Unix s]."""
+    at: float = -math.inf
+    """When it was last asked [Unix s]."""
+    unanswered: float = math.inf
+    """When it was first asked since the last answer [Unix s]."""
+    request: int | None = None
+
+    def ask(self, now: float) -> None:
+        self.at, self.unanswered = now, min(self.unanswered, now)
+        with suppress(tango.DevFailed):  # gone: it is asked again
+            self.request = self.proxy.read_attribute_asynch("State")
+
+    def take(self, now: float) -> None:
+        try:
+            self.proxy.read_attribute_reply(self.request)
+            self.answered, self.unanswered = now, math.inf
+        except tango.AsynReplyNotArrived:
+            return
+        except tango.DevFailed:
+            pass  # gone, or its time is over
+        self.request = None
+
+
+_PULSE: Final = 0.5
+"""Time between two questions to a server [s]."""
+_SILENT: Final = 2.2
+"""A server is silent if a question has no answer for this long [s]: seen within 3 s, with a question and a picture."""
+
+
+def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:
+    """Return the class of each device that the Tango database knows, by instance of a server and by device.
 
     Raises
     ------
     InfraError
         The database does not answer.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     try:
         database = open_database(tango_host)
         for instance in database.get_server_list(f"{server}/*"):
             pairs = list(database.get_device_class_list(instance))
-            for device, name in zip(pairs[::2], pairs[1::2], strict=True):
-                if name != "DServer":
-                    found.setdefault(name, []).append(device.lower())
+            classes = zip(pairs[::2], pairs[1::2], strict=True)
+            found[instance] = {device.lower(): name for device, name in classes if name != "DServer"}
     except tango.DevFailed as failed:
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {failed.args[0].desc}") from failed
+    return found
+
+
+def find_devices(tango_host: str, server: str) -> dict[str, list[str]]:
+    """Return the devices of all instances of a server, by class; errors as of `find_servers`."""
+    return by_class(find_servers(tango_host, server))
+
+
+def by_class(servers: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the devices of some servers by class, in order."""
+    found: dict[str, list[str]] = {}
+    for devices in servers.values():
+        for device, name in devices.items():
+            found.setdefault(name, []).append(device)
     return {name: sorted(devices) for name, devices in found.items()}
 
 

@@ -62,7 +62,8 @@ def _row(scene: Scene, device: str) -> list[Text]:
     records = scene.records.get(device, {})
     times = [record.newest.time for record in records.values() if record.newest is not None]
     # The newest of all attributes: one that has not changed sends no event, however alive it is.
-    age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style="" if times else "dim")
+    style = "bold red" if device in scene.silent else ""
+    age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style=style if times else "dim")
     return [
         Text(device.rsplit("/", 1)[-1]),
         state_cell(scene.record(device, "State")),

@@ -1,7 +1,8 @@
 """What came by Tango events, and how one value of it is shown."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
@@ -33,19 +34,36 @@ class Scene:
     """Labels of healthState."""
     obs_states: tuple[str, ...] = ()
     """Labels of obsState."""
+    silent: Mapping[str, float] = field(default_factory=dict)
+    """Devices whose server does not answer, with the time of its last answer [Unix s]."""
 
     def record(self, device: str, attribute: str) -> Record:
-        """Return what came of an attribute, be it nothing."""
-        return self.records.get(device, {}).get(attribute, _NOTHING)
+        """Return the record of an attribute; it is INVALID if its server does not answer, or its events fail."""
+        found = self.records.get(device, {}).get(attribute, _NOTHING)
+        if found.newest is None or not (found.failing or device in self.silent):
+            return found
+        return replace(found, newest=replace(found.newest, quality=Quality.INVALID))
 
     def first(self, device_class: str, attribute: str) -> Record:
-        """Return what came of an attribute of the only device of a class."""
-        return self.record(next(iter(self.devices.get(device_class, ())), ""), attribute)
+        """Return the record of an attribute of the only device of a class; it has no value if the device is silent."""
+        device = next(iter(self.devices.get(device_class, ())), "")
+        return _NOTHING if device in self.silent else self.record(device, attribute)
+
+    @property
+    def silence(self) -> str:
+        """Return who does not answer since when, in a line; empty: everybody answers."""
+        if not self.silent:
+            return ""
+        since = datetime.fromtimestamp(min(self.silent.values()), UTC).strftime("%H:%M:%S")
+        first = min(self.silent, key=lambda device: (self.silent[device], device))
+        more = f" and {len(self.silent) - 1} more" if len(self.silent) > 1 else ""
+        return f"no answer from {first}{more} since {since} UTC"
 
     def health(self) -> str:
         """Return healthState's label."""
         newest = self.first(MASTER, "healthState").newest
-        return DASH if newest is None or newest.value is None else self.health_labels[int(newest.value)]
+        unknown = newest is None or newest.value is None or newest.quality is Quality.INVALID
+        return DASH if newest is None or unknown else self.health_labels[int(newest.value)]
 
 
 def cell(record: Record, form: Callable[[Any], str], style: str = "") -> Text:
@@ -58,7 +76,7 @@ def cell(record: Record, form: Callable[[Any], str], style: str = "") -> Text:
 
 
 def state_cell(record: Record) -> Text:
-    """Show a State in its colour."""
+    """Show a State in its colour; the last one of a device that does not answer is struck out."""
     newest = record.newest
     return cell(record, str, _STATES.get(str(newest.value), "magenta") if newest else "")
 

@@ -1,5 +1,6 @@
 """Judges in one word how a deployment is, and names what is wrong, the worst first, with what to do about it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ _COUNTED = {
     states.OOSRV: "alarms out of service",
 }
 """What is said of the number of alarms in a state."""
+_QUIET = (states.SHLVD, states.DSUPR, states.OOSRV)
+"""States of an alarm that somebody has silenced, or that another alarm explains."""
 _LIST = "sdp-facade alerts list"
 _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """What a State of Tango's says of a device."""
@@ -34,7 +37,7 @@ class Seen(NamedTuple):
     servers: Mapping[str, str]
     """Why each device-server instance does not answer; empty of those that do."""
     master: Mapping[str, Any] | None
-    """State, healthState as a label, and healthInfo of SdpMaster."""
+    """State, healthState as a label, healthInfo and healthIssues of SdpMaster."""
     bus: Mapping[str, Any] | None
     """State and Status of SdpBus."""
     alerts: Mapping[str, Any] | None
@@ -45,14 +48,19 @@ class Seen(NamedTuple):
     """What SdpBus says of `WORKERS`."""
 
 
-def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
-    """Return the same without the device servers that the deployment does not run, as its setting `without` says."""
-    absent = {
+def left_out(icd: Icd, settings: Settings) -> set[str]:
+    """Return the device-server instances that a deployment does not run, as its setting `without` says."""
+    return {
         instance
         for one in icd.classes.values()
         if instance_role(one.instance) in settings.left_out
         for instance in devices_of(one, settings)
     }
+
+
+def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
+    """Return the same without the device servers that the deployment does not run, as its setting `without` says."""
+    absent = left_out(icd, settings)
     return seen._replace(servers={name: why for name, why in seen.servers.items() if name not in absent})
 
 
@@ -60,10 +68,10 @@ def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Fi
     """Return how the deployment is, and what is to be said about it, the worst first."""
     found = [
         *_servers(seen),
-        *_health(seen.master),
+        *_health(seen.master, seen.alarms or (), conditions),
         *_device("SdpBus", seen.bus, seen.master),
         *_alerts(seen),
-        *_alarms(seen.alarms or (), conditions),
+        *_alarms(_others(seen), conditions),
         *_workers(seen.workers or {}),
     ]
     found.sort(key=lambda one: RANKS.index(one.level))
@@ -80,19 +88,39 @@ def _servers(seen: Seen) -> Iterator[Finding]:
             yield Finding(DEGRADED, f"device server {instance}", f"does not answer: {why}", do)
 
 
-def _health(master: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _health(
+    master: Mapping[str, Any] | None, alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition]
+) -> Iterator[Finding]:
+    """Tell each problem once, with its alarm; a problem whose alarm is shelved or suppressed is counted there."""
     if master is None or master["healthState"] is None:
         why = "does not answer" if master is None else "does not know the health of SDP"
         do = "start its device server control: sdp-facade serve control"
         yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do)
         return
-    health = master["healthState"]
-    if health == OK:
-        return
-    reasons = list(master["healthInfo"] or ())
-    yield Finding(health, "SdpMaster", reasons[0] if reasons else f"health is {health}, and no reason is given")
-    # Only the gravest one surely is what healthState says.
-    yield from (Finding(DEGRADED, "SdpMaster", reason) for reason in reasons[1:])
+    known = {(one["condition"], one["source"]): one for one in alarms}
+    issues = _issues(master)
+    if not issues and master["healthState"] != OK:
+        health = master["healthState"]
+        yield Finding(health, "SdpMaster", f"health is {health}, and no reason is given")
+    for issue in issues:
+        condition = conditions.get(issue.get("condition", ""))
+        alarm = known.get((issue.get("condition", ""), issue.get("source", "")))
+        if alarm is not None and alarm["state"] in _QUIET:
+            continue
+        state = "" if alarm is None else f"{alarm['severity']} {alarm['state']}: "
+        about = f"{issue['condition']} of {issue['source']}" if condition else "SdpMaster"
+        yield Finding(issue["health"], about, f"{state}{issue['text']}", condition.response if condition else "")
+
+
+def _issues(master: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    return [json.loads(text) for text in (master or {}).get("healthIssues") or ()]
+
+
+def _others(seen: Seen) -> list[AlarmDict]:
+    """Return the alarms that SdpMaster's problems do not tell of."""
+    told = {(one.get("condition"), one.get("source")) for one in _issues(seen.master)}
+    alarms = seen.alarms or ()
+    return [one for one in alarms if (one["condition"], one["source"]) not in told or one["state"] in _COUNTED]
 
 
 def _device(name: str, device: Mapping[str, Any] | None, master: Mapping[str, Any] | None) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
     instances = [name.partition("/")[2] for name in found]
     asked = {f"{SERVER}/{one}": _pinging(f"tango://{tango_host}/dserver/{SERVER}/{one}") for one in instances}
     for name, server, attributes in (
-        (MASTER, "control", ("State", "healthState", "healthInfo")),
+        (MASTER, "control", ("State", "healthState", "healthInfo", "healthIssues")),
         (BUS, "control", ("State", "Status")),
         (ALERTS, "alerts", ("State", "Status")),
     ):

@@ -15,7 +15,13 @@ SUBCOMMANDS = (
     Subcommand(("alerts", "return-to-service"), f"{_ALERTS}:return_to_service", "Put an alarm back into service."),
     Subcommand(("alerts", "shelve"), f"{_ALERTS}:shelve", "Suppress an alarm for a limited time."),
     Subcommand(("alerts", "unshelve"), f"{_ALERTS}:unshelve", "End the shelving of an alarm before its time."),
-    Subcommand(("conformance",), "clients.conformance.cli:conformance", "Compare a running system with the ICD."),
+    Subcommand(("command",), "clients.command:command", "Give a command to a device, and wait for its outcome."),
+    Subcommand(
+        ("conformance",),
+        "clients.conformance.cli:conformance",
+        "Compare a running system with the ICD.",
+        section="Publish",
+    ),
     Subcommand(("status",), "clients.cli:status", "Show the health of the deployment, its faults, and what to do."),
     Subcommand(("watch",), "clients.cli:watch", "Watch the deployment live, through Tango events."),
 )

@@ -33,6 +33,7 @@ from clients.scene import (
 )
 from facade.console import Console
 from facade.printable import printable
+from facade.reading import Quality
 
 MOST_ROWS: Final = 40
 _FIXED_LINES: Final = 16
@@ -93,7 +94,16 @@ def render(scene: Scene, rows: int = MOST_ROWS) -> RenderableType:
     subarrays = (_subarrays(scene), Text()) if scene.devices.get(SUBARRAY) else ()
     alerts = (_alerts(scene),) if scene.devices.get(ALERTS) else ()
     calibration = (_calibration(scene),) if scene.devices.get(CALIBRATION) else ()
-    return Group(_header(scene), Text(), NodeTable(scene, rows), Text(), *subarrays, views, *alerts, *calibration)
+    return Group(
+        _header(scene),
+        *([] if scene.silence else [Text()]),
+        NodeTable(scene, rows),
+        Text(),
+        *subarrays,
+        views,
+        *alerts,
+        *calibration,
+    )
 
 
 def summary(scene: Scene) -> str:
@@ -101,10 +111,13 @@ def summary(scene: Scene) -> str:
     at = datetime.fromtimestamp(scene.now, UTC).strftime("%H:%M:%S")
 
     def figure(device_class: str, attribute: str) -> str:
-        return cell(scene.first(device_class, attribute), number).plain
+        record = scene.first(device_class, attribute)
+        is_old = record.newest is not None and record.newest.quality is Quality.INVALID
+        return DASH if is_old else cell(record, number).plain  # a plain line has no style that marks an old value
 
+    silence = scene.silence and f"  NO ANSWER{scene.silence.removeprefix('no answer')}"
     return (
-        f"{at} UTC  SDP {cell(scene.first(MASTER, 'State'), str)} {scene.health()}"
+        f"{at} UTC{silence}  SDP {cell(scene.first(MASTER, 'State'), str)} {scene.health()}"
         f"  nodes {figure(MASTER, 'nodesReporting')}/{figure(MASTER, 'nodesExpected')}"
         f"  {figure(MASTER, 'heapRate')} heaps/s  used {figure(BUS, 'ingestHeapsUsed')}"
         f"  lag {figure(BUS, 'ingestHeapsLag')}  late {figure(BUS, 'ingestHeapsLate')}"
@@ -132,7 +145,7 @@ def _header(scene: Scene) -> RenderableType:
     line.add_column(justify="right", no_wrap=True)
     at = datetime.fromtimestamp(scene.now, UTC).strftime("%H:%M:%S")
     line.add_row(left, Text(f"{at} UTC  {scene.tango_host}", "dim"))
-    return line
+    return Group(line, Text(scene.silence, "bold red")) if scene.silence else line
 
 
 def _subarrays(scene: Scene) -> RenderableType:
@@ -210,7 +223,8 @@ def _alerts(scene: Scene) -> RenderableType:
         *("  ", count("activeCount"), " active, ", count("unacknowledgedCount"), " not acknowledged, "),
         *(count("shelvedCount"), " shelved, ", count("alertSequence"), " so far"),
     )
-    body = Group(*(lines or [Text("nothing to see to", style="dim")]))
+    is_known = scene.first(ALERTS, "activeAlerts").newest is not None
+    body = Group(*(lines or [Text("nothing to see to" if is_known else "not known", style="dim")]))
     return Panel(body, title=title, subtitle=more, border_style="red" if found else "dim", height=_ALERTS + 2)
 
 

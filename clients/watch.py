@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.live import Live
 
-from clients.events import EventRecorder
+from clients.events import EventRecorder, Pulse
 from clients.scene import ALERTS, CALIBRATION, SUBARRAY, Scene
 from clients.terminal import MOST_ROWS, SHOWN, render, rows_in, summary
 from facade.clock import Clock
@@ -31,31 +31,37 @@ class Watch:
         self,
         recorder: EventRecorder,
         devices: Mapping[str, Sequence[str]],
+        pulse: Pulse,
         *,
         tango_host: str,
         icd: Icd,
         clock: Clock,
     ) -> None:
-        self._recorder, self._devices, self._clock = recorder, devices, clock
+        self._recorder, self._devices, self._pulse, self._clock = recorder, devices, pulse, clock
         self._tango_host, self._enums = tango_host, icd.enums
         self._compared = clock.monotonic()
         self._next = 0
         """Of the recorder's devices."""
 
     def step(self) -> None:
-        """Compare the next device with a read, if it is due: one each time, as a server that hangs takes seconds."""
-        devices = self._recorder.devices
+        """Compare the next device with a read, if it is due."""
+        self._pulse.step()
+        devices, silent = self._recorder.devices, self._pulse.silent()
         if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
-            self._recorder.compare(devices[self._next % len(devices)])
+            device = devices[self._next % len(devices)]
+            if device not in silent:  # it would take seconds
+                self._recorder.compare(device)
             self._next += 1
             self._compared = self._clock.monotonic()
 
     def scene(self) -> Scene:
-        """Take the picture of now."""
+        """Take the picture of now; each one asks the servers whether they answer."""
+        self._pulse.step()
         return Scene(
             tango_host=self._tango_host,
             devices=self._devices,
             records=self._recorder.records(),
+            silent=self._pulse.silent(),
             now=self._clock.now(),
             health_labels=self._enums["HealthState"],
             obs_states=self._enums["ObsState"],

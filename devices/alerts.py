@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partialmethod
 from typing import Any
 
+import tango
+
 from devices.queries import QueriedDevice, as_tango, refusal
 from facade.flows.alerts.messages import ActionKind
 from facade.flows.alerts.operator_api import OperatorApi
@@ -49,7 +51,8 @@ class SdpAlerts(QueriedDevice):
         operator_api = None if self.service is None else self.service.find(OperatorApi)
         if operator_api is None:
             raise refusal("the device server is still starting; try again", where)
-        with as_tango(where):
+        # Those who read the device do not wait with an operator for the bus.
+        with tango.AutoTangoAllowThreads(self), as_tango(where):
             return _QUERIES[name](operator_api, *argument)
 
 

@@ -1,8 +1,9 @@
 """What all device classes share: attributes from the ICD, read from memory and pushed by the event loop."""
 
 import logging
-from collections.abc import Callable
-from typing import Any, ClassVar
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import tango
 from tango.server import Device, DeviceMeta
@@ -16,6 +17,23 @@ from facade.runtime.composition import Server
 
 _log = logging.getLogger(__name__)
 
+ADDED_LATER = "was added to the Tango database after the server process began; end the process and start it to serve it"
+"""What is said of a device that came with RestartServer."""
+
+
+_RESTART = 10.0
+"""Longest time that Tango takes to give a new device object the subscriptions of the one before [s]; it forgets those
+of clients that were not heard of for ten minutes."""
+
+
+class _Left(NamedTuple):
+    """What a deleted device leaves to its successor."""
+
+    level: int
+    """At which Tango's logger of the device was to log."""
+    followed: tuple[str, ...]
+    """Attributes that clients had subscribed to; Tango gives the successor these when all else is done."""
+
 
 class FacadeDevice(Device):
     """A device that shows what the event loop gives it; reads never wait for the bus."""
@@ -24,9 +42,16 @@ class FacadeDevice(Device):
     entries: ClassVar[dict[str, Attribute]]
     clock: ClassVar[Clock] = SystemClock()
     present: ClassVar[dict[str, "FacadeDevice"]] = {}
-    """All devices of this server, by name in lower case."""
+    """All devices of this server that Tango has not deleted, by name in lower case; `at_hand` guards it."""
+    at_hand: ClassVar[threading.Condition] = threading.Condition()
+    pushing: ClassVar["FacadeDevice | None"] = None
+    """The device whose event is being sent: Tango may delete it only afterwards."""
+    left: ClassVar[dict[str, "_Left"]] = {}
+    """What each deleted device leaves to its successor, by name."""
     service: ClassVar[Server | None] = None
     """Set once the server is up."""
+    begin_anew: ClassVar[Callable[[str, Callable[[], bool]], Mapping[str, Reading]] | None] = None
+    """Returns what a device showed, and has all of it sent as events once it may; set once the server is up."""
     before_end: ClassVar[Callable[[], None] | None] = None
     """Called when the server is told to end, before Tango deletes its devices."""
 
@@ -71,7 +96,44 @@ class FacadeDevice(Device):
             self.set_archive_event(name, True, False)
             if name != "Status":
                 self.set_alarm_event(name, True, False)
-        self.present[self.get_name().lower()] = self
+        self._begin(self.get_name().lower())
+
+    def _begin(self, name: str) -> None:
+        """Show what the device of this name showed before: Tango makes another object of it in a restart."""
+        if (left := self.left.pop(name, None)) is not None:
+            self.get_logger().set_level(left.level)  # else it is silent
+        until = self.clock.monotonic() + _RESTART
+        followed = () if left is None else left.followed
+
+        def may_tell() -> bool:
+            with self.at_hand:
+                if self.present.get(name) is not self or self.clock.monotonic() > until:
+                    return True
+                return all(map(self._is_followed, followed))
+
+        with self.at_hand:
+            self.present[name] = self
+            if self.service is None or FacadeDevice.begin_anew is None:
+                return
+            if name in self.service.classes:
+                for attribute, reading in FacadeDevice.begin_anew(name, may_tell).items():
+                    self.show(attribute, reading)
+                return
+        _log.critical("device=%s %s", name, ADDED_LATER)
+        self.set_state(tango.DevState.FAULT)
+        self.set_status(f"This device {ADDED_LATER}.")
+
+    def delete_device(self) -> None:
+        """Take the device out of everything that is kept by its name; Init calls it as well, and then `init_device`."""
+        name = self.get_name().lower()
+        # Init holds the device, which a push under way may wait for.
+        with tango.AutoTangoAllowThreads(self), self.at_hand:
+            self.at_hand.wait_for(lambda: FacadeDevice.pushing is not self)
+            if self.present.get(name) is self:
+                del self.present[name]
+                followed = filter(self._is_followed, (*self.entries, "State", "Status"))
+                self.left[name] = _Left(self.get_logger().get_level(), tuple(followed))
+        super().delete_device()
 
     def signal_handler(self, signo: int) -> None:
         """Take a signal that ends the server."""
@@ -157,11 +219,25 @@ class TangoSink:
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
         """Make a reading the one that clients read; return whether any client follows the attribute."""
-        return FacadeDevice.present[device.lower()].show(attribute, reading)
+        with FacadeDevice.at_hand:
+            present = FacadeDevice.present.get(device.lower())
+            return present is not None and present.show(attribute, reading)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Send a reading as change and archive event; False: Tango could not now."""
-        present = FacadeDevice.present[device.lower()]
+        with FacadeDevice.at_hand:
+            # Not held while Tango is called, which may wait for a device that Tango's own threads hold.
+            present = FacadeDevice.pushing = FacadeDevice.present.get(device.lower())
+        if present is None:
+            return True  # nobody is there to be told; who comes is shown everything
+        try:
+            return self._push(present, device, attribute, reading)
+        finally:
+            with FacadeDevice.at_hand:
+                FacadeDevice.pushing = None
+                FacadeDevice.at_hand.notify_all()
+
+    def _push(self, present: FacadeDevice, device: str, attribute: str, reading: Reading) -> bool:
         try:
             present.push(attribute, reading)
         except tango.DevFailed as failed:

@@ -1,12 +1,14 @@
 """Devices that take commands: each call becomes a record on the bus, and returns its id."""
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import tango
 from tango.server import command
 
-from devices.base import FacadeDevice
+from devices.base import ADDED_LATER, FacadeDevice
 from devices.mapping import TangoReading, to_tango
 from devices.queries import as_tango, refusal, tango_query
 from facade import tracing
@@ -31,7 +33,15 @@ _RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outco
 
 
 class CommandedDevice(FacadeDevice):
-    """A device with adminMode and commands."""
+    """A device with adminMode and commands.
+
+    No call holds the device while it waits for the bus: those who read it would wait as well.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._moving = threading.Lock()
+        """Held while a mode is being set."""
+        super().__init__(*arguments)
 
     @classmethod
     def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
@@ -69,8 +79,17 @@ class CommandedDevice(FacadeDevice):
         tango.DevFailed
             The control model forbids the move, or the bus did not confirm it in time.
         """
-        name = admin_mode.ATTRIBUTE
-        service, device, wanted = self.service, self.get_name().lower(), self.icd.enums["AdminMode"][value]
+        with tango.AutoTangoAllowThreads(self):
+            # Two moves that are each allowed may not be so one after the other.
+            if not self._moving.acquire(blocking=False):
+                raise refusal("another write waits for the bus; try again in a second", admin_mode.ATTRIBUTE)
+            try:
+                self._set_mode(self.icd.enums["AdminMode"][value])
+            finally:
+                self._moving.release()
+
+    def _set_mode(self, wanted: str) -> None:
+        name, service, device = admin_mode.ATTRIBUTE, self.service, self.get_name().lower()
         if service is None or not service.has_read(STATES):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         current = service.states.label(device, name)
@@ -95,7 +114,7 @@ class CommandedDevice(FacadeDevice):
             It was refused, was not sent, or was not confirmed in time; the text says which.
         """
         gateway, device = self.gateway(name), self.get_name().lower()
-        with as_tango(f"{type(self).__name__}.{name}"):
+        with tango.AutoTangoAllowThreads(self), as_tango(f"{type(self).__name__}.{name}"):
             return [QUEUED], [gateway.give(device, name, argument, tracing.current())]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
@@ -119,6 +138,8 @@ class CommandedDevice(FacadeDevice):
         gateway = None if self.service is None else self.service.find(Gateway)
         if gateway is None:
             raise refusal("the device server is still starting; try again", where)
+        if self.get_name().lower() not in gateway.classes:
+            raise refusal(f"the device {ADDED_LATER}", where)
         return gateway
 
 

@@ -71,4 +71,7 @@ class LogLevels:
     def run(self, stop: threading.Event) -> None:
         """Follow until told to stop."""
         while not stop.wait(_LOOK):
-            self.step()
+            try:
+                self.step()
+            except Exception:  # whatever Tango raises about a device, the next look may find all well
+                _log.exception("log level cannot be looked at")

@@ -1,10 +1,13 @@
 """Talks to the devices of the telescope for the mirror: reads, subscribes, and searches for names.
 
-Calls to devices may take seconds, so a few threads make them; each has one device at a time. Events come in Tango's
-own thread, which only queues them.
+Calls to a device that hangs take 3 to 13 s, so threads make them; each has one device at a time. There are as many as
+were ever needed at once. Events come in Tango's own thread, which only queues them.
+
+A call that keeps Python's lock while it uses the network stops the whole device server. PyTango 10.3 does so in
+`set_timeout_millis`, which connects, and in the calls of `Database` but `command_inout`: they are not made here. A test
+has the list of the calls that were tried with a device and a database that hang.
 """
 
-import fnmatch
 import logging
 import math
 import threading
@@ -22,18 +25,17 @@ from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Sea
 
 _log = logging.getLogger(__name__)
 
-THREADS = 8
+MOST_JOBS = 128
+"""Devices that can be asked at once, of which those that hang only wait."""
+_MOST_THREADS = MOST_JOBS + 8
+"""With those that search, one for each Tango database."""
 MOST_WAITING = 50_000
 """Events that may wait to be taken."""
-CALL_MS = 3000
-"""Longest time that a device may take for an answer [ms]."""
 _EVENTS_STOPPED, _EVENTS_MISSED = "API_EventTimeout", "API_MissedEvents"
 """Tango's reasons for an event that is none."""
 _NOT_PUSHED = {"API_AttributePollingNotStarted", "API_EventPropertiesNotSet", "API_AttrNotFound"}
 """Tango's reasons why there are no change events of an attribute; any other one may be gone at the next attempt."""
 _LONGEST_TEXT = 500
-MOST_FOUND = 20_000
-"""Attributes that a pattern may choose."""
 _AWAY = (tango.ConnectionFailed, tango.CommunicationFailed)
 
 _QUALITIES = {one: str(one).removeprefix("ATTR_") for one in tango.AttrQuality}
@@ -46,16 +48,11 @@ Tell = Callable[[News], None]
 
 
 class TangoSource:
-    """See `facade.flows.mirror.source.Source`.
+    """See `facade.flows.mirror.source.Source`."""
 
-    Parameters
-    ----------
-    is_own
-        Whether a device is one of the facade's, which no search asks.
-    """
+    most_jobs = MOST_JOBS
 
-    def __init__(self, is_own: Callable[[str], bool]) -> None:
-        self._is_own = is_own
+    def __init__(self) -> None:
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._news: deque[News] = deque()
         self._dropped: dict[str, None] = {}
@@ -63,14 +60,15 @@ class TangoSource:
         self._arrived = threading.Event()
         self._sessions: dict[str, _Session] = {}
         self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        """Counts the threads that have nothing to do."""
 
     def begin(self, task: Task) -> None:
         """Take a task; see `facade.flows.mirror.source.Source`."""
-        if not self._threads:  # before, there is nothing to be done
-            self._threads = [threading.Thread(target=self._work, name="mirror", daemon=True) for _ in range(THREADS)]
-            for thread in self._threads:
-                thread.start()
         self._tasks.put(task)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < _MOST_THREADS:
+            self._threads.append(threading.Thread(target=self._work, name="mirror", daemon=True))
+            self._threads[-1].start()
 
     def take(self) -> Sequence[News]:
         """Return what has come; see `facade.flows.mirror.source.Source`."""
@@ -103,10 +101,10 @@ class TangoSource:
                 except Exception as error:  # a mistake of ours must not end the thread, nor leave a device waiting
                     _log.exception("task failed task=%s", task)
                     why = f"internal error: {type(error).__name__}"
-                    if isinstance(task, Search):
-                        self._tell(Found(task.pattern, trouble=why))
-                    else:
-                        self._tell(Done(task, trouble=why))
+                    self._tell(
+                        Found(task.pattern, trouble=why) if isinstance(task, Search) else Done(task, trouble=why)
+                    )
+                self._idle.release()
 
     def _do(self, job: Job) -> Done:
         session = self._sessions.get(job.device)
@@ -120,40 +118,37 @@ class TangoSource:
             for name in job.leave:
                 session.leave(name)
             if not job.read:
-                session.ping()
+                session.check()
             seen = session.read(job.read) if job.read else ()
             pushes = {name: session.subscribe(name) for name in job.subscribe}
+            names = session.names() if job.names else None
         except tango.DevFailed as failed:
+            if session is not None:
+                # Else Tango itself tries to subscribe again, and takes no events of any device meanwhile: with ten
+                # servers that hang, 484 of 582 events of another one were lost.
+                del self._sessions[job.device]
+                session.close()
             return Done(job, trouble=_reason(failed))
-        if job.leave and not session.subscriptions:
+        if (job.leave or job.names) and not session.subscriptions:
             del self._sessions[job.device]  # perhaps nothing of the device is wanted any more
         pushed = frozenset(name for name, is_pushed in pushes.items() if is_pushed)
-        return Done(job, seen, pushed, frozenset(name for name, is_pushed in pushes.items() if is_pushed is None))
+        failed_ones = frozenset(name for name, is_pushed in pushes.items() if is_pushed is None)
+        return Done(job, seen, pushed, failed_ones, names=names)
 
     def _search(self, search: Search) -> Found:
-        device, _, attribute = search.pattern.rpartition("/")
-        host, _, pattern = device.removeprefix("tango://").partition("/") if "://" in device else ("", "", device)
+        host, _, pattern = search.pattern.rpartition("://")[2].partition("/")
+        if "://" not in search.pattern:
+            host, pattern = "", search.pattern
         prefix = f"tango://{host}/" if host else ""
-        found: set[str] = set()
-        trouble = ""
+
+        def list_of(command: str) -> frozenset[str]:
+            return frozenset(f"{prefix}{one.lower()}" for one in database.command_inout(command, pattern))
+
         try:
             database = tango.Database(*_address(host)) if host else tango.Database()
-            devices = database.get_device_exported(pattern).value_string
+            return Found(search.pattern, list_of("DbGetDeviceExportedList"), list_of("DbGetDeviceWideList"))
         except tango.DevFailed as failed:
             return Found(search.pattern, trouble=_reason(failed))
-        for one in devices:
-            name = f"{prefix}{one.lower()}"
-            if self._is_own(name):
-                continue
-            try:
-                names = map(str.lower, _proxy(name).get_attribute_list())
-                found.update(f"{name}/{one}" for one in names if fnmatch.fnmatchcase(one, attribute))
-            except tango.DevFailed as failed:
-                trouble = f"{name} could not be asked: {_reason(failed)}"
-        if len(found) > MOST_FOUND:
-            trouble = f"expected at most {MOST_FOUND} attributes, found {len(found)}; say more in the pattern"
-            return Found(search.pattern, trouble=trouble)
-        return Found(search.pattern, frozenset(found), trouble)
 
 
 class _Session:
@@ -161,7 +156,7 @@ class _Session:
 
     def __init__(self, device: str, tell: Tell) -> None:
         self._tell, self._device = tell, device
-        self._proxy = _proxy(device)
+        self._proxy = tango.DeviceProxy(device)
         # A server that was started again has none of the subscriptions: that must not be hidden from us.
         self._proxy.set_transparency_reconnection(False)
         self.subscriptions: dict[str, int] = {}
@@ -169,14 +164,27 @@ class _Session:
         self._labels: dict[str, Sequence[str]] = {}
         self._is_closed = False
 
-    def ping(self) -> None:
-        """Ask whether the device is there."""
-        self._proxy.ping()
+    def check(self) -> None:
+        """Ask whether the device is there.
+
+        Tango answers this, also while the device is busy. A `ping` of a server that hangs takes twice as long, and in
+        10 s Tango itself finds that no events come, see `TangoSource._do`.
+        """
+        self._proxy.get_attribute_config("State")
 
     def read(self, names: Sequence[str]) -> tuple[Seen, ...]:
         """Return values of attributes."""
         found = self._proxy.read_attributes([name.rpartition("/")[2] for name in names])
         return tuple(self._seen(name, one) for name, one in zip(names, found, strict=True))
+
+    def names(self) -> frozenset[str] | None:
+        """Return the full names of all attributes in lower case; None: the device cannot name them."""
+        try:
+            return frozenset(f"{self._device}/{one.lower()}" for one in self._proxy.get_attribute_list())
+        except tango.DevFailed as failed:
+            self.check()
+            _log.warning("attributes not named device=%s why=%s", self._device, _reason(failed))
+            return None
 
     def subscribe(self, name: str) -> bool | None:
         """Subscribe to the changes of an attribute; False: the device does not push them; None: it has failed."""
@@ -198,7 +206,7 @@ class _Session:
         except _AWAY:
             raise
         except tango.DevFailed as failed:
-            self.ping()  # whoever does not answer pushes perhaps
+            self.check()  # whoever does not answer pushes perhaps
             if any(one.reason in _NOT_PUSHED for one in failed.args):
                 return False
             _log.warning("subscription failed attribute=%s why=%s", name, _reason(failed))
@@ -248,12 +256,6 @@ class _Session:
                 self._labels[name] = list(self._proxy.get_attribute_config(name.rpartition("/")[2]).enum_labels)
         labels = self._labels.get(name, ())
         return labels[value] if isinstance(value, int) and 0 <= value < len(labels) else ""
-
-
-def _proxy(device: str) -> Any:
-    proxy = tango.DeviceProxy(device)
-    proxy.set_timeout_millis(CALL_MS)
-    return proxy
 
 
 def _address(host: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from facade import __version__, tracing
 
@@ -24,7 +24,7 @@ from tango.server import run
 
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
-from devices.logs import LogLevels
+from devices.logs import LogLevels, TangoLogger
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
@@ -101,10 +101,10 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
             os.write(2, f"{SERVER} {arguments[0]}: {error}\n".encode())
             logging.shutdown()
             os._exit(1)
-        FacadeDevice.service = service
+        FacadeDevice.service, FacadeDevice.begin_anew = service, service.publisher.begin_anew
         threads.append(threading.Thread(target=_run_event_loop, args=(service, stop), name=EVENT_LOOP, daemon=True))
         threads.extend(threading.Thread(target=run, args=(stop,), daemon=True) for run in service.threads)
-        levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
+        levels = LogLevels(_loggers)
         levels.start(arguments[1:])
         threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
         # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
@@ -209,6 +209,11 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
         clock=clock,
         versions=_versions(icd),
     )
+
+
+def _loggers() -> Iterator[TangoLogger]:
+    with FacadeDevice.at_hand:  # Tango deletes the logger with its device
+        yield from (device.get_logger() for device in FacadeDevice.present.values())
 
 
 def _run_event_loop(service: Server, stop: threading.Event) -> None:

@@ -3,6 +3,8 @@
 from facade.manifest import Subcommand
 
 SUBCOMMANDS = (
-    Subcommand(("register",), "devices.cli:register_devices", "Register the devices in the Tango database."),
-    Subcommand(("serve",), "devices.cli:serve", "Run one device server in the foreground."),
+    Subcommand(
+        ("register",), "devices.cli:register_devices", "Register the devices in the Tango database.", section="Deploy"
+    ),
+    Subcommand(("serve",), "devices.cli:serve", "Run one device server in the foreground.", section="Deploy"),
 )

@@ -32,7 +32,7 @@ ENVIRONMENT = {
 """Environment variable to setting; a variable wins over the file."""
 
 FILE_VARIABLE = "SDP_FACADE_CONFIG"
-"""Names the settings file."""
+"""Names the settings files, with `os.pathsep` between: a later one wins, and adds its Kafka properties."""
 
 HIDDEN = "***"
 """What is shown in the place of a secret."""
@@ -106,22 +106,26 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """Return what the settings file says, if one is named, and where that is.
+    """Return the contents of the settings files, if any are named, and their paths.
 
     Raises
     ------
     ConfigError
-        It cannot be read, or is not TOML.
+        One cannot be read, or is not TOML.
     """
-    path = environment.get(FILE_VARIABLE)
-    if not path:
-        return {}, "built-in defaults"
-    try:
-        return msgspec.toml.decode(Path(path).read_bytes()), path
-    except OSError as error:
-        raise ConfigError(f"{FILE_VARIABLE}={path}: cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+    paths = [path for path in environment.get(FILE_VARIABLE, "").split(os.pathsep) if path]
+    values: dict[str, Any] = {}
+    for path in paths:
+        try:
+            found: dict[str, Any] = msgspec.toml.decode(Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigError(f"{FILE_VARIABLE}={path}: cannot be read: {error.strerror}") from error
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{path}: not TOML: {error}") from error
+        if isinstance(found.get("kafka"), dict) and isinstance(values.get("kafka"), dict):
+            found["kafka"] = values["kafka"] | found["kafka"]
+        values |= found
+    return values, ", ".join(paths) or "built-in defaults"
 
 
 def make_settings(values: Mapping[str, Any], origin: str) -> Settings:

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from facade.errors import ConfigError
 
@@ -34,6 +34,11 @@ class Isolation(Enum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+Section = Literal["Operate", "Publish", "Deploy", "Develop", "Fault and load runs"]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+"""Sections of the help of ``sdp-facade``, in their order."""
+
+
 class Subcommand(NamedTuple):
     """One sub-command of ``sdp-facade``; its module is imported when it is run."""
 
@@ -44,6 +49,8 @@ class Subcommand(NamedTuple):
     others contribute."""
     summary: str
     """One line for the help of ``sdp-facade`` or of the group."""
+    section: Section = "Operate"
+    """Section of the help of ``sdp-facade``, for a sub-command of one word."""
 
 
 class Worker(NamedTuple):
@@ -131,6 +138,9 @@ class Manifest:
     workers: tuple[Worker, ...] = ()
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""
+    trials: Reference | None = None
+    """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
+    would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
     interface: Reference | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     words: Reference | None = None

@@ -202,6 +202,7 @@ class DeviceComplaint(Message, frozen=True):
     device: Annotated[str, Meta(min_length=1, max_length=200)]
     text: Annotated[str, Meta(max_length=1000)]
     subarray: Annotated[str, Meta(max_length=200)] = ""
+    reasons: Annotated[list[Annotated[str, Meta(max_length=1000)]], Meta(max_length=64)] = []
 
 HeartbeatRole = Literal["controller", "server", "worker"]
 

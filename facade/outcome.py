@@ -38,6 +38,8 @@ INCONSISTENT: Final = "inconsistent"
 USED: Final = Used()
 TOMBSTONE: Final = Suppressed("tombstone")
 """A record without a value: legal, and says nothing, or that what its key names is no more."""
+LATE: Final = Suppressed("late")
+"""A record whose data time is older than its stream tolerates."""
 
 Unused = Suppressed | Rejected
 Outcome = Used | Suppressed | Rejected

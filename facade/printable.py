@@ -1,5 +1,6 @@
 """Text from elsewhere as it may leave: on a terminal, in a log, in a Tango string or in a dead letter's header."""
 
+from collections.abc import Sequence
 from typing import Final
 
 _LONGEST_EXCERPT: Final = 500
@@ -30,3 +31,9 @@ def escaped(text: str) -> str:
 def excerpt(text: str) -> str:
     """Return the printable beginning of a text: what a hostile record can make us write into headers and logs."""
     return printable(text[:_LONGEST_EXCERPT])[:_LONGEST_EXCERPT]
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first of some names, and how many others there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

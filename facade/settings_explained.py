@@ -30,7 +30,7 @@ DEFAULT = "default"
 KAFKA = "kafka"
 
 PROCESS_VARIABLES = {
-    FILE_VARIABLE: "The settings file (TOML).",
+    FILE_VARIABLE: "The settings file (TOML), or several with : between, of which a later one wins.",
     "SDP_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR; of device servers, Tango can change it while they run.",
     "SDP_LOG_FORMAT": "`ska`: log lines in SKA's form; `plain`, the default: in a form for people.",
     "OTEL_RESOURCE_ATTRIBUTES": "Where a process runs, as its exported log says it: host.name=...,rack=...",
@@ -95,6 +95,21 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
     return shown, wrong
 
 
+def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Return a warning for each variable that overrides another value of the settings file."""
+    in_file, file = read_file(environment)
+    for variable, name in ENVIRONMENT.items():
+        if variable in environment and name in in_file and str(in_file[name]) != environment[variable]:
+            ours, theirs = (without_secrets(str(one)) for one in (environment[variable], in_file[name]))
+            yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {file}"
+
+
+def kafka_properties(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the properties of the Kafka client in the settings file, those of them that are text."""
+    found = read_file(environment)[0].get(KAFKA)
+    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+
+
 def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
     """Return the variables that are of this process only."""
     return [
@@ -114,7 +129,7 @@ def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 def template() -> str:
     """Return a settings file that says what the defaults say, all of it commented out."""
     defaults = msgspec.to_builtins(Settings())
-    lines = [f"# Settings of sdp-facade; {FILE_VARIABLE} names this file. What stands here are the defaults."]
+    lines = [f"# Settings of sdp-facade; {FILE_VARIABLE} names this file. These are the defaults."]
     for name, meaning in meanings().items():
         lines += ["", f"# {meaning}"]
         if name == KAFKA:

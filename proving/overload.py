@@ -254,7 +254,7 @@ class Overload:
 
 
 def overload(
-    seconds: Annotated[float, typer.Option(min=1, help="Time for which to send [s].")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for which to send, in seconds.")] = 60.0,
     clients: Annotated[int, typer.Option(min=1, help="Processes that subscribe to the alerts.")] = 200,
     following: Annotated[
         int, typer.Option(min=1, help="How many of them check each alert; the first one is frozen.")

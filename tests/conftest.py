@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from facade.infra import local
 from proving.deployment import Broker
+from tests.support import run_end
 from tests.support.deployment import Deployment
 from tests.support.examples import PROFILE
 
@@ -33,6 +34,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Brokers of tests live for seconds: the quick compiler alone halves the processor time of their starts.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
+# Beyond fixtures: a run that is killed leaves nothing running.
+run_end.watch()
 
 
 def pytest_sessionstart() -> None:

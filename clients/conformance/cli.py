@@ -38,7 +38,7 @@ def conformance(
     ] = "",
     nodes: Annotated[int | None, typer.Option(min=1, help="Ingest nodes. Default: as SDP says.")] = None,
     subarrays: Annotated[int | None, typer.Option(min=1, help="Subarrays. Default: as many as there are.")] = None,
-    window: Annotated[float, typer.Option(min=1, help="How long events are observed [s].")] = 10.0,
+    window: Annotated[float, typer.Option(min=1, help="Time for which events are observed, in seconds.")] = 10.0,
     icd: Annotated[Path | None, typer.Option(help="Folder of another ICD than the installed one.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as one page.")] = None,

@@ -6,8 +6,6 @@ from typing import Final
 
 ANSWERS_WITHIN: Final = 0.5
 """Longest answer to a command [s]: TM's clients give a call no longer."""
-CALL_TIMEOUT: Final = 3.0
-"""Longest wait for any other answer of a device [s]."""
 CLOCKS: Final = 1.0
 """How far clocks may differ, here, at the device and at the source of the data [s]."""
 STALE_SLACK: Final = 1.0

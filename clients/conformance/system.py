@@ -10,7 +10,7 @@ from typing import Any
 import tango
 
 from clients.conformance.observation import Observation, observe
-from clients.conformance.options import CALL_TIMEOUT, SAMPLE, Options
+from clients.conformance.options import SAMPLE, Options
 from clients.conformance.verdicts import Mismatch
 from clients.events import open_database
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
@@ -74,9 +74,7 @@ class System:
     def proxy(self, device: str) -> Any:
         """Return a proxy of a device."""
         if device not in self._proxies:
-            proxy = tango.DeviceProxy(f"tango://{self.options.tango_host}/{device}")
-            proxy.set_timeout_millis(round(CALL_TIMEOUT * 1000))
-            self._proxies[device] = proxy
+            self._proxies[device] = tango.DeviceProxy(f"tango://{self.options.tango_host}/{device}")
         return self._proxies[device]
 
     def _ask(self, device: str, question: Callable[[Any], Any]) -> Any:

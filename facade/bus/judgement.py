@@ -167,7 +167,7 @@ def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
         text = "topics have no ids: one that was made again cannot be told from the one before"
         yield Finding(DEGRADED, "brokers", text, "Kafka 2.8 or newer")
     elif apis["EndTxn"] < 5:
-        yield Finding(NOTE, "brokers", "older than Kafka 4.0; the facade is tested with 4.1")
+        yield Finding(NOTE, "brokers", "older than Kafka 4.0; the facade is tested with 4.4")
 
 
 def _by_text(texts: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:

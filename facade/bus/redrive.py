@@ -7,7 +7,7 @@ on `accounts`, in the same transaction, says how many were put back on each topi
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -21,6 +21,7 @@ from facade.clock import Clock
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 from facade.messages import StreamAccount
+from facade.outcome import LATE, USED, Outcome, Rejected
 from facade.printable import printable
 
 BY: Final = "dead-letters redrive"
@@ -58,16 +59,20 @@ class Fate(StrEnum):
     """What a redrive does with a dead letter."""
 
     PUT_BACK = "is put back"
+    LATE = "is put back, and counts as late: it adds to no window"
     DONE = "was put back before"
     RETURNED = "came back after it was put back"
+    FAILS = "would fail again"
     COPY = "is another letter of the same record"
     TOPIC = "its topic takes nothing back"
     NO_VALUE = "holds no value"
     TOO_LARGE = "is too large for its topic"
 
 
-UNLESS_AGAIN: Final = (Fate.DONE, Fate.RETURNED)
-"""What is put back only where the caller says so."""
+UNLESS_AGAIN: Final = (Fate.DONE, Fate.RETURNED, Fate.FAILS)
+"""Dead letters that are put back only where the caller says so."""
+Trial = Callable[[Record], Outcome]
+"""Says what a reader of its topic would make of a record that is appended now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +148,11 @@ class Plan(NamedTuple):
     """Dead letters to put back, in the order of the log."""
     counts: Counter[tuple[str, str, Fate]]
     """Dead letters by topic, reason and what is done with them."""
+    failures: dict[tuple[str, str], Rejected]
+    """Why the first one that would fail again would, by topic and reason."""
 
     def blocked(self) -> int:
-        """Count the dead letters that were put back before."""
+        """Count the dead letters that only ``again`` puts back."""
         return sum(count for (_, _, fate), count in self.counts.items() if fate in UNLESS_AGAIN)
 
 
@@ -160,35 +167,54 @@ def takes_back(icd: Icd, topic: Topic) -> bool:
     return topic.cleanup == "delete" and topic.qos not in ("command", "state") and foreign
 
 
-def plan(letters: Iterable[Record], icd: Icd, selection: Selection, *, again: bool = False) -> Plan:
+def plan(
+    letters: Iterable[Record],
+    icd: Icd,
+    selection: Selection,
+    trial: Trial = lambda _: USED,
+    *,
+    again: bool = False,
+) -> Plan:
     """Say what is to be put back, by all that stands on `dead-letters`.
 
     Parameters
     ----------
     letters
         From the beginning of the topic: a mark may stand anywhere behind its letter.
+    trial
+        Reads the record of a dead letter; see `facade.cli.dead_letters.trials_of`.
     again
-        Also what was put back before.
+        Also dead letters that were put back before, or that would fail again.
     """
-    meant: list[Letter] = []
+    meant: list[tuple[Letter, Outcome]] = []
     done: set[Origin] = set()
-    for letter in filter(None, map(read_letter, letters)):
+    open_topics = {name: topic for name, topic in icd.topics.items() if takes_back(icd, topic)}
+    for record in letters:
+        letter = read_letter(record)
+        if letter is None:
+            continue
         if letter.is_mark:
             done.add(letter.origin)
         elif selection.has(letter):
-            meant.append(letter)
-    open_topics = {name: topic for name, topic in icd.topics.items() if takes_back(icd, topic)}
+            # Judged here, as the value of each would fill the memory.
+            takes = letter.origin.topic in open_topics and letter.has_value
+            meant.append((letter, trial(original(record)) if takes else USED))
     chosen: dict[Origin, Place] = {}
     counts: Counter[tuple[str, str, Fate]] = Counter()
-    for letter in meant:
-        fate = Fate.COPY if letter.origin in chosen else _fate(letter, open_topics, done, again=again)
-        if fate is Fate.PUT_BACK:
+    failures: dict[tuple[str, str], Rejected] = {}
+    for letter, outcome in meant:
+        fate = Fate.COPY if letter.origin in chosen else _fate(letter, outcome, open_topics, done, again=again)
+        if fate in (Fate.PUT_BACK, Fate.LATE):
             chosen[letter.origin] = letter.place
+        if fate is Fate.FAILS and isinstance(outcome, Rejected):
+            failures.setdefault((letter.origin.topic, letter.reason), outcome)
         counts[letter.origin.topic, letter.reason, fate] += 1
-    return Plan(list(chosen.values()), counts)
+    return Plan(list(chosen.values()), counts, failures)
 
 
-def _fate(letter: Letter, topics: Mapping[str, Topic], done: Collection[Origin], *, again: bool) -> Fate:
+def _fate(
+    letter: Letter, outcome: Outcome, topics: Mapping[str, Topic], done: Collection[Origin], *, again: bool
+) -> Fate:
     topic = topics.get(letter.origin.topic)
     if topic is None:
         return Fate.TOPIC
@@ -198,7 +224,11 @@ def _fate(letter: Letter, topics: Mapping[str, Topic], done: Collection[Origin],
         return Fate.TOO_LARGE
     if letter.origin in done and not again:
         return Fate.DONE
-    return Fate.RETURNED if letter.was_redriven and not again else Fate.PUT_BACK
+    if letter.was_redriven and not again:
+        return Fate.RETURNED
+    if isinstance(outcome, Rejected) and not again:
+        return Fate.FAILS
+    return Fate.LATE if outcome == LATE else Fate.PUT_BACK
 
 
 def put_back(letter: Record) -> list[Record]:

@@ -14,15 +14,15 @@ from typer.core import TyperCommand, TyperGroup
 
 import facade
 from facade.errors import ConfigError, FacadeError
-from facade.manifest import Subcommand, load, subcommands
+from facade.manifest import SECTIONS, Subcommand, load, subcommands
 from facade.printable import printable
 
 NAME: Final = "sdp-facade"
 
 OWN: Final = (
-    Subcommand(("bus",), "", "Look at the Kafka bus."),
+    Subcommand(("bus",), "", "Look at the Kafka bus.", section="Deploy"),
     Subcommand(("bus", "check"), "facade.cli.bus:check", "Show the faults of the bus, and what to do."),
-    Subcommand(("config",), "", "Look at the settings, and where they come from."),
+    Subcommand(("config",), "", "Look at the settings, and where they come from.", section="Deploy"),
     Subcommand(("config", "check"), "facade.cli.config:check", "Show each setting, its origin, and all that is wrong."),
     Subcommand(("config", "template"), "facade.cli.config:print_template", "Print a settings file with the defaults."),
     Subcommand(("dead-letters",), "", "Look through records that could not be used, and put them back."),
@@ -30,26 +30,26 @@ OWN: Final = (
     Subcommand(("dead-letters", "list"), "facade.cli.dead_letters:list_letters", "List dead letters by time."),
     Subcommand(("dead-letters", "redrive"), "facade.cli.dead_letters:redrive", "Put dead letters back, each once."),
     Subcommand(("dead-letters", "show"), "facade.cli.dead_letters:show", "Show one dead letter with what is in it."),
-    Subcommand(("icd",), "", "Look at the interface (ICD) and check it."),
+    Subcommand(("icd",), "", "Look at the interface (ICD) and check it.", section="Publish"),
     Subcommand(("icd", "check"), "facade.cli.icd:check_command", "Check that the interface is complete."),
     Subcommand(("icd", "diff"), "facade.cli.icd_diff:diff_command", "Say what a change of the interface breaks."),
     Subcommand(
         ("icd", "export"), "facade.cli.exports:export_command", "Make all files that are derived from the interface."
     ),
     Subcommand(("icd", "show"), "facade.cli.icd:show_command", "Show the attributes and commands of a device class."),
-    Subcommand(("infra",), "", "Run Kafka and a Tango database on this machine."),
+    Subcommand(("infra",), "", "Run Kafka and a Tango database on this machine.", section="Deploy"),
     Subcommand(("infra", "up"), "facade.cli.infra:up", "Start what does not run yet."),
     Subcommand(("infra", "status"), "facade.cli.infra:status", "Show each process."),
     Subcommand(("infra", "down"), "facade.cli.infra:down", "Stop what was started here."),
     Subcommand(("infra", "env"), "facade.cli.infra:env", "Print the environment variables for a shell."),
     Subcommand(("infra", "start"), "facade.cli.infra:start", "Start one service again."),
     Subcommand(("infra", "stop"), "facade.cli.infra:stop", "Stop one service; its port and data are kept."),
-    Subcommand(("quotas",), "", "Limit the write rates of clients, by the classes of their topics."),
+    Subcommand(("quotas",), "", "Limit the write rates of clients, by the classes of their topics.", section="Deploy"),
     Subcommand(("quotas", "apply"), "facade.cli.quotas:apply", "Set the quotas with Kafka's own tool."),
     Subcommand(("quotas", "check"), "facade.cli.quotas:check", "Say how the brokers' quotas differ from the plan."),
     Subcommand(("quotas", "plan"), "facade.cli.quotas:plan", "Print the commands that set the quotas."),
-    Subcommand(("simulate",), "", "Simulate parts of SDP, with an exact account of what was sent."),
-    Subcommand(("topics",), "", "Create the ICD's topics."),
+    Subcommand(("simulate",), "", "Simulate parts of SDP, with an exact account of what was sent.", section="Publish"),
+    Subcommand(("topics",), "", "Create the ICD's topics.", section="Deploy"),
     Subcommand(("topics", "create"), "facade.cli.topics:create", "Create the topics that are missing."),
 )
 """Sub-commands of the facade as a whole."""
@@ -85,6 +85,7 @@ class LazyCommand(TyperCommand):
 class _Root(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        self._sections = {one.words[0]: one.section for one in (*OWN, *subcommands()) if len(one.words) == 1}
         groups: dict[tuple[str, ...], TyperGroup] = {(): self}
         for one in sorted((*OWN, *subcommands())):  # a group before what is in it
             above, name = one.words[:-1], one.words[-1]
@@ -92,6 +93,14 @@ class _Root(TyperGroup):
                 why = "it is there already" if above in groups else f"{' '.join(above)!r} is no group"
                 raise ConfigError(f"sub-command {' '.join(one.words)!r} of {one.target}: {why}")
             groups[above].add_command(LazyCommand(one) if one.target else groups.setdefault(one.words, _group(one)))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sub-commands by section."""
+        for section in SECTIONS:
+            names = [name for name in sorted(self.commands) if self._sections.get(name, "Develop") == section]
+            if names:
+                with formatter.section(section):
+                    formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in names])
 
 
 def _group(subcommand: Subcommand) -> TyperGroup:

@@ -4,12 +4,13 @@ import typer
 from rich.markup import escape
 
 from facade.bus.kafka.properties import refusals
-from facade.config import load_settings
 from facade.console import ERR, table, wide
 from facade.settings_explained import (
     explain_settings,
+    kafka_properties,
     misspelt,
     process_variables,
+    shadows,
     template,
 )
 
@@ -26,10 +27,9 @@ def check() -> None:
         cells = ((one.name, one.value, one.origin, one.meaning) for one in rows)
         headings = ("name", "value", "from", "meaning")
         wide().print(table(headings, cells, whole=("name",), title=title, title_justify="left"))
-    for text in misspelt():
+    for text in (*misspelt(), *shadows()):
         ERR.print(f"[yellow]warning:[/yellow] {escape(text)}")
-    if not wrong:
-        wrong = list(refusals(load_settings().kafka))
+    wrong += refusals(kafka_properties())
     for text in wrong:
         ERR.print(f"[bold red]wrong:[/bold red] {escape(text)}")
     if wrong:

@@ -3,26 +3,32 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from facade import manifest
 from facade.bus.dead_letters import TOPIC
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.spans import find_span, read_span
 from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
 from facade.bus.port import Record
-from facade.bus.redrive import Place, Plan, Redrive, Selection, plan, read_letter, text_of
+from facade.bus.redrive import Fate, Place, Plan, Redrive, Selection, Trial, plan, read_letter, text_of
 from facade.cli.letter_forms import COLUMNS, Listing, described, document, line
 from facade.clock import Clock, SystemClock
-from facade.config import load_settings
+from facade.codec.decode import BatchDecoder
+from facade.codec.json_schema import compile_message
+from facade.config import Settings, load_settings
 from facade.console import ERR, OUT, table, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.outcome import USED, Outcome, Unused
 from facade.printable import printable
 
 _MOST_SHOWN = 4096
@@ -138,26 +144,31 @@ def redrive(
         bool, typer.Option("--yes", help="Put them back. Default: only show what would be put back.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Also dead letters that were put back before, or came back since.")
+        bool,
+        typer.Option(
+            "--again", help="Also dead letters that were put back before, came back since, or would fail again."
+        ),
     ] = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Most records per second.")] = 200.0,
     as_json: AsJson = False,
 ) -> None:
     """Put dead letters back on the topics that they came from.
 
-    Without --yes: only say what would be put back. First remove the cause. A record that was put back
+    Without --yes: only say what would be put back. First remove the cause. Each record is read as its readers would
+    read it now, with the settings of this command: one that would fail again is left out. A record that was put back
     names its dead letter in the header `redriven.from`. Each is put back once, also if this command is killed and begun
-    again: a mark on dead-letters stands in the same transaction. What comes to dead-letters meanwhile is left alone.
+    again. Dead letters that arrive during the run are not touched.
 
     Example: sdp-facade dead-letters redrive --topic ingest.heaps --reason unknown-node
     """
-    clock, icd = SystemClock(), load()
+    clock, icd, settings = SystemClock(), load(), load_settings()
     selection = _selection(icd, clock, since, reason, topic, letters)
-    connection = Connection(load_settings(), clock=clock)
+    connection = Connection(settings, clock=clock)
     # It ends what an earlier run has left open; only what is read after that says all that was put back.
     writer = KafkaTransactionWriter(connection, _NAME) if yes else None
     span = find_span(connection, TOPIC)
-    made = plan(read_span(connection, TOPIC, span, whole=True), icd, selection, again=again)
+    trial = trials_of(icd, settings, clock)
+    made = plan(read_span(connection, TOPIC, span, whole=True), icd, selection, trial, again=again)
     done = 0
     if writer is not None:
         _show_plan(made, quiet=as_json)
@@ -166,7 +177,7 @@ def redrive(
         done = _run(running, made, rate, clock)
     if as_json:
         rows = [
-            {"topic": name, "reason": why, "fate": fate.name.lower(), "letters": n}
+            {"topic": name, "reason": why, "fate": fate.name.lower(), "letters": n, **_failure(made, name, why, fate)}
             for (name, why, fate), n in made.counts.most_common()
         ]
         typer.echo(json.dumps({"done": yes, "put back": done, "chosen": len(made.chosen), "counts": rows}, indent=2))
@@ -198,12 +209,43 @@ def _run(running: Redrive, made: Plan, rate: float, clock: Clock) -> int:
 def _show_plan(made: Plan, *, quiet: bool) -> None:
     if quiet:
         return
-    rows = [[name, why, str(n), fate.value] for (name, why, fate), n in made.counts.most_common()]
+    rows = [
+        [name, why, str(n), ": ".join((fate.value, *_failure(made, name, why, fate).values()))]
+        for (name, why, fate), n in made.counts.most_common()
+    ]
     _print(rows, ("topic", "reason", "letters", "what a redrive does"))
     if not rows:
         typer.echo("no dead letters of this kind")
     if made.blocked():
-        typer.echo(f"{made.blocked()} dead letters are left out, as they were put back before: --again puts them back")
+        why = "as they were put back before, or would fail again"
+        typer.echo(f"{made.blocked()} dead letters are left out, {why}: --again puts them back")
+
+
+def _failure(made: Plan, topic: str, reason: str, fate: Fate) -> dict[str, str]:
+    """Return why the first dead letter of a row of the table would fail again."""
+    why = made.failures.get((topic, reason))
+    return {"failure": f"{why.path}: {why.detail}"} if why is not None and fate is Fate.FAILS else {}
+
+
+def trials_of(icd: Icd, settings: Settings, clock: Clock) -> Trial:
+    """Return the reading of one record as the readers of its topic would read it now, with these settings."""
+    flows: dict[str, Trial] = {}
+    for flow in manifest.manifests():
+        if flow.trials is not None:
+            flows.update(manifest.load(flow.trials)(icd, settings))
+
+    @cache
+    def of_topic(name: str) -> Trial:
+        topic = icd.topics[name]
+        if (found := flows.get(name)) is not None or topic.message is None or topic.also:
+            return found or (lambda _: USED)
+        decode = BatchDecoder(compile_message(topic.message, icd.messages[topic.message])).decode_one
+        return lambda record: made if isinstance(made := decode(record.value), Unused) else USED
+
+    def read(record: Record) -> Outcome:
+        return of_topic(record.topic)(replace(record, timestamp_us=round(clock.now() * 1e6)))
+
+    return read
 
 
 def _selection(

@@ -59,22 +59,23 @@ def up(
 
 
 def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
-    """Show each process; the exit code is 1 if one is down.
+    """Show each process; the exit code is 1 if one is down, or if the broker does not answer.
 
     Example: sdp-facade infra status
     """
-    lines = local.status(state_dir)
+    lines, limps = local.status(state_dir), local.find_limps(state_dir)
     rows = []
     for line in lines:
         since = datetime.fromtimestamp(line.since).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         alive = Text("yes", "green") if line.alive else Text("no", "red")
+        alive = Text(limps[line.service], "red") if line.alive and line.service in limps else alive
         pid = "-" if line.pid is None else str(line.pid)
         rows.append((line.service, line.process, pid, line.address, since if line.alive else "-", alive))
     if lines:
         wide().print(table(("service", "process", "pid", "address", "since", "alive?"), rows))
     else:
         ERR.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
-    if not lines or not all(line.alive for line in lines):
+    if not lines or limps or not all(line.alive for line in lines):
         raise typer.Exit(1)
 
 

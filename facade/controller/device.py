@@ -78,6 +78,8 @@ class Device:
 
         Raises
         ------
+        ValueError
+            A record is larger than its topic takes.
         Cancelled
             The controller ends while the bus takes no records.
         """

@@ -92,7 +92,14 @@ class Execution:
         known = {**devices, **ordered}
         self._states = DeviceStates(icd, known)
         self._tracker = Tracker(known, keep=_REMEMBERED // max(len(known), 1), acks=0, with_commands=False)
-        self._outbox = Outbox(self._name, writer, self._states, clock=clock, wait=wait)
+        self._outbox = Outbox(
+            self._name,
+            writer,
+            self._states,
+            most_bytes={name: topic.max_bytes for name, topic in icd.topics.items()},
+            clock=clock,
+            wait=wait,
+        )
         self._history = History(open_reader, self._tracker, self._states, component=self._name, own=self._outbox.own)
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
         self._offsets = Offsets(member, clock=clock)
@@ -225,7 +232,7 @@ class Execution:
             command = self._commands.get(ack.device, {}).get(ack.command)
             if command is None or (command.repeatable and ack not in given_up):
                 continue
-            self._handling.call_hook(ack.device, ack.command)
+            self._handling.call_hook(ack.device, ack.command, ack.id)
             now_us = self._outbox.now_us()
             failed = msgspec.structs.replace(
                 ack, status="FAILED", time=now_us, text=INTERRUPTED, remaining=None, progress=None

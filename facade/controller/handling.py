@@ -23,7 +23,7 @@ from facade.controller.queues import Queues
 from facade.errors import BusError, FacadeError
 from facade.flows.commands.messages import ack_record
 from facade.flows.commands.outcomes import ABORTED, BY_FACADE, FINAL
-from facade.flows.commands.rules import OBS_STATE, why_not_allowed
+from facade.flows.commands.rules import OBS_STATE, is_transitional, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command
 from facade.outcome import USED, Suppressed
@@ -71,7 +71,7 @@ class Handling:
                 case Effect.REPEAT:
                     self._repeat(call)
                 case Effect.HOOK:
-                    self.call_hook(call.device, call.command)
+                    self.call_hook(call.device, call.command, call.id)
                 case Effect.COMMIT:
                     self.offsets.finish(call.place)
         if step.outcome is not None:
@@ -93,8 +93,11 @@ class Handling:
         if known is not None and known.status not in BY_FACADE and not self.is_late(call):
             self.outbox.send(msgspec.structs.replace(known, states={}), call.headers)
 
-    def call_hook(self, device: str, command: str) -> None:
-        """Have the controller see to a device whose command was cut short and will not be gone on with."""
+    def call_hook(self, device: str, command: str, id: str) -> None:
+        """Have the controller see to a device whose command was cut short and will not be gone on with.
+
+        A state on the way, which the command has left, becomes FAULT: no other command would lead out of it.
+        """
         _log.warning("command interrupted device=%s command=%s", device, command)
         known = Device(device, self.outbox)
         try:
@@ -102,7 +105,25 @@ class Handling:
         except Exception:
             # The command must get its outcome all the same, also after the next start.
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
+        told = self.outbox.states.get(device, OBS_STATE)
+        if told is not None and is_transitional(str(told.value)) and told.command in ("", id):
+            self.outbox.report_fault(known, f"{command} was {INTERRUPTED}")
         self.outbox.confirm(known)
+
+    def _leave_fault(self, call: Call, event: Event, text: str) -> None:
+        """Report FAULT of a device whose command has failed, unless the handler has said how the device is.
+
+        A state on the way is no such word, be it that of a command that was refused in the end.
+        """
+        told = self.outbox.states.get(call.device, OBS_STATE)
+        if told is None:  # the device has none
+            return
+        is_told = event is Event.REFUSED or told.command == call.id
+        if is_transitional(str(told.value)) or not is_told:
+            try:
+                self.outbox.report_fault(call, text)
+            except Cancelled as cancelled:
+                _log.warning("fault not reported id=%s device=%s: %s", call.id, call.device, cancelled)
 
     def is_ours(self, call: Call) -> bool:
         """Return whether no other controller has begun a command that runs, as far as can be known now.
@@ -255,12 +276,14 @@ class Handling:
 
     def _ended(self, call: Call, event: Event, text: str, result: object) -> tuple[Event, str, object]:
         """See to it that nothing goes on of a command that has not completed; return what has come of it."""
+        if event in (Event.FAIL, Event.REFUSED) and not call.moved:
+            self._leave_fault(call, event, text)
         if call.moved:
             return Event.MOVE, "", None
         if event in (Event.CANCEL, Event.FAIL, Event.REFUSED):
             call.abort_orders(f"{call.command} {call.id}, which had given it, has ended")
         if event is Event.CANCEL and call.taken_back:
-            self.call_hook(call.device, call.command)  # no other command comes that would say how the device is
+            self.call_hook(call.device, call.command, call.id)  # no other command comes that would say how it is
         return event, text, result
 
     def _handle(self, call: Call) -> tuple[Event, str, object]:

@@ -5,7 +5,9 @@ and posted right behind it: that one is what everybody waits for. They are on tw
 state as well.
 """
 
+import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from facade.controller.life import Event
 from facade.controller.own_states import OwnStates
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
+from facade.flows.commands.rules import FAULT, OBS_STATE
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 
 _log = logging.getLogger(__name__)
@@ -35,6 +38,8 @@ _LONGEST_RESULT = 524_288
 """Longest result [bytes of JSON]; a record that the bus refuses for ever would hold its device up."""
 _LONGEST_VALUE = 262_144
 """Bounds of the messages' schemas."""
+_AROUND = 1024
+"""Of a record, what its headers and Kafka's own fields take [bytes]."""
 _LONGEST_STATES = 65_536
 """Longest states that travel with an outcome, together; longer ones are waited for."""
 
@@ -55,13 +60,21 @@ class Outbox:
     """Writes for all devices of one controller."""
 
     def __init__(
-        self, component: str, writer: Writer, states: DeviceStates, *, clock: Clock, wait: Wait = threading.Event.wait
+        self,
+        component: str,
+        writer: Writer,
+        states: DeviceStates,
+        *,
+        clock: Clock,
+        most_bytes: Mapping[str, int] = {},
+        wait: Wait = threading.Event.wait,
     ) -> None:
         self.states = states
         self.own = OwnStates()
         self._component = component
         self._writer = writer
         self._clock = clock
+        self._most_bytes = most_bytes
         self._wait = wait
         self._left: list[Device] = []
         """Those with states that were left to an outcome since `post_left` was called last."""
@@ -96,8 +109,7 @@ class Outbox:
             status=status,
             time=self.now_us(),
             origin=self._component,
-            # Names of files that are no UTF-8 have halves of characters, which no record can have.
-            text=text.encode(errors="backslashreplace").decode()[:_LONGEST_TEXT],
+            text=_whole(text),
             result=result,
         )
 
@@ -146,11 +158,23 @@ class Outbox:
             if not (left or self.confirm(device)):
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
+    def report_fault(self, device: Device, text: str) -> None:
+        """Write that a device is in FAULT, and why."""
+        self.report(device, {"errorMessages": json.dumps([_whole(text)]), OBS_STATE: FAULT})
+
     def post(self, device: Device, record: Record) -> bool:
         """Have a record written behind those that were posted for a device before; False at the end.
 
         It is in `Device.posted` until `confirm` has found it on the bus.
+
+        Raises
+        ------
+        ValueError
+            The bus would refuse it for ever, as it is too large.
         """
+        most = self._most_bytes.get(record.topic, sys.maxsize) - _AROUND
+        if (length := len(record.key or b"") + len(record.value or b"")) > most:
+            raise ValueError(f"record for {record.topic}: expected at most {most} bytes, got {length}")
         device.posted.append(Posted([record], None))
         return self.insist(lambda: self._post(device))
 
@@ -266,3 +290,8 @@ class Outbox:
             self.own.tell(message)
         except KeyError:
             raise ValueError(f"{message.device}: the ICD has no reported attribute {message.attribute!r}") from None
+
+
+def _whole(text: str) -> str:
+    """Return as much of a text as records may have; names of files that are no UTF-8 have halves of characters."""
+    return text.encode(errors="backslashreplace").decode()[:_LONGEST_TEXT]

@@ -20,7 +20,7 @@ from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.controller.api import Controller
 from facade.controller.execution import Execution
-from facade.controller.rivals import claim_devices
+from facade.controller.rivals import await_no_rival
 from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_record
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -45,7 +45,6 @@ def run(
     settings: Settings | None = None,
     *,
     through: Callable[[Writer], Writer] = lambda writer: writer,
-    take_over: bool = False,
 ) -> None:
     """Execute the commands of a controller's devices until SIGTERM or SIGINT.
 
@@ -57,15 +56,14 @@ def run(
         The deployment. By default the environment and the settings file give it.
     through
         Wraps the writer of all records; for simulated faults.
-    take_over
-        Whether to start although another controller of these devices is alive. If that one has the same name, it ends.
 
     Raises
     ------
     ConfigError
         The controller does not fit the ICD, or a setting is wrong.
     Fenced
-        Another controller executes the commands of these devices, or has taken the name of this one.
+        A controller of another group executes the commands of these devices, or another process has taken the name of
+        this one.
     """
     start_logging(f"component:{controller.component}")
     tracing.start(controller.component)
@@ -81,7 +79,7 @@ def run(
     bus = KafkaBus(connection, client=controller.component)
     # What others have done is wanted to its end, and else not in a hurry.
     open_reader = partial(bus.open_reader, together=True)
-    if not claim_devices(controller, devices, connection, take_over=take_over, stopped=stop.is_set):
+    if not await_no_rival(controller, devices, connection, stopped=stop.is_set):
         return
     member = KafkaGroupMember(
         connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health

@@ -1,11 +1,10 @@
-"""A controller does not start beside another one that executes the same commands."""
+"""A controller does not start beside one of another group that executes the same commands."""
 
 import logging
 from collections.abc import Callable, Collection
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.inspection import newest_records
-from facade.bus.kafka.slots import KERNEL, Kernel, SlotClaim
 from facade.bus.port import Fenced
 from facade.controller.api import Controller
 from facade.errors import BusError
@@ -20,28 +19,22 @@ _RECENT = 5000
 """Heartbeats that are looked at: more than all components write while one of them falls silent."""
 
 
-def claim_devices(
-    controller: Controller,
-    devices: Collection[str],
-    connection: Connection,
-    *,
-    take_over: bool,
-    stopped: Callable[[], bool],
-    kernel: Kernel = KERNEL,
+def await_no_rival(
+    controller: Controller, devices: Collection[str], connection: Connection, *, stopped: Callable[[], bool]
 ) -> bool:
-    """Make sure that nobody else executes the commands of these devices; return False when waiting was to end before.
+    """Make sure that no other group executes the commands of these devices; False: waiting was to end before.
+
+    Controllers of one group need no such check: the group gives each device to one of them, and ends the older one of
+    two that have the same name.
 
     Raises
     ------
     Fenced
-        A controller of the same name, or of another group, is alive and executes commands of one of the devices.
+        A controller of another group is alive and executes commands of one of the devices.
     """
-    claimed = SlotClaim(connection, controller.group, controller.component, kernel=kernel)
-    if not claimed.claim(take_over=take_over, stopped=stopped):
-        return False
     clock = connection.clock
     heard: dict[str, float] = {}
-    while not (stopped() or take_over):
+    while not stopped():
         try:
             rivals = _rivals(controller, devices, connection)
         except BusError as error:
@@ -56,11 +49,11 @@ def claim_devices(
                 both = sorted(set(devices) & set(beat.devices))
                 raise Fenced(
                     f"controller {controller.component}: expected no other controller of {', '.join(both)}, got {name}"
-                    f" (group {beat.group or name}), which is alive: each would execute every command. Stop it, start"
-                    " this one in its group, or start it all the same (--take-over)"
+                    f" (group {beat.group or name}), which is alive: each would execute every command. Stop it, or"
+                    " start this one in its group"
                 )
         clock.sleep(_LOOK)
-    return not stopped()
+    return False
 
 
 def _rivals(

@@ -43,7 +43,7 @@ CLASS: Mapping[str, Rule] = {
     "description": text,
     "device": changed(breaks(CLIENTS), note=", so the devices have other names"),
     "instance": changed(adds(ENGINEERS), note=", so the registration has to be loaded again"),
-    **_each("sampling stale_after state_source", changed(adds(CLIENTS))),
+    **_each("sampling stale_after state_source complains", changed(adds(CLIENTS))),
 }
 
 

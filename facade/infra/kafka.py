@@ -10,6 +10,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -29,13 +30,18 @@ _OLDEST_JAVA: Final = 17
 _JAVA_OPTIONS: Final = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
-    "-XX:+ExitOnOutOfMemoryError",  # a broker without memory must die and be seen dead, not limp
+    # A broker whose heap is full must die and be seen dead. No option ends one whose direct memory is full: that error
+    # is thrown by code in Java, and each thread goes on or hangs as it likes. So `direct_memory` is enough for all.
+    "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
     "-XX:-UsePerfData",  # a file in the machine's own temporary folder that a killed broker would leave
 )
 _STARTS_WITHIN_S: Final = 90.0
 _ARCHIVES_WITHIN_S: Final = 60.0
 _ANSWERS_WITHIN_S: Final = 0.5
+_LIMPS_AFTER_S: Final = 5.0
+_OTHER_DIRECT_MEMORY: Final = 64 << 20
+"""For all but requests [bytes]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,7 @@ class Kafka:
             argv += ["-t", _new_cluster_id(), "-c", str(properties)]
             tools.run(argv, what="formatting Kafka's storage")
         argv = [*java, *options, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_JAVA_OPTIONS]
+        argv.append(f"-XX:MaxDirectMemorySize={direct_memory(properties.read_text())}")
         # Libraries of codecs are unpacked there; a killed broker leaves them, and the machine's folder would fill.
         temporary = self.folder / "tmp"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -112,6 +119,34 @@ class Kafka:
         if found is None:
             raise InfraError(f"{self._data / 'meta.properties'} has no cluster.id: expected a formatted storage")
         return found[1]
+
+
+def direct_memory(properties: str) -> int:
+    """Return the direct memory that a broker with these settings may need [bytes].
+
+    Java reads from and writes to sockets and files by way of a buffer outside of the heap. Each thread keeps the
+    largest one that it has needed. A limit to what is kept (jdk.nio.maxCachedBufferSize) would save the memory, but a
+    new buffer for each part that arrives makes a message of 100 MB take 48 s instead of 3 s.
+    """
+    found = dict(re.findall(r"^([a-z.]+)=(\d+)$", properties, re.MULTILINE))
+    threads = int(found["num.network.threads"]) + int(found["num.io.threads"])
+    return threads * int(found["socket.request.max.bytes"]) + _OTHER_DIRECT_MEMORY
+
+
+def find_limp(port: int) -> str:
+    """Return how a broker that runs fails to answer; empty: it answers.
+
+    The broker gives its connections to its network threads in turn. One connection for each is asked, as a thread that
+    has failed hangs alone.
+    """
+    properties = resource("docker", "kafka", "server.properties").read_text()
+    threads = int(re.findall(r"^num.network.threads=(\d+)$", properties, re.MULTILINE)[0])
+    with ThreadPoolExecutor(threads) as pool:
+        asked = [pool.submit(find_cluster, f"{HOST}:{port}", _LIMPS_AFTER_S) for _ in range(threads)]
+        silent = sum(one.result() is None for one in asked)
+    if not silent:
+        return ""
+    return f"limps: does not answer {silent} of {threads} connections within {_LIMPS_AFTER_S:g} s"
 
 
 def find_java() -> str:
@@ -171,7 +206,7 @@ def configure(arguments: Sequence[str], properties: Path | None, report: tools.R
     InfraError
         Java or the jars cannot be had, or the tool refuses.
     """
-    argv = [find_java(), "-cp", f"{libraries(report)}/*", "kafka.admin.ConfigCommand", *arguments]
+    argv = [find_java(), "-cp", f"{libraries(report)}/*", "org.apache.kafka.tools.ConfigCommand", *arguments]
     argv += [] if properties is None else ["--command-config", str(properties)]
     return tools.run(argv, what="setting or reading quotas with Kafka's own tool")
 

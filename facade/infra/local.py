@@ -13,6 +13,7 @@ from typing import Final
 from facade.clock import Clock
 from facade.errors import InfraError
 from facade.infra import tools
+from facade.infra.kafka import find_limp
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
 from facade.infra.runtime import Endpoints, Runtime
@@ -27,6 +28,7 @@ __all__ = [
     "TangoDb",
     "down",
     "endpoints",
+    "find_limps",
     "start_service",
     "status",
     "stop_service",
@@ -113,6 +115,18 @@ def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
         for name, service in load(state_dir.resolve()).services.items()
         for process in service.processes or (None,)
     )
+
+
+def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
+    """Return how services fail to answer whose processes are alive; it takes some seconds if one does.
+
+    Only the broker is asked: it has threads that fail and leave the process alive.
+    """
+    service = load(state_dir.resolve()).services.get(ServiceName.KAFKA)
+    if service is None or not service.ready or not service.is_running:
+        return {}
+    limp = find_limp(service.port)
+    return {ServiceName.KAFKA: limp} if limp else {}
 
 
 def down(

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,6 +26,8 @@ from facade.infra.tools import tail_of
 LOG_VARIABLE: Final = "FACADE_PROCESS_LOG"
 """Environment variable of each process that is started here: the path of its log."""
 _LOOK_AGAIN: Final = 0.01
+_BEGINNING: Final = 30.0
+"""How long a process may take to begin its program, on a machine of any speed [s]."""
 _KILL_TAKES: Final = 10.0
 GRACE: Final = 20.0
 """How long a process that is asked to end may take [s]."""
@@ -248,13 +250,10 @@ def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
     """Return what runs with its log in a folder, whoever has started it: one of each group, mostly its leader."""
     clock = clock or SystemClock()
     found: dict[int, Process] = {}
-    bare: list[psutil.Process] = []
-    for one in chain(psutil.process_iter(), _later(bare, clock)):
+    for one in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            environment, group = one.environ(), os.getpgid(one.pid)
-            if not environment:
-                bare.append(one)
-            log = Path(environment.get(LOG_VARIABLE, ""))
+            wait_until(clock, partial(_is_in_its_program, one), _BEGINNING, _LOOK_AGAIN)
+            log, group = Path(one.environ().get(LOG_VARIABLE, "")), os.getpgid(one.pid)
             if log.parent != folder.resolve() or os.getsid(one.pid) == os.getsid(0):
                 continue
             argv, created = tuple(one.cmdline()), one.create_time()
@@ -263,9 +262,9 @@ def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
     return [*found.values()]
 
 
-def _later(bare: Sequence[psutil.Process], clock: Clock) -> Iterator[psutil.Process]:
-    """Return those without an environment once more: within execve a process seems to have none."""
-    again = [*bare]
-    if again:
-        clock.sleep(_LOOK_AGAIN)
-    yield from again
+def _is_in_its_program(process: psutil.Process) -> bool:
+    """Return whether a process is past execve, where it seems to have neither arguments nor an environment.
+
+    On a busy machine it stays there until it is given a processor.
+    """
+    return bool(process.environ() or process.cmdline())

@@ -13,10 +13,11 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.icd.check_roles import instance_role
 from facade.icd.model import Icd
+from facade.instances import number_of
 from facade.manifest import Isolation, Manifest, load, manifests
 from facade.messages import DeviceComplaint
 from facade.runtime import readers
-from facade.runtime.device_state import DeviceStates
+from facade.runtime.device_state import OBS_STATE, DeviceStates
 from facade.runtime.event_loop import EventLoop, PeriodicTask, Timing
 from facade.runtime.flow import Effects, Fault, FaultKey, Flow, View
 from facade.runtime.health import Health
@@ -104,6 +105,10 @@ class Server:
         """Return whether all has been read that stood on some topics at the start."""
         return self._event_loop is not None and all(map(self._event_loop.has_read, topics))
 
+    def is_at_end(self, *topics: str) -> bool:
+        """Return whether nothing of some topics waits to be read; see `facade.runtime.event_loop.EventLoop`."""
+        return self._event_loop is not None and all(map(self._event_loop.is_at_end, topics))
+
     def state(self, device: str) -> str:
         """Return the Tango State that a device of this server shows; from any thread."""
         shown = {} if self._publisher is None else self._publisher.last.get(device, {})
@@ -127,16 +132,18 @@ class Server:
             self.flows.append(found)
         return found
 
-    def report(self, find: Find, finds: Callable[[FaultKey], bool], *topics: str) -> Reporter:
+    def report(self, find: Find, finds: Callable[[FaultKey], bool], *topics: str, others: str = "") -> Reporter:
         """Raise and clear alerts about what is found, once some topics have been read.
 
         Parameters
         ----------
         finds
             Whether a condition and source are of the kind that is found; others of this server have their own.
+        others
+            Source of one alarm of each condition about those that are too many to be told; empty text: all are told.
         """
         (reference,) = [one.reporter for one in manifests() if one.reporter is not None]
-        reporter: Reporter = load(reference)(self, find, finds, topics)
+        reporter: Reporter = load(reference)(self, find, finds, topics, others)
         return reporter
 
     def health(self) -> list[Health]:
@@ -193,7 +200,18 @@ class Server:
         return {topic for one in manifests() for topic, role in one.set_aside_by.items() if role not in here}
 
     def _complaints(self) -> list[DeviceComplaint]:
-        return [*complaints_of(self.publisher.last), *(one for find in self.complaints for one in find())]
+        return [*complaints_of(self.publisher.last, self._scope), *(one for find in self.complaints for one in find())]
+
+    def _scope(self, device: str) -> str | None:
+        """Return the subarray during whose scans alone a problem of a device counts; see `complaints_of`."""
+        entry = self.icd.classes[self.classes[device]]
+        if entry.complains != "scanning":
+            return "" if entry.complains == "always" else None
+        number = number_of(entry, device)
+        subarrays = (
+            one.device for one in self.icd.classes.values() if any(known.name == OBS_STATE for known in one.attributes)
+        )
+        return next(subarrays).format(subarray=number)
 
     def _has_devices_of(self, manifest: Manifest) -> bool:
         if manifest.for_commands and self.devices_with_commands():

@@ -13,6 +13,7 @@ import msgspec
 from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key, wrong_unit
 from facade.icd.model import Attribute, DeviceClass, Executor, Icd
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.reading import Reading, Value
@@ -108,7 +109,12 @@ class DeviceStates(Flow):
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take over a value; see `facade.runtime.flow.Flow`."""
         message = decode_state(record.value)
-        return self.take(message, record.timestamp_us) if isinstance(message, StateMessage) else message
+        if not isinstance(message, StateMessage):
+            return message
+        key = f"{message.device}/{message.attribute}"
+        if why := wrong_key(record.key, key, "$.attribute") or wrong_unit(message.time, record.timestamp_us, "$.time"):
+            return why
+        return self.take(message, record.timestamp_us)
 
     def take(self, message: StateMessage, appended_us: int) -> Outcome:
         """Take over a value that the bus took at a time [Unix us]."""

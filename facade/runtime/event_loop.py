@@ -104,6 +104,8 @@ class EventLoop:
         self._behind: set[str] = set()
         """Topics of which not everything has been read that stood on them at the start."""
         self._opened_at = 0.0
+        self._reader: Reader | None = None
+        """The one of the last cycle."""
         self.restored = False
         """Whether the state from before the restart has been taken over."""
 
@@ -115,6 +117,10 @@ class EventLoop:
     def has_read(self, topic: str) -> bool:
         """Return whether everything was read that stood on a topic at the start."""
         return self._opened_at > 0.0 and topic not in self._behind
+
+    def is_at_end(self, topic: str) -> bool:
+        """Return whether nothing of a topic waits to be read, by what the brokers have said last."""
+        return self.has_read(topic) and self._reader is not None and not any(self._reader.behind(topic).values())
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set."""
@@ -150,6 +156,7 @@ class EventLoop:
 
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
+        self._reader = reader
         if self._publisher.queued:
             self._clock.sleep(_PACE)  # what must not be merged waits on the log rather than here
         else:

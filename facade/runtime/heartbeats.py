@@ -16,6 +16,7 @@ from facade.bus.port import Record
 from facade.clock import Clock
 from facade.codec.decode import BatchDecoder
 from facade.outcome import USED, Outcome
+from facade.printable import listed
 from facade.reading import Reading
 from facade.runtime.flow import Flow
 
@@ -26,7 +27,7 @@ SILENT = 3.5
 """Who gave no sign of life for so long is not there [s]."""
 _STUCK = 60.0
 """A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
-_MOST_COMPLAINTS, _LONGEST_TEXT = 20, 500
+_MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
 _UNWELL = ("DEGRADED", "FAILED")
 _ALARMED = ("ALARM", "FAULT")
 
@@ -96,7 +97,7 @@ class SignOfLife:
             role=self._role,
             stopping=stopping,
             version=__version__,
-            complaints=list(self._complaints())[:_MOST_COMPLAINTS],
+            complaints=_limited(self._complaints()),
         )
         self.sent(heartbeat, self._clock.monotonic())
         self.send(heartbeat_record(heartbeat))
@@ -198,25 +199,49 @@ class Heartbeats(Flow):
         return [name for name in self.heard_of(group) if self.alive(name)]
 
 
-def complaints_of(shown: Mapping[str, Mapping[str, Reading]]) -> list[messages.DeviceComplaint]:
-    """Return what devices say of their own health, by what they show.
+def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.DeviceComplaint]:
+    first, others = list(complaints[:_MOST_COMPLAINTS]), complaints[_MOST_COMPLAINTS:]
+    if others:
+        devices = [*dict.fromkeys(one.device for one in others)]
+        text = f"and {len(others)} more complaints of devices of this server: {listed(devices, _MOST_NAMED)}"
+        first.append(messages.DeviceComplaint(device=devices[0], text=text[:_LONGEST_TEXT]))
+    return first
+
+
+def complaints_of(
+    shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str | None] = lambda device: ""
+) -> list[messages.DeviceComplaint]:
+    """Return the problems of devices, by what they show.
 
     Parameters
     ----------
     shown
         Readings by device and attribute.
+    scope
+        Returns the subarray that must scan for a problem of a device to count; empty: it always counts, None: never.
     """
     found = []
     for device, readings in shown.items():
+        if (subarray := scope(device)) is None:
+            continue
+        reasons: Sequence[object] = ()
         health, state = (str(readings[name].value) if name in readings else "" for name in ("healthState", "State"))
         if health in _UNWELL:
-            text = f"health is {health}: {'; '.join(map(str, _lines(readings, 'healthInfo')))}"
+            reasons = _lines(readings, "healthInfo")
+            text = f"health is {health}: {'; '.join(map(str, reasons))}"
         elif not health and state in _ALARMED:
             # The first line says the state.
             text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
         else:
             continue
-        found.append(messages.DeviceComplaint(device=device, text=text[:_LONGEST_TEXT]))
+        found.append(
+            messages.DeviceComplaint(
+                device=device,
+                text=text[:_LONGEST_TEXT],
+                subarray=subarray,
+                reasons=[str(reason)[:_LONGEST_TEXT] for reason in reasons],
+            )
+        )
     return found
 
 

@@ -8,6 +8,7 @@ from facade.bus.port import Record
 from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
 from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
+from facade.codec.plausible import KEY, TIME_UNIT
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime import snapshots
@@ -26,7 +27,7 @@ _FIGURES: Mapping[Verdict, Deviation] = {
 """Figure of the account that counts the records that a finding is about; others count how often they were found."""
 _OTHER_SERVER = Suppressed("other-server")
 """No reader of the topic can use the record, and the dead letter is another device server's."""
-_JUDGED_ALIKE = UNREADABLE | {INCONSISTENT}
+_JUDGED_ALIKE = UNREADABLE | {INCONSISTENT, KEY, TIME_UNIT}
 """Reasons that every reader of a topic finds, whatever else it knows."""
 
 _MOST_EPOCH = 2**31 - 1

@@ -8,7 +8,7 @@ waits for the next one, and only the newest value of an attribute waits.
 import heapq
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from facade.clock import Clock
@@ -63,6 +63,8 @@ class Publisher:
         self._queue: deque[tuple[Key, Reading]] = deque()
         self._tries = 0
         """Of the first one in the queue."""
+        self._anew: deque[tuple[str, Callable[[], bool]]] = deque()
+        """Devices whose subscribers are to be told everything, and whether they may be by now."""
         self._budget = float(_BURST)
         self._refilled = clock.monotonic()
         self.last: dict[str, dict[str, Reading]] = {}
@@ -95,6 +97,11 @@ class Publisher:
     def append(self, device: str, attribute: str, reading: Reading) -> None:
         """Take a reading that is an event by itself: it is sent whatever follows, in the order of these calls."""
         self._queue.append(((device, attribute), reading))
+
+    def begin_anew(self, device: str, may_tell: Callable[[], bool]) -> dict[str, Reading]:
+        """Return what a device shows, and send all of it as events once that may be; called from any thread."""
+        self._anew.append((device, may_tell))
+        return dict(self.last.get(device, {}))
 
     @property
     def queued(self) -> int:
@@ -130,6 +137,14 @@ class Publisher:
     def tick(self) -> None:
         """Release what its rule now allows, and push what the budget allows."""
         now = self._clock.monotonic()
+        for _ in range(len(self._anew)):
+            device, may_tell = self._anew.popleft()
+            if not may_tell():
+                self._anew.append((device, may_tell))
+                continue
+            for attribute, reading in self.last.get(device, {}).items():
+                if self._sink.show(device, attribute, reading):
+                    self._wait((device, attribute), reading)
         self._release(now)
         self._budget = min(self._budget + (now - self._refilled) * PUSHES_PER_SECOND, _BURST)
         self._refilled = now

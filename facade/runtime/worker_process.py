@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple, NoReturn, Protocol
 import typer
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.slots import SlotClaim
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
@@ -23,10 +22,6 @@ from facade.runtime.metrics import serve_metrics
 from facade.runtime.stopping import end_process, stopping
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
-"""Option of the sub-command that runs a worker."""
-TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Take the slot even from a worker that is alive; that worker ends.")
-]
 """Option of the sub-command that runs a worker."""
 
 
@@ -60,24 +55,18 @@ class Site(NamedTuple):
         return KafkaTransactionalLog(self.connection, *topics, group=self.group, slot=self.slot, health=BusHealth())
 
 
-def run_worker(
-    group: str, slot: str, make: Callable[[Site], Worker], *, take_over: bool = False, member: str = ""
-) -> NoReturn:
+def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
     Parameters
     ----------
     group
         Its consumer group, without the deployment's prefix.
-    take_over
-        Whether to take the slot also from a worker that is alive.
-    member
-        Name of the static member of the group; empty: ``group-slot``.
 
     Raises
     ------
     FacadeError
-        A setting is wrong, another worker that is alive has the slot, or one has taken it.
+        A setting is wrong, or another process has taken the slot.
     """
     start_logging(f"worker:{group}-{slot}")
     # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
@@ -86,18 +75,16 @@ def run_worker(
     site = Site(load(), settings, Connection(settings, clock=clock), clock, group, slot)
     name = f"{group}-{slot}"
     start_log_export(site.icd, settings, name, clock)
-    claimed = SlotClaim(site.connection, group, member or name)
     with stopping() as stopped:
-        if claimed.claim(take_over=take_over, stopped=stopped):
-            worker = make(site)
-            serve_metrics(worker.accounts)
-            writer = KafkaWriter(site.connection, health=BusHealth(), client=f"{name}-heartbeats")
-            pulse = Pulse(SignOfLife(name, "worker", writer.send, clock), clock)
-            pulse.start()
-            while not stopped():
-                worker.step()
-                pulse.came_round()
-            worker.finish()
-            pulse.end()
-            writer.close(INTERVAL)
+        worker = make(site)
+        serve_metrics(worker.accounts)
+        writer = KafkaWriter(site.connection, health=BusHealth(), client=f"{name}-heartbeats")
+        pulse = Pulse(SignOfLife(name, "worker", writer.send, clock), clock)
+        pulse.start()
+        while not stopped():
+            worker.step()
+            pulse.came_round()
+        worker.finish()
+        pulse.end()
+        writer.close(INTERVAL)
     end_process()  # everything is committed

@@ -37,7 +37,7 @@ _where: Callable[..., Any] = partial(typer.Option, rich_help_panel="Where")
 
 Seed = Annotated[int, sending(min=0, help="Seed; the same seed gives the same stream.")]
 Count = Annotated[int | None, sending(min=0, help="Stop after this many good records.")]
-Seconds = Annotated[float | None, sending(min=0, help="Stop after this time [s]. Default: at Ctrl-C.")]
+Seconds = Annotated[float | None, sending(min=0, help="Stop after this time, in seconds. Default: at Ctrl-C.")]
 ReportFile = Annotated[Path | None, sending(help="JSON file for the exact account; refreshed each second.")]
 Bootstrap = Annotated[str | None, _where(help="Kafka brokers. Default: the deployment's.")]
 Prefix = Annotated[str | None, _where(help="Prefix of all topic names. Default: the deployment's.")]

@@ -155,8 +155,7 @@ class _Run:
     def grow(self) -> None:
         """Add partitions, and simulate further nodes at once, whose producer knows of them."""
         topic = self._made.connection.topic(TOPIC)
-        admin = self._made.connection.admin()  # its futures are kept only as long as it lives
-        for one in admin.create_partitions([NewPartitions(topic, _MORE)]).values():
+        for one in self._made.connection.admin().create_partitions([NewPartitions(topic, _MORE)]).values():
             one.result(_ANSWER)
         self.simulate(1)
 

@@ -1,11 +1,16 @@
 """A command's and an alert's whole way through the facade, beside the bare hops of the same way."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from facade.clock import SystemClock
+from facade.flows.commands.arguments import Arguments
+from facade.icd.load import load
+from proving.bench import telescope_arguments
 from proving.bench.hop_roles import Sample
 from proving.bench.load import NODES, RATE, large, stream
-from proving.bench.report import Outcome, Verdict, at_most, quantiles
+from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -16,6 +21,8 @@ _WARM_UP = 20_000
 _SETTLE = 4.0
 _LARGE = 512 * 1024
 """Length of the arguments of Table 1 of SDP memo 052 [B]."""
+_CHECK_BAR = 0.25
+"""Of the check of an argument: half of the time that TM's clients give a call [s]."""
 _LARGE_BAR = 1.0
 """Of the outcome of such a command, at p99 (Table 1) [s]."""
 
@@ -59,14 +66,35 @@ def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
         samples = system.result(client, list[Sample])
     whole = quantiles([s.whole for s in samples])
     found = None if whole is None else whole.p99
+    checks = _checks(count)
     return Outcome(
         name="large-commands",
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
         how=(f"{count} Configure commands, one after the other, quiet; the bare records are as long",),
-        verdicts=(at_most("p99 of the outcome", found, _LARGE_BAR, "s"),),
-        notes=(hop_notes("quiet", samples),),
+        verdicts=(
+            at_most("p99 of the outcome", found, _LARGE_BAR, "s"),
+            *(at_most(f"p50 of a check, {label}", found.p50, _CHECK_BAR, "s") for label, found in checks.items()),
+        ),
+        notes=(
+            hop_notes("quiet", samples),
+            *(f"check, {label}: {one.text(1e3, 'ms')}" for label, one in checks.items()),
+        ),
         figures={"quiet": samples},
     )
+
+
+def _checks(count: int) -> dict[str, Quantiles]:
+    """Measure how long the check of an argument of a whole telescope takes [s]."""
+    arguments, clock, found = Arguments(load()), SystemClock(), dict[str, Quantiles]()
+    for telescope, document in telescope_arguments.arguments().items():
+        text, seconds = json.dumps(document), list[float]()
+        for _ in range(count):
+            began = clock.monotonic()
+            arguments.check("assignres", text)
+            seconds.append(clock.monotonic() - began)
+        if (measured := quantiles(seconds)) is not None:
+            found[f"AssignResources of {telescope}, {len(text):,} characters"] = measured
+    return found
 
 
 def alerts(testbed: Testbed, *, quick: bool) -> Outcome:

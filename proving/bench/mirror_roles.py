@@ -49,6 +49,8 @@ class Dish(Device):
 
     clock = SystemClock()
     count = 0
+    slowness = 0.0
+    """How long a read takes [s]."""
 
     def init_device(self) -> None:
         """Say that all is pushed by code."""
@@ -64,6 +66,8 @@ class Dish(Device):
 
     def read_number(self, attr: Any) -> float:
         """Return the number of an attribute."""
+        if self.slowness:
+            self.clock.sleep(self.slowness)
         return self._numbers[attr.get_name()]
 
     def push(self, name: str, number: float) -> float:
@@ -80,15 +84,25 @@ class Dish(Device):
         return self.push("bare" if which else "probe", float(number))
 
 
-def dishes(context: RoleContext, *, devices: int, attributes: int) -> None:
+def dishes(
+    context: RoleContext,
+    *,
+    devices: int,
+    attributes: int,
+    family: str = FAMILY,
+    instance: str = "1",
+    slowness: float = 0.0,
+) -> None:
     """Serve devices, which push each of their attributes once a second from the moment that the gate opens."""
     made = [attribute(name=name, dtype=float, fget="read_number") for name in ("probe", "bare")]
     made += [attribute(name=f"a{number:03}", dtype=float, fget="read_number") for number in range(attributes)]
-    kind = DeviceMeta("BenchDish", (Dish,), {"count": attributes, **{one.name: one for one in made}})
+    kind = DeviceMeta(
+        "BenchDish", (Dish,), {"count": attributes, "slowness": slowness, **{one.name: one for one in made}}
+    )
     database = tango.Database()
     for number in range(devices):
         info = tango.DbDevInfo()
-        info.server, info._class, info.name = f"{SERVER}/1", "BenchDish", f"{FAMILY}/{number:03}"  # noqa: SLF001
+        info.server, info._class, info.name = f"{SERVER}/{instance}", "BenchDish", f"{family}/{number:03}"  # noqa: SLF001
         database.add_device(info)
 
     def load() -> None:
@@ -109,7 +123,7 @@ def dishes(context: RoleContext, *, devices: int, attributes: int) -> None:
         threading.Thread(target=load, daemon=True).start()
         context.announce()
 
-    run((kind,), args=[SERVER, "1"], post_init_callback=start, raises=True)
+    run((kind,), args=[SERVER, instance], post_init_callback=start, raises=True)
 
 
 def follow(context: RoleContext, *, seconds: float) -> Followed:
@@ -123,6 +137,8 @@ def follow(context: RoleContext, *, seconds: float) -> Followed:
         for record in (*reader.take(1, 0.1), *reader.take(500, 0.0)):
             now, message = clock.now(), decode_attribute(record.value)
             if not isinstance(message, TelescopeAttribute) or not isinstance(message.value, float):
+                continue
+            if not message.name.startswith(FAMILY):
                 continue
             before = newest.get(message.name)
             newest[message.name] = message

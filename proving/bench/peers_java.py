@@ -22,7 +22,7 @@ from proving.bench.load import TOPIC
 from proving.bench.peer_roles import PeerTiming
 from proving.deployment import Deployment
 
-PEERS: Final = {"streams": "Kafka Streams 4.1.0", "flink": "Flink 1.20.1"}
+PEERS: Final = {"streams": "Kafka Streams 4.4.0", "flink": "Flink 2.3.0"}
 """What each folder of `proving/java` is in words."""
 
 UNBOUNDED: Final = 0

@@ -15,8 +15,8 @@ from facade.errors import FacadeError
 from facade.icd.topic_model import Topic
 from proving import gauges
 from proving.bench.report import Outcome
-from proving.bench.sweep_points import BASE, FULL, LARGE, QUICK, Point, Timing, points
-from proving.bench.sweep_report import Delay, Flow, Found, Large, Sent, Taken
+from proving.bench.sweep_points import BASE, FULL, LARGE, MOST_PROCESSES, QUICK, Point, Timing, points
+from proving.bench.sweep_report import Delay, Flow, Found, Large, Sent, Taken, delay_of
 from proving.deployment import Deployment
 from proving.roles import Role
 from proving.testbed import Testbed
@@ -51,11 +51,17 @@ def sweep(testbed: Testbed, *, quick: bool) -> Outcome:
 def _all(deployment: Deployment, plan: Sequence[Point], pace: Timing) -> Iterator[Found]:
     for number, point in enumerate(plan):
         try:
-            found = measure(deployment, point, pace, f"p{number}")
+            found = complete(measure(deployment, point, pace, f"p{number}"))
         except FacadeError as error:
             found = Found(point=point, failure=str(error))
         deployment.progress.step(f"  {number + 1} of {len(plan)}: {_line(found)}")
         yield found
+
+
+def complete(found: Found) -> Found:
+    """Return what was found, as failed where a consumer gave up before it had all."""
+    lost = sum(flow.lost for flow in found.flows.values())
+    return msgspec.structs.replace(found, failure=f"{lost:,} messages were not received") if lost else found
 
 
 def measure(deployment: Deployment, point: Point, pace: Timing, name: str) -> Found:
@@ -73,9 +79,9 @@ def measure(deployment: Deployment, point: Point, pace: Timing, name: str) -> Fo
                 case "segments":
                     found = msgspec.structs.replace(found, large=_segments(deployment, point, pace, name))
                 case "in":
-                    flow = _Run(deployment, point, f"{name}.split").send(pace)
+                    flow, delay = _Run(deployment, point, f"{name}.split").send(pace)
                     stored = _stored(deployment, connection, "split") / max(1, flow.messages)
-                    found = msgspec.structs.replace(found, flows={"in": flow}, stored=stored)
+                    found = msgspec.structs.replace(found, flows={"in": flow}, stored=stored, delay=delay)
                 case "out":
                     flow = _Run(deployment, point, f"{name}.split").take(found.flows["in"].messages)
                     found = msgspec.structs.replace(found, flows={**found.flows, "out": flow})
@@ -99,11 +105,12 @@ class _Run:
         self._deployment, self._point, self._topic = deployment, point, topic
         self._total = deployment.folder / f"{topic}.total"
 
-    def send(self, pace: Timing) -> Flow:
+    def send(self, pace: Timing) -> tuple[Flow, Delay | None]:
         """Send without consumers."""
         producers = self._producers(pace, 0.0)
         gauge = _Gauge(self._deployment)
-        return _sent(self._release(producers), gauge)
+        sent = self._release(producers)
+        return _sent(sent, gauge), delay_of([call for one in sent for call in one.calls])
 
     def take(self, total: int) -> Flow:
         """Receive what was sent before."""
@@ -136,10 +143,15 @@ class _Run:
             "seconds": 600.0 if point.messages else pace.steady if rate else pace.seconds,
             "most": max(1, most // point.producers),
             "rate": rate / point.producers,
+            "one_by_one": point.one_by_one,
             "own": _own(point),
         }
-        play = self._deployment.play
-        roles = [play("sweep-produce", name=f"produce-{n}", ends=True, **task) for n in range(point.producers)]
+        play, processes = self._deployment.play, min(point.producers, MOST_PROCESSES)
+        clients = [len(range(n, point.producers, processes)) for n in range(processes)]
+        roles = [
+            play("sweep-produce", name=f"produce-{n}", ends=True, clients=count, **task)
+            for n, count in enumerate(clients)
+        ]
         for role in roles:
             self._deployment.await_ready(role)
         return roles

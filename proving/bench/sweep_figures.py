@@ -52,6 +52,21 @@ class Sweep:
         return self.series(name, **where)[0]
 
 
+def repeats(sweep: Sweep) -> dict[str, list[list[float]]]:
+    """Return the rates of all points that were measured more than once, by flow: how far they differ is the spread."""
+    same: dict[tuple[bytes, str], list[float]] = {}
+    for one in sweep.found:
+        key = msgspec.json.encode(msgspec.structs.replace(one.point, series="", phases=()))
+        for flow, found in one.flows.items():
+            if flow != "latency" and not one.failure:
+                same.setdefault((key, flow), []).append(found.rate)
+    flows: dict[str, list[list[float]]] = {}
+    for (_, flow), rates in same.items():
+        if len(rates) > 1:
+            flows.setdefault(flow, []).append(rates)
+    return flows
+
+
 def size_text(size: int) -> str:
     """Return a size as a person writes it: 256 B, 10 kB, 1 MB."""
     for unit, name in ((MB, "MB"), (1_000, "kB")):
@@ -98,3 +113,8 @@ def cpu(found: Found, flow: str) -> str:
 def mean(large: Large) -> str:
     """Return the mean time of a large message [s]."""
     return number(sum(large.each) / len(large.each)) if large.each else ""
+
+
+def extremes(large: Large) -> str:
+    """Return the least and the most time of a large message [s]."""
+    return f"{number(min(large.each))} to {number(max(large.each))}" if large.each else ""

@@ -13,9 +13,22 @@ import msgspec
 
 from proving.bench import sweep_papers as papers
 from proving.bench.report import Report
-from proving.bench.sweep_figures import COMMAND, Sweep, cpu, delays, mb, mean, number, rate, size_text
+from proving.bench.sweep_figures import (
+    COMMAND,
+    Sweep,
+    cpu,
+    delays,
+    extremes,
+    mb,
+    mean,
+    ms,
+    number,
+    rate,
+    repeats,
+    size_text,
+)
 from proving.bench.sweep_pictures import draw
-from proving.bench.sweep_points import BASE, LARGE, MB, Point
+from proving.bench.sweep_points import BASE, FULL, LARGE, MB, QUICK, Point
 from proving.bench.sweep_report import Found
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,9 +74,29 @@ def _head(sweep: Sweep) -> Iterator[str]:
         f" from the call of the producer to the receipt in another process, at 1,000 messages/s or 20 MB/s, whichever"
         f" is less. MB are 1,000,000 bytes."
     )
+    pace = QUICK if report.quick else FULL
+    yield (
+        f"Each rate is that of {pace.seconds:g} s or {pace.most / MB:,.0f} MB, whichever is reached first, and each"
+        f" delay that of {pace.steady:g} s; the memo sends for 300 s. So these are rates into the broker's memory, not"
+        f" those that a disk can keep up. {_spread(sweep)}"
+    )
     for one in failed:
         why = one.failure.splitlines()[-1].strip()
         yield f"The point of the series `{one.point.series}` with {size_text(one.point.size)} failed: `{why}`."
+
+
+def _spread(sweep: Sweep) -> str:
+    """Say how far figures of the same settings differ."""
+    parts = []
+    for flow, name in {"in": "*in*", "out": "*out*", "stream-in": "*in* of *both*"}.items():
+        if rates := repeats(sweep).get(flow):
+            worst = max(rates, key=lambda one: max(one) / min(one))
+            times = number(max(worst) / min(worst))
+            parts.append(f"a factor of {times} for {name} ({number(min(worst))} to {number(max(worst))}/s)")
+    return (
+        f"Some settings are in several tables and were measured each time. Their figures differ by up to"
+        f" {', '.join(parts)}: smaller differences between two rows say nothing."
+    )
 
 
 def _others(sweep: Sweep) -> float:
@@ -73,6 +106,7 @@ def _others(sweep: Sweep) -> float:
 
 
 def _tables(sweep: Sweep) -> Iterator[str]:
+    pace = QUICK if sweep.report.quick else FULL
     yield "## Size of a message"
     yield "![Throughput and delay by size](../images/sweep-size.svg)"
     yield table(
@@ -83,15 +117,20 @@ def _tables(sweep: Sweep) -> Iterator[str]:
             for one in sweep.series("size")
         ),
     )  # fmt: skip
-    yield "The settings of the memo's Table 2 (20 producers, 20 partitions, snappy, `acks=1`):"
-    yield table(
-        ("size", "here [/s]", "memo [/s]", "memo, p99 of a call"),
-        (
-            [size_text(one.point.size), number(rate(one, "in")), *papers.MEMO_TABLE_2.get(one.point.size, ("", ""))]
-            for one in sweep.series("sangrenel")
-        ),
+    yield (
+        "The settings of the memo's Table 2: 20 producers (10 for 100 MB), 20 partitions, `acks=1`, batches of one"
+        " message. Each producer sends a message when the one before is acknowledged; p99 and *most* are of the time"
+        " for a message. The memo has three brokers and two replicas:"
     )
-    yield "The settings of the memo's section 14.4.3 (`acks=0`; snappy for 1 kB):"
+    yield table(
+        ("size, codec", "here [/s]", "memo [/s]", "p99 [ms]", "memo", "most [ms]", "memo"),
+        (_one_by_one(one) for one in sweep.series("sangrenel")),
+    )
+    yield (
+        "The settings of the memo's section 14.4.3, in batches of the client's choice (`acks=0`; snappy for 1 kB)."
+        " Without acknowledgements a rate is that of handing messages over. The memo's mean delays are those of a full"
+        " queue, and have no counterpart here:"
+    )
     yield table(
         ("size", "here [/s]", "memo [/s]", "memo, mean delay"),
         (
@@ -116,6 +155,12 @@ def _tables(sweep: Sweep) -> Iterator[str]:
             [n, *(number(rate(sweep.one("producers", producers=n, partitions=p), "in")) for p in (1, 20))]
             for n in counts
         ),
+    )
+    three = sweep.one("three")
+    yield (
+        f"Three producers send {number(rate(three, 'in'))} messages/s of {three.point.size} B to six partitions, and"
+        f" three consumers of one group, threads of one process, receive {number(rate(three, 'out'))}/s. The memo"
+        f" (14.2) has {papers.MEMO_THREE[0]:,}/s and {papers.MEMO_THREE[1]:,}/s with three machines each."
     )
     yield "## Compression"
     yield "![What codecs cost and save](../images/sweep-codec.svg)"
@@ -162,7 +207,11 @@ def _tables(sweep: Sweep) -> Iterator[str]:
             ),
         ],
     )
-    yield "Paper 004 (SocketPro and Kafka) sends batches of 8,196 B with `acks=1`:"
+    yield (
+        "Paper 004 (SocketPro and Kafka) sends batches of 8,196 B with `acks=1`, for 1,000,000 to 200,000,000 messages."
+        " Its clients are in Java. Here a consumer in Python needs some microseconds for each message, however small,"
+        " which limits *out* for 4 and 32 B:"
+    )
     yield table(
         ("size", "in [/s]", "paper", "out [/s]", "paper"),
         (
@@ -173,24 +222,28 @@ def _tables(sweep: Sweep) -> Iterator[str]:
     )  # fmt: skip
     yield "## Large messages in segments"
     yield "![100 MB in segments](../images/sweep-segments.svg)"
-    yield "Mean time for 100 MB, beside the memo's Table 3 [s]:"
+    yield (
+        f"Mean time for 100 MB, with the least and the most of {pace.large}, beside the mean of the memo's Table 3 [s]:"
+    )
     yield table(
-        ("segment", "partitions", "producer", "memo", "consumer", "memo"),
+        ("segment", "partitions", "producer", "least, most", "memo", "consumer", "least, most", "memo"),
         (
-            [size_text(one.point.size), one.point.partitions, mean(one.large["in"]), _memo(one.point, 0),
-             mean(one.large["out"]), _memo(one.point, 1)]
+            [size_text(one.point.size), one.point.partitions, mean(one.large["in"]), extremes(one.large["in"]),
+             _memo(one.point, 0), mean(one.large["out"]), extremes(one.large["out"]), _memo(one.point, 1)]
             for one in sweep.series("segments")
         ),
     )  # fmt: skip
     yield "## The alerts of a visit"
     yield (
-        "A *visit* is one pointing of the LSST telescope. DMTN-028 (paper 002, a benchmark of LSST) sends its 10,000"
-        " alerts of 135 kB every 39 s. Here they are sent once, as fast as possible, and are not encoded: the paper's"
-        " producers spend most of their time on Avro. *Last group after* is the time until every consumer group has"
-        " all alerts. *Clients* and *broker* are processor times."
+        f"A *visit* is one pointing of the LSST telescope. DMTN-028 (paper 002, a benchmark of LSST) sends its 10,000"
+        f" alerts of 135 kB every 39 s, for up to 1,000 visits. Here"
+        f" {max(one.point.messages for one in sweep.series('002')):,} are sent once, as fast as possible, and are not"
+        f" encoded: the paper's producers spend most of their time on Avro. With 10 partitions each group has 10"
+        f" consumers, as in the paper. *Behind* is the time from the last alert sent until every group has all of them."
+        f" *Clients* and *broker* are processor times."
     )
     yield table(
-        ("producers, groups, partitions", "all sent after [s]", "paper", "last group after [s]", "paper",
+        ("producers, groups, partitions", "all sent after [s]", "paper", "behind [s]", "paper",
          "clients [s]", "broker [s]", "largest client [MB]"),
         (_visit(one) for one in sweep.series("002") if "stream-in" in one.flows),
     )  # fmt: skip
@@ -199,6 +252,13 @@ def _tables(sweep: Sweep) -> Iterator[str]:
 def _codec(found: Found) -> str:
     text = f"{found.point.codec}, {size_text(found.point.size)}"
     return f"{text}, unpacked by the broker" if found.point.unpacked else text
+
+
+def _one_by_one(found: Found) -> list[str]:
+    memo = papers.MEMO_TABLE_2[found.point.size] if found.point.codec == "snappy" else ("", "", "")
+    times = ("", "") if found.delay is None else (ms(found.delay.p99), ms(found.delay.highest))
+    name = f"{size_text(found.point.size)}, {found.point.codec}"
+    return [name, number(rate(found, "in")), memo[0], times[0], memo[1], times[1], memo[2]]
 
 
 def _brokers(found: Found, name: str, paper: Sequence[int]) -> list[str]:
@@ -218,7 +278,7 @@ def _visit(found: Found) -> list[str]:
     key = (point.producers, point.groups, point.partitions)
     paper = ["" if one is None else f"{one:g}" for one in papers.VISITS.get(key, (None, None))]
     return [
-        ", ".join(map(str, key)), number(sent.seconds), paper[0], number(sent.seconds + found.behind), paper[1],
+        ", ".join(map(str, key)), number(sent.seconds), paper[0], number(found.behind), paper[1],
         number(sent.cpu + taken.cpu), number(taken.broker_cpu), number(max(sent.peak_mb, taken.peak_mb)),
     ]  # fmt: skip
 
@@ -233,7 +293,9 @@ def _choice(sweep: Sweep) -> Iterator[str]:
     gzip, unpacked = sweep.one("codec", codec="gzip", size=256), sweep.one("codec", unpacked=True)
     segments = sweep.series("segments", partitions=1)
     quickest = min(segments, key=lambda one: float(mean(one.large["in"])) + float(mean(one.large["out"])))
-    spread = sweep.one("segments", size=MB, partitions=20)
+    large, spread = (sweep.one("segments", size=MB, partitions=count) for count in (1, 20))
+    rates = [rate(one, "out") for one in parts]
+    least, most = (choose(parts, key=lambda one: rate(one, "out")) for choose in (min, max))
     none, everyone = sweep.one("acks", acks="0"), sweep.one("acks", acks="all")
     short, long = sweep.one("linger", linger=0.0), sweep.one("linger", linger=100.0)
     yield "## What to choose"
@@ -248,31 +310,35 @@ def _choice(sweep: Sweep) -> Iterator[str]:
                 f"**Leave `linger.ms` at 5, and use 0 for commands.** With 0 the p99 is {delays(short)[1]} ms, and"
                 f" Kafka takes {number(rate(short, 'in'))}/s. With 100 the median is {delays(long)[0]} ms.",
                 f"**Keep `acks=all`.** It reaches {number(rate(everyone, 'in'))}/s with a p99 of"
-                f" {delays(everyone)[1]} ms. `acks=0` reaches {number(rate(none, 'in'))}/s with {delays(none)[1]} ms."
-                f" With three brokers `acks=all` also waits for the other replicas.",
-                f"**Compress with lz4 if the network or the disk is the limit. Otherwise do not compress.** lz4 reaches"
-                f" {mb(packed, 'in')} MB/s, and the broker stores {number(packed.stored)} B for a message of"
-                f" {packed.point.size} B. Without a codec the rate is {mb(plain, 'in')} MB/s, and the broker stores"
-                f" {number(plain.stored)} B. gzip reaches {mb(gzip, 'in')} MB/s."
+                f" {delays(everyone)[1]} ms, `acks=0` {number(rate(none, 'in'))}/s with {delays(none)[1]} ms: with one"
+                f" broker the difference is within the spread. With three, `acks=all` also waits for other replicas,"
+                f" which was not measured.",
+                f"**Compress with lz4 if the network or the disk is the limit. Otherwise do not compress.** For a"
+                f" gigabyte of messages of {packed.point.size} B, lz4 takes {cpu(packed, 'in')} s of processor time,"
+                f" no codec {cpu(plain, 'in')} s and gzip {cpu(gzip, 'in')} s. With lz4 the broker stores"
+                f" {number(packed.stored)} B for a message, without a codec {number(plain.stored)} B."
                 f" These figures are with the topic's `compression.type` set to `producer`. Our topics have"
                 f" `uncompressed`, so that a broker's size limit holds for the unpacked batch ([settings]"
-                f"(../how-to/run-on-kafka.md)). With this setting the broker unpacks lz4 batches, and reaches only"
-                f" {mb(unpacked, 'in')} MB/s: with our topics, lz4 saves the network but not the disk.",
-                f"**Use one partition for each consumer that shares the work, not more.** One consumer reads"
-                f" {number(rate(parts[0], 'out'))}/s from {parts[0].point.partitions} partition, and"
-                f" {number(rate(parts[-1], 'out'))}/s from {parts[-1].point.partitions}.",
-                f"**Send data larger than 1 MB in segments, on one partition.** 100 MB take the least time in"
-                f" segments of {size_text(quickest.point.size)}: {mean(quickest.large['in'])} s for the producer"
-                f" and {mean(quickest.large['out'])} s for the consumer. On 20 partitions, segments of 1 MB take"
-                f" {mean(spread.large['in'])} s and {mean(spread.large['out'])} s, and the consumer must sort them."
-                f" The memo comes to the same rule.",
+                f"(../how-to/run-on-kafka.md)). With this setting the broker unpacks lz4 batches, which takes"
+                f" {cpu(unpacked, 'in')} s: with our topics, lz4 saves the network but not the disk.",
+                f"**Take as many partitions as consumers share the work.** With one producer and one consumer their"
+                f" number decides little: {number(min(rates))} to {number(max(rates))}/s are read from"
+                f" {parts[0].point.partitions} to {parts[-1].point.partitions} partitions, the least from"
+                f" {least.point.partitions} and the most from {most.point.partitions}.",
+                f"**Send data larger than 1 MB in segments of 10 kB to 1 MB, on one partition.** The least time for"
+                f" 100 MB is that of segments of {size_text(quickest.point.size)}, {mean(quickest.large['in'])} s for"
+                f" the producer and {mean(quickest.large['out'])} s for the consumer; segments of 1 MB take"
+                f" {mean(large.large['in'])} s and {mean(large.large['out'])} s, on 20 partitions"
+                f" {mean(spread.large['in'])} s and {mean(spread.large['out'])} s, as the consumer must sort them. The"
+                f" memo comes to segments of 1 MB on one partition.",
             ),
             1,
         )
     )
+    arrived = max(one.point.size for one in sweep.found if not one.failure)
     yield (
         f"The messages of the sweep repeat themselves as much as notifications do, which favours the codecs. The"
-        f" largest message that was tried has {size_text(LARGE)}, as in the memo."
+        f" largest single message that arrived has {size_text(arrived)}; the memo's largest has {size_text(LARGE)}."
     )
 
 

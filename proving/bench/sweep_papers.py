@@ -3,9 +3,17 @@
 Keys are what tells the rows of a table apart.
 """
 
-MEMO_TABLE_2 = {256: ("80,448", "0.41 ms"), 1_000: ("47,277", "0.74 ms"), 1_000_000: ("260", "113 ms"),
-                10_000_000: ("31", "2.68 s")}  # fmt: skip
-"""SDP memo 052, Table 2: messages/s and p99, by size [bytes]."""
+MEMO_TABLE_2 = {
+    256: ("80,448", "0.411", "206"),
+    1_000: ("47,277", "0.744", "1,260"),
+    1_000_000: ("260", "113", "4,940"),
+    10_000_000: ("31", "2,680", "5,970"),
+    100_000_000: ("2.35", "3,080", "4,600"),
+}
+"""SDP memo 052, Table 2: messages/s, p99 and most of the time for a message [ms], by size [bytes]; 20 producers, of
+100 MB 10; 300 s each, three brokers, two replicas."""
+MEMO_THREE = (2_020_000, 2_600_000)
+"""SDP memo 052, 14.2: messages/s of 100 B from three producers and to three consumers, on three machines each."""
 MEMO_PERF_TEST = {1_000: ("205,000", "23 ms"), 1_000_000: ("220", "2.8 s"), 10_000_000: ("3.4", "17 s")}
 """SDP memo 052, 14.4.3: messages/s and mean latency, by size [bytes]."""
 MEMO_TABLE_3 = {
@@ -41,10 +49,13 @@ QUEUES = {
 }
 """Paper 004, Kafka 0.10 on one machine: messages/s in and out, by size [bytes]."""
 VISITS = {
+    (1, 2, 1): (33.1, 0.16),
     (10, 2, 1): (7.46, 11.0),
-    (10, 11, 1): (9.0, None),
-    (100, 11, 10): (3.75, 10.8),
     (100, 2, 1): (5.9, 14.9),
+    (10, 4, 1): (6.26, 17.91),
+    (10, 6, 1): (7.15, 21.14),
+    (10, 11, 1): (8.82, 2068.0),
+    (100, 11, 10): (3.75, 10.8),
 }
-"""DMTN-028 (paper 002): time to produce and time to consume 10,000 alerts with stamps [s], by producers, groups and
-partitions; the paper's producers also encode Avro, about 300 alerts/s each."""
+"""DMTN-028 (paper 002): time to produce 10,000 alerts with stamps, and time from then on until they are consumed [s],
+by producers, groups and partitions; the paper's producers also encode Avro, about 300 alerts/s each."""

@@ -8,6 +8,8 @@ import msgspec
 KB, MB = 1_000, 1_000_000
 LARGE = 100 * MB
 """The large message of the memo's Table 3 [bytes]."""
+MOST_PROCESSES = 20
+"""Of producers; further ones are threads, as a hundred starts of Python take longer than the measurement."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PACKET, _VISIT = 135 * KB, 10_000
 """Size [bytes] and number of the alerts of a visit in DMTN-028."""
@@ -22,7 +24,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Of a message [bytes]."""
     partitions: int = 1
     producers: int = 1
-    """Processes."""
+    """Clients of Kafka, in at most `MOST_PROCESSES` processes."""
     groups: int = 1
     """Consumer groups that read all of it, a process each."""
     members: int = 1
@@ -37,6 +39,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Largest batch [bytes]; 0: the client's default of 1,000,000."""
     unpacked: bool = False
     """Whether the broker unpacks what comes, as on the topics of the ICD."""
+    one_by_one: bool = False
+    """Whether a producer sends a message when the one before is acknowledged; its delay is then that of the calls."""
     messages: int = 0
     """Of all producers together; 0: as many as they send in the time."""
     phases: tuple[str, ...] = ("in", "out")
@@ -71,7 +75,9 @@ def points(*, quick: bool) -> list[Point]:
     if not quick:
         return [point for one in series for point in one]
     small = [[point for point in one if point.size <= 10 * MB and not point.messages] for one in series]
-    return [point for one in small for point in (one if len(one) < 3 else (one[0], one[-1]))] + [_visit(2, 2, 2, 500)]
+    return [point for one in small for point in (one if len(one) < 3 else (one[0], one[-1]))] + [
+        _visit(100, 11, 10, 1_000)
+    ]
 
 
 def _series() -> Iterator[Sequence[Point]]:
@@ -85,7 +91,8 @@ def _series() -> Iterator[Sequence[Point]]:
     yield [Point(series="codec", codec="lz4", unpacked=True, phases=("in", "out", "latency"))]
     yield _vary(("in", "latency"), "acks", "acks", ("0", "1", "all"))
     yield _vary(("in", "latency"), "linger", "linger", (0.0, 1.0, 5.0, 20.0, 100.0))
-    yield [_memo_table_2(256), _memo_table_2(KB), _memo_table_2(MB), _memo_table_2(10 * MB)]
+    yield [_memo_table_2(size) for size in (256, KB, MB, 10 * MB)]
+    yield [_memo_table_2(256, codec="gzip")]
     yield [
         Point(series="perf-test", size=KB, codec="snappy", acks="0"),
         Point(series="perf-test", size=MB, acks="0"),
@@ -99,16 +106,28 @@ def _series() -> Iterator[Sequence[Point]]:
     yield [
         Point(series="004", size=n, acks="1", batch_bytes=8196 if n < 10_240 else 0) for n in (4, 32, 200, 1024, 10_240)
     ]
-    rows = ((1, 2, 1), (10, 2, 1), (20, 2, 1), (10, 4, 1), (10, 6, 1), (10, 11, 1), (20, 11, 10))
+    rows = ((1, 2, 1), (10, 2, 1), (100, 2, 1), (10, 4, 1), (10, 6, 1), (10, 11, 1), (100, 11, 10))
     yield [_visit(*row) for row in rows]
+    yield [_memo_table_2(LARGE, producers=10)]  # at the end: a broker that has too little memory for it harms no other
 
 
 def _vary(phases: tuple[str, ...], series: str, field: str, values: Sequence[object]) -> list[Point]:
     return [msgspec.structs.replace(BASE, series=series, phases=phases, **{field: value}) for value in values]
 
 
-def _memo_table_2(size: int) -> Point:
-    return Point(series="sangrenel", size=size, partitions=20, producers=20, codec="snappy", acks="1", phases=("in",))
+def _memo_table_2(size: int, *, producers: int = 20, codec: str = "snappy") -> Point:
+    return Point(
+        series="sangrenel",
+        size=size,
+        partitions=20,
+        producers=producers,
+        codec=codec,
+        acks="1",
+        linger=0.0,
+        batch=1,
+        one_by_one=True,
+        phases=("in",),
+    )
 
 
 def _visit(producers: int, groups: int, partitions: int, messages: int = _VISIT) -> Point:
@@ -118,6 +137,7 @@ def _visit(producers: int, groups: int, partitions: int, messages: int = _VISIT)
         partitions=partitions,
         producers=producers,
         groups=groups,
+        members=partitions,
         messages=messages,
         phases=("stream",),
     )

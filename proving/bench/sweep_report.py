@@ -1,6 +1,9 @@
 """What the sweep finds at a point; no measuring here."""
 
+from collections.abc import Sequence
+
 import msgspec
+import numpy as np
 
 from proving.bench.sweep_points import Point
 
@@ -17,10 +20,12 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float
     """[s]."""
     peak_mb: float
+    calls: list[float] = []
+    """From each message until it is acknowledged [s]; only where a producer waits for that."""
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """From just before a message is given to the producer to its receipt in another process [s]."""
+    """From just before a message is sent to its receipt in another process, or to its acknowledgement [s]."""
 
     p50: float
     p99: float
@@ -89,3 +94,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     large: dict[str, Large] = {}
     """``in`` and ``out``."""
     failure: str = ""
+
+
+def delay_of(values: Sequence[float]) -> Delay | None:
+    """Return the distribution of some delays; None: there are none."""
+    if not values:
+        return None
+    p50, p99, p999 = np.quantile(values, [0.5, 0.99, 0.999], method="inverted_cdf").tolist()
+    return Delay(p50=p50, p99=p99, p999=p999, highest=max(values), count=len(values))

@@ -3,7 +3,7 @@
 import gc
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from facade.errors import InfraError
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from proving import gauges
-from proving.bench.sweep_report import Delay, Large, Sent, Taken
+from proving.bench.sweep_report import Large, Sent, Taken, delay_of
 from proving.roles import RoleContext
 
 _GC_THRESHOLD = 100_000
@@ -24,8 +24,11 @@ _TEXT = 100_000
 _POOL, _POOL_MESSAGES = 4_000_000, 1_000
 _WAITING = 64_000_000
 """Most bytes that wait in a producer, so that none of them grows old there."""
-_STALLED = 15.0
+_STALLED = 60.0
 """Without a message for so long, a consumer gives up [s]: what it lacks is seen in its count."""
+_AHEAD_KB = 65_536
+"""Most that the members of a group fetch ahead together, as one client by itself does."""
+_FLUSH = 120.0
 _STAMP = struct.Struct("<d")
 _SEGMENT = struct.Struct("<II")
 _CLIENT = {"statistics.interval.ms": 0}
@@ -57,31 +60,76 @@ def _block(size: int) -> int:
 
 
 def produce(
-    context: RoleContext, *, topic: str, size: int, seconds: float, most: int, rate: float, own: Mapping[str, Any]
+    context: RoleContext,
+    *,
+    topic: str,
+    size: int,
+    seconds: float,
+    most: int,
+    rate: float,
+    one_by_one: bool,
+    clients: int,
+    own: Mapping[str, Any],
 ) -> Sent:
-    """Send messages until the time is over or there are enough of them; `rate` 0: as fast as the client takes them."""
+    """Send messages until the time is over or there are enough of them; `rate` 0: as fast as the client takes them.
+
+    `rate` and `most` are those of one of the clients, each of which has a thread.
+    """
     gc.set_threshold(_GC_THRESHOLD)
     clock, connection = context.clock, Connection(context.settings, clock=context.clock)
     failures: list[str] = []
-    producer, name = _producer(connection, own, failures), connection.topic(topic)
-    values, block, waiting = contents(size), _block(size), max(2, min(90_000, _WAITING // size))
+    name, values = connection.topic(topic), contents(size)
+    block, waiting = _block(size), max(2, min(90_000, _WAITING // size))
     blocks = [[{"value": value} for value in values[n : n + block]] for n in range(0, len(values), block)]
+    # A client that waits for each message is told of each one.
+    told = {**own, "delivery.report.only.error": not one_by_one}
+    producers = [_producer(connection, told, failures) for _ in range(clients)]
+    totals, calls = list[int](), list[float]()
+
+    def send(producer: Any) -> None:
+        begin, sent = clock.monotonic(), 0
+        while sent < most and clock.monotonic() < begin + seconds:
+            if one_by_one:
+                called = clock.monotonic()
+                producer.produce(name, values[sent % len(values)])
+                while len(producer):
+                    producer.poll(0.1)
+                calls.append(clock.monotonic() - called)
+                sent += 1
+            elif rate:
+                clock.sleep(max(0.0, begin + sent / rate - clock.monotonic()))
+                producer.produce(name, _STAMP.pack(clock.now()) + values[sent % len(values)][_STAMP.size :])
+                sent += 1
+                producer.poll(0)
+            else:
+                while len(producer) > waiting - block:
+                    producer.poll(0.002)
+                sent += producer.produce_batch(name, blocks[sent // block % len(blocks)][: most - sent])
+        left = producer.flush(_FLUSH)
+        failures.extend([f"{left} messages are not acknowledged"] * (left > 0))
+        totals.append(sent)
+
     _await_release(context)
-    cpu, began, begin, sent = gauges.own_cpu(), clock.now(), clock.monotonic(), 0
-    while sent < most and clock.monotonic() < begin + seconds:
-        if rate:
-            clock.sleep(max(0.0, begin + sent / rate - clock.monotonic()))
-            producer.produce(name, _STAMP.pack(clock.now()) + values[sent % len(values)][_STAMP.size :])
-            sent += 1
-            producer.poll(0)
-            continue
-        while len(producer) > waiting - block:
-            producer.poll(0.002)
-        sent += producer.produce_batch(name, blocks[sent // block % len(blocks)][: most - sent])
-    _flush(producer, failures)
+    cpu, began = gauges.own_cpu(), clock.now()
+    _side_by_side(send, producers)
+    _check(failures)
     return Sent(
-        messages=sent, began=began, ended=clock.now(), cpu=gauges.own_cpu() - cpu, peak_mb=gauges.peak_resident()
+        messages=sum(totals),
+        began=began,
+        ended=clock.now(),
+        cpu=gauges.own_cpu() - cpu,
+        peak_mb=gauges.peak_resident(),
+        calls=calls,
     )
+
+
+def _side_by_side(do: Callable[[Any], None], clients: Sequence[Any]) -> None:
+    """Do something with each client, each in a thread."""
+    threads = [threading.Thread(target=do, args=(one,)) for one in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 class _Group:
@@ -145,13 +193,9 @@ def consume(
     gc.set_threshold(_GC_THRESHOLD)
     connection, most = Connection(context.settings, clock=context.clock), max(1, min(10_000, 2_000_000 // size))
     taken = _Group(context, partitions, Path(total), stamped=stamped)
-    consumers = [_consumer(connection, topic, group) for _ in range(members)]
+    consumers = [_consumer(connection, topic, group, _AHEAD_KB // members) for _ in range(members)]
     cpu = gauges.own_cpu()
-    threads = [threading.Thread(target=taken.follow, args=(one, most)) for one in consumers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _side_by_side(lambda one: taken.follow(one, most), consumers)
     found = Taken(
         messages=taken.taken,
         timed=taken.taken - taken.first,
@@ -159,7 +203,7 @@ def consume(
         ended=taken.ended,
         cpu=gauges.own_cpu() - cpu,
         peak_mb=gauges.peak_resident(),
-        delay=_delay(taken.delays),
+        delay=delay_of(taken.delays),
     )
     for one in consumers:
         one.close()
@@ -219,32 +263,31 @@ def _large(context: RoleContext, each: list[float], begin: float, cpu: float) ->
 
 def _producer(connection: Connection, own: Mapping[str, Any], failures: list[str]) -> Any:
     def on_failure(error: Any, _: Any) -> None:
-        failures.append(error.str())
+        if error is not None:
+            failures.append(error.str())
 
     report: dict[str, Any] = {"delivery.report.only.error": True, "on_delivery": on_failure}
     return connection.producer(BusHealth(), {**_PRODUCER, **report, **own})
 
 
-def _consumer(connection: Connection, topic: str, group: str) -> Any:
-    consumer = connection.consumer(BusHealth(), {**_CONSUMER, "group.id": connection.topic(group)})
+def _consumer(connection: Connection, topic: str, group: str, ahead_kb: int = _AHEAD_KB) -> Any:
+    own = {"group.id": connection.topic(group), "queued.max.messages.kbytes": ahead_kb}
+    consumer = connection.consumer(BusHealth(), {**_CONSUMER, **own})
     consumer.subscribe([connection.topic(topic)])
     return consumer
 
 
 def _flush(producer: Any, failures: Sequence[str]) -> None:
-    left = producer.flush(120.0)
-    if left or failures:
-        raise InfraError(f"{left} messages are not acknowledged, {len(failures)} refused: {' '.join(failures[:1])}")
+    left = producer.flush(_FLUSH)
+    _check([*failures, *[f"{left} messages are not acknowledged"] * (left > 0)])
+
+
+def _check(failures: Sequence[str]) -> None:
+    if failures:
+        raise InfraError(f"{len(failures)} messages were refused, or are not acknowledged; the first: {failures[0]}")
 
 
 def _await_release(context: RoleContext) -> None:
     context.announce()
     while not context.released:
         context.clock.sleep(0.005)
-
-
-def _delay(values: Sequence[float]) -> Delay | None:
-    if not values:
-        return None
-    p50, p99, p999 = np.quantile(values, [0.5, 0.99, 0.999], method="inverted_cdf").tolist()
-    return Delay(p50=p50, p99=p99, p999=p999, highest=max(values), count=len(values))

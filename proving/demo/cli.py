@@ -14,7 +14,7 @@ from proving.demo.options import DemoOptions
 def demo(
     nodes: Annotated[int, typer.Option(min=1, max=9999, help="Ingest nodes.")] = 4,
     rate: Annotated[float, typer.Option(min=1, help="Heaps/s of each node.")] = 31_800.0,
-    seconds: Annotated[float, typer.Option(min=5, help="Time for which the simulator sends [s].")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=5, help="Time for which the simulator sends, in seconds.")] = 30.0,
     columnar: Annotated[
         bool, typer.Option("--columnar", help="Nodes send columnar batches, as they must where there are many.")
     ] = False,

@@ -9,7 +9,7 @@ import tango
 from facade.errors import FacadeError
 from proving.demo.journal import JournalWriter
 from proving.demo.plan import AFTER, BEFORE, OBSERVATION, SWITCHED_ON, Step
-from proving.demo.tm import ATTRIBUTES, Commanded
+from proving.demo.tm import ATTRIBUTES, LONGEST, Commanded
 from proving.roles import RoleContext
 
 _APART = 1.0
@@ -24,6 +24,7 @@ def observe(
     devices: list[str],
     held_back: dict[str, str],
     sdp: str = "",
+    longest: float = LONGEST,
 ) -> None:
     """Observe with all subarrays at the same time; commands are held back with the first one only.
 
@@ -31,13 +32,15 @@ def observe(
     ----------
     sdp
         Device of SDP as a whole, which is switched on before and off after it; empty: each subarray is.
+    longest
+        Longest wait of TM for anything [s].
     """
     clock, written = context.clock, JournalWriter(Path(journal))
 
     def go_through(device: str, steps: Sequence[Step], held_back: Mapping[str, str], attributes: Sequence[str]) -> None:
         with tango.EnsureOmniThread():
             try:
-                commanded = Commanded(context.tango_host, device, written, clock, attributes)
+                commanded = Commanded(context.tango_host, device, written, clock, attributes, longest)
                 commanded.go_through(steps, seconds, held_back)
             except FacadeError as error:
                 written.note(error=str(error))

@@ -48,6 +48,8 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """What does not balance, which limit was passed, what went wrong; empty: all is well."""
     baselines: list[float] = msgspec.field(default_factory=list, name="yardsticks")
     """How long a device server with nothing in it took to its first answer, each time that it was started [s]."""
+    patience: float = 1.0
+    """How many times as long the limits of time are, as was asked for."""
     slowness: float = 1.0
     """How many times as long as on the machine for which the limits of time were set; never less than 1."""
     restarts: list[Interval] = []

@@ -9,11 +9,13 @@ from itertools import chain
 import tango
 from rich.markup import escape
 
+from clients.events import Pulse, find_servers
 from clients.scene import MASTER, NODE
 from clients.watch import Watch
 from facade.clock import Clock
 from facade.console import Console
 from facade.errors import FacadeError
+from facade.exports.tango_db import SERVER
 from facade.files import write_json
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.runtime.stopping import terminable
@@ -60,7 +62,13 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     killed = f", and {_kills(options)} of its processes are killed" if options.kills else ""
     commands = " command," if options.controller else ""
     console.print(_INTRODUCTION.format(killed=killed, commands=commands), highlight=False)
-    report = DemoReport(began=clock.now(), nodes=options.nodes, rate=options.rate, seconds=options.seconds)
+    report = DemoReport(
+        began=clock.now(),
+        nodes=options.nodes,
+        rate=options.rate,
+        seconds=options.seconds,
+        patience=options.patience,
+    )
     stack, processes = ExitStack(), Supervisor(options.folder, clock)
     interrupted = False
     with terminable():
@@ -99,7 +107,10 @@ def _kills(options: DemoOptions) -> int:
 def _play(demo: Demo, stack: ExitStack) -> None:
     _start_servers(demo)
     host, side = demo.deployment.tango_host, demo.tango_side
-    watch = Watch(demo.recorder, side.devices, tango_host=host, icd=demo.icd, clock=demo.clock)
+    served = {device for names in side.devices.values() for device in names}
+    servers = {name: sorted(served & known.keys()) for name, known in find_servers(host, SERVER).items()}
+    pulse = Pulse(host, {name: mine for name, mine in servers.items() if mine}, demo.clock)
+    watch = Watch(demo.recorder, side.devices, pulse, tango_host=host, icd=demo.icd, clock=demo.clock)
     with demo.progress.view(watch):
         _run(demo, stack)
         if demo.options.stay:
@@ -156,11 +167,13 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     def wait_for(part: float) -> None:
         progress.wait(max(begin + part * options.seconds - clock.now(), 0.0))
 
-    if options.kills and options.controller:  # both while a command is executed
+    if options.kills and options.controller:  # all while TM commands
+        progress.check = demo.check_observation
         faults.kill_subarray_server(demo)
         if mirror is not None:
             mirror.kill()
         faults.kill_controller(demo)
+        progress.check = demo.processes.check
         baseline.measure(demo)
     alerts.play()
     calibration.begin()

@@ -20,10 +20,12 @@ from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 from facade.infra import tools
 from proving.demo.controllers import start_controllers
+from proving.demo.journal import read_journal
 from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.report import DemoReport, Kill
 from proving.demo.services import bring_up, stop_ours
 from proving.demo.tango_side import TangoSide
+from proving.demo.tm import LONGEST
 from proving.deployment import Deployment
 from proving.progress import Progress
 from proving.supervisor import Supervisor
@@ -129,7 +131,19 @@ class Demo:
         devices = self.tango_side.subarrays
         task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": devices, "held_back": held_back}
         task["sdp"] = self.tango_side.sdp if self.options.orders else ""
-        self.deployment.play("tm", name=TM, ends=True, **task)
+        self.deployment.play("tm", name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
+
+    def check_observation(self) -> None:
+        """Make sure that everything runs that should, and that TM goes on: what it leads to does not come otherwise.
+
+        Raises
+        ------
+        InfraError
+            A process has ended by itself, or TM has given up.
+        """
+        self.processes.check()
+        if errors := read_journal(self.journal_file).errors:
+            raise InfraError(f"TM: {'; '.join(errors)}")
 
     def restart(
         self,

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from clients.timing import Bunch
 from facade.console import Console
 from facade.flows.telemetry.simulator.report import Report
 from proving.demo.account import NODE_TOTALS, Line
@@ -14,7 +15,7 @@ from proving.demo.command_account import CommandLine
 from proving.demo.options import BASELINE
 from proving.demo.order_account import OrderLine
 from proving.demo.report import DemoReport
-from proving.demo.timing import Spread
+from proving.demo.timing import Spread, longest_delay
 
 _MOST_NODES, _NODE = 20, "node "
 _TITLES = {
@@ -209,6 +210,7 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         took = ", ".join(map(_seconds, report.baselines))
         figures.append(("baseline: a bare device server answers after", f"{took} (limits: for {BASELINE:g} s)"))
     if (pace := report.pace) is not None:
+        late = longest_delay(pace, report.window_latency_undisturbed, max(report.patience, report.slowness))
         figures += [
             ("events received", f"{pace.events:,}, of {pace.attributes:,} attributes"),
             (
@@ -217,10 +219,15 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
             ),
             (
                 "closest events of one attribute",
-                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s between two)",
+                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s between two, and one of them may"
+                f" have come {late:.2f} s late: {_pace(pace.bunch, late)})",
             ),
         ]
     return figures
+
+
+def _pace(bunch: Bunch, late: float) -> str:
+    return "too close, a failure" if bunch.is_too_close(late / bunch.shortest) else "kept"
 
 
 def _seconds(value: float | None) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from clients.events import Event
-from clients.timing import LASTING, Bunch, closest
+from clients.timing import HELD_UP, LASTING, Bunch, closest
 
 Interval = tuple[float, float]
 """From, to [Unix s]."""
@@ -120,6 +120,15 @@ def event_rates(
         closest="/".join(nearest),
         bunch=bunches[nearest],
     )
+
+
+def longest_delay(pace: EventRates, latest: Spread | None, patience: float) -> float:
+    """Return for how long an event may have been held up on its way, which brings it close to the next one [s].
+
+    That is as long as the latest window of the run, which the same client has measured. A machine on which all takes
+    longer has the more.
+    """
+    return max(HELD_UP * patience * pace.bunch.shortest, latest.longest / 1e3 if latest else 0.0)
 
 
 def _usual_runs(events: Sequence[Event], restarts: Sequence[Interval]) -> Iterator[list[Event]]:

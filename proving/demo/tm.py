@@ -33,8 +33,8 @@ _LOOK = 0.5
 """Silence after which TM looks whether the device server is still there [s]."""
 _RENEWED = 10
 """So many looks in silence later TM subscribes anew, which brings what is shown: an event may have been lost."""
-_LONGEST = 60.0
-"""Longest wait for anything [s]; the facade itself gives up on a command before that."""
+LONGEST = 60.0
+"""Longest wait for anything on a machine that is fast enough [s]; the facade itself gives up on a command before."""
 _TRIES = 5
 """Of one step."""
 _HELD_BACK = 300.0
@@ -44,7 +44,13 @@ _ON_BUT = "ALARM"
 
 
 class Commanded:
-    """One subarray as TM commands it, or SDP as a whole."""
+    """One subarray as TM commands it, or SDP as a whole.
+
+    Parameters
+    ----------
+    longest
+        Longest wait for anything [s].
+    """
 
     def __init__(
         self,
@@ -53,10 +59,11 @@ class Commanded:
         journal: JournalWriter,
         clock: Clock,
         attributes: Sequence[str] = ATTRIBUTES,
+        longest: float = LONGEST,
     ) -> None:
         self._name = f"tango://{tango_host}/{device}"
         self._device, self._number = device, int(device.rsplit("/", 1)[-1])
-        self._journal, self._clock, self._attributes = journal, clock, attributes
+        self._journal, self._clock, self._attributes, self._longest = journal, clock, attributes, longest
         self._events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._seen: dict[str, Any] = {}
         self._labels: list[str] = []
@@ -170,8 +177,8 @@ class Commanded:
         return given.heard is not None and given.heard[0] != 0
 
     def _demand(self, condition: Callable[[], bool], what: str) -> None:
-        if not self._follow(condition, _LONGEST):
-            raise InfraError(f"{self._device}: expected {what} within {_LONGEST:g} s, got {self._shown}")
+        if not self._follow(condition, self._longest):
+            raise InfraError(f"{self._device}: expected {what} within {self._longest:g} s, got {self._shown}")
 
     def _follow(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Take events until a condition holds; False: it did not in time."""
@@ -209,14 +216,14 @@ class Commanded:
 
     def _connect(self) -> None:
         """Subscribe to a device server, as soon as there is one that knows the state."""
-        end = self._clock.monotonic() + _LONGEST
+        end = self._clock.monotonic() + self._longest
         while not self._subscribe():
             if self._clock.monotonic() > end:
-                raise InfraError(f"{self._device}: expected it to answer within {_LONGEST:g} s, got nothing")
+                raise InfraError(f"{self._device}: expected it to answer within {self._longest:g} s, got nothing")
             self._clock.sleep(_PAUSE)
         while len(self._seen) < len(self._attributes) or not self._events.empty():
             try:
-                self._take_event(*self._events.get(timeout=_LONGEST))
+                self._take_event(*self._events.get(timeout=self._longest))
             except Empty as error:
                 expected = ", ".join(self._attributes)
                 raise InfraError(f"{self._device}: expected first events of {expected}, got nothing") from error

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from clients.events import Event, Records
 from clients.scene import MASTER, NODE
-from clients.timing import HELD_UP, LASTING, RATE_SLACK
+from clients.timing import LASTING, RATE_SLACK
 from facade.icd.model import Icd
 from facade.reading import Quality
 from proving.demo.options import (
@@ -17,7 +17,14 @@ from proving.demo.options import (
 )
 from proving.demo.report import DemoReport
 from proving.demo.system import Demo
-from proving.demo.timing import Interval, event_rates, notification_latency, window_latency, without_rereads
+from proving.demo.timing import (
+    Interval,
+    event_rates,
+    longest_delay,
+    notification_latency,
+    window_latency,
+    without_rereads,
+)
 
 
 def measure(demo: Demo, records: Records) -> None:
@@ -83,9 +90,7 @@ def _timing_limits(report: DemoReport, patience: float, rate_patience: float) ->
     if found is None:
         return []
     failures = []
-    # No event was held up longer on its way than the latest window that came, both measured by one client in one run.
-    latest = report.window_latency_undisturbed
-    held_up = max(HELD_UP * patience * found.bunch.shortest, latest.longest / 1e3 if latest else 0.0)
+    held_up = longest_delay(found, report.window_latency_undisturbed, patience)
     if found.bunch.is_too_close(held_up / found.bunch.shortest):
         failures.append(
             f"events of {found.closest}: expected at least {found.bunch.shortest:g} s from one to the next"

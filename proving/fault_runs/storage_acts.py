@@ -9,6 +9,7 @@ import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
+from facade.bus.kafka.coordinators import ask_coordinator
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.kafka import find_java, libraries
@@ -87,8 +88,7 @@ class StorageActs:
     def group_deleted(self) -> str:
         """Delete a group."""
         group, _ = self._empty_group()
-        for future in self._admin.delete_consumer_groups([group], request_timeout=_ANSWER).values():
-            future.result()
+        ask_coordinator(self._admin.delete_consumer_groups, group, within=_ANSWER)
         return group
 
     def topic_again(self) -> str:
@@ -183,17 +183,17 @@ class StorageActs:
 
     def _set_group(self, choose: Callable[[int, int, int], int]) -> str:
         group, topic = self._empty_group()
-        asked = [ConsumerGroupTopicPartitions(group)]
-        future = self._admin.list_consumer_group_offsets(asked, request_timeout=_ANSWER)[group]
+        about = ConsumerGroupTopicPartitions(group)
+        found = ask_coordinator(self._admin.list_consumer_group_offsets, group, within=_ANSWER, about=about)
         name, ends = self._name(topic), self._ends(topic)
-        known = [one for one in future.result().topic_partitions if one.topic == name and one.partition in ends]
+        known = [one for one in found.topic_partitions if one.topic == name and one.partition in ends]
         if not known:
             return f"{group}: it has committed nothing"
         one = self._chance.choice(known)
         first, end = ends[one.partition]
         to = choose(max(one.offset, first), first, max(end, one.offset, first))
-        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, one.partition, to)])]
-        self._admin.alter_consumer_group_offsets(asked, request_timeout=_ANSWER)[group].result()
+        about = ConsumerGroupTopicPartitions(group, [TopicPartition(name, one.partition, to)])
+        ask_coordinator(self._admin.alter_consumer_group_offsets, group, within=_ANSWER, about=about)
         return f"{group}, {topic}, partition {one.partition}: {one.offset} to {to}"
 
     def _empty_group(self) -> tuple[str, str]:
@@ -205,8 +205,7 @@ class StorageActs:
             self._deployment.processes.kill(process)
 
         def is_empty() -> bool:
-            described = self._admin.describe_consumer_groups([name], request_timeout=_ANSWER)[name].result()
-            return not described.members
+            return not ask_coordinator(self._admin.describe_consumer_groups, name, within=_ANSWER).members
 
         self._await(is_empty, f"group {name} is empty")
         return name, topic

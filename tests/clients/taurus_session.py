@@ -63,7 +63,7 @@ def listen(names: dict[str, int]) -> dict[str, int]:
 
         listeners.append(on_event)  # taurus keeps no strong reference
         model(name).addListener(on_event)
-    enough.wait(30.0)
+    enough.wait(120.0)
     return counts
 
 

@@ -27,7 +27,10 @@ LEFT_OUT = {
     "tango/admin/myhost": "needs a Starter",
 }
 """Text of the blocks that do not run here, and where they do, or why nowhere."""
-ELSEWHERE = {"add-a-flow.md": "tests/integration/test_example_flow.py runs the flow that it makes"}
+ELSEWHERE = {
+    "add-a-flow.md": "tests/integration/test_example_flow.py runs the flow that it makes",
+    "test-a-tango-client.md": "tests/unit/test_memory_context.py runs its test, which needs no system",
+}
 END = "import os\nos._exit(0)"
 """A reader does not leave while a subscription is being made, which Tango's library does not survive."""
 OTHERS = {"controller-in-another-language.md": subarray_device(2)}

@@ -62,7 +62,7 @@ class Jive:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            return self._process.wait(20)
+            return self._process.wait(HANG)
         finally:
             self._process.kill()
             self._reader.join()

@@ -25,7 +25,7 @@ from facade.resources import resource
 from tests.conformance.mutants import MUTANTS, served
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -44,7 +44,9 @@ def run_kit(deployment: Deployment, *options: object) -> tuple[int, dict[str, st
     junit = deployment.folder / "conformance.xml"
     junit.unlink(missing_ok=True)
     argv = ["sdp-facade", "conformance", "--junit", str(junit), *map(str, options)]
-    done = subprocess.run(argv, env=deployment.environment, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(
+        argv, env=deployment.environment, capture_output=True, text=True, timeout=4 * HANG, check=False
+    )
     outcomes = {}
     for case in ElementTree.parse(junit).iter("testcase") if junit.exists() else ():
         id = case.get("name", "").partition("[")[2].removesuffix("]")

@@ -188,8 +188,31 @@ def test_admin_mode_outlives_a_restart(deploy: Deploy) -> None:
         assert {s for _, s in seen} <= {"UNKNOWN", "DISABLE"}, seen
 
 
-def test_init_while_events_flow(deploy: Deploy) -> None:
-    """The Init command changes nothing about what is shown, and events go on."""
+def restart(deployment: Deployment, device: str, command: str) -> None:
+    """Restart a device in Tango's way, and see its State as it was: at once, unless the whole server is restarted."""
+    proxy = deployment.proxy(device)
+    before, admin = proxy.state(), tango.DeviceProxy(proxy.adm_name())
+    if command == "RestartServer":  # which answers at once, and discards calls until it has ended
+        admin.RestartServer()
+        until(lambda: state_or_none(deployment, device) == before, f"the State of {device}")
+        return
+    if command == "Init":
+        proxy.Init()
+    else:
+        admin.DevRestart(device)
+    assert deployment.proxy(device).state() == before
+
+
+def state_or_none(deployment: Deployment, device: str) -> object:
+    try:
+        return deployment.proxy(device).state()
+    except tango.DevFailed:
+        return None
+
+
+@pytest.mark.parametrize("command", ["Init", "DevRestart", "RestartServer"])
+def test_restarts_by_tango_while_events_flow(deploy: Deploy, command: str) -> None:
+    """Neither Init nor the restarts of the admin device change what is shown, and events go on."""
     deployment = deploy(nodes=2)
     deployment.worker()
     deployment.serve()
@@ -199,11 +222,9 @@ def test_init_while_events_flow(deploy: Deploy) -> None:
     for device in devices:  # a State that still changes by itself says nothing of Init
         until(lambda d=device: deployment.proxy(d).state() == tango.DevState.ON, f"{device} is well")
     subscriber = Subscriber(deployment, devices)
-    for _ in range(50):
+    for _ in range(50 if command == "Init" else 5):
         for device in devices:
-            before = deployment.proxy(device).state()
-            deployment.proxy(device).command_inout("Init")
-            assert deployment.proxy(device).state() == before
+            restart(deployment, device, command)
     assert deployment.quality(node_device(0), "heapRate") == "VALID"
     last = max(event.arrived for event in subscriber.events())
 

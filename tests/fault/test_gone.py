@@ -31,7 +31,7 @@ ROUNDS: tuple[dict[str, tuple[str, str]], ...] = (
         "quality": ("serverGone", "sdp-facade/quality"),
         "alerts": ("serverGone", "sdp-facade/alerts"),
         "tables-assemble-0": ("assemblerGone", "sdp-facade"),
-        CONTROLLER: ("controllerSilent", "sdp-facade"),
+        CONTROLLER: ("controllerSilent", f"sdp-facade/{CONTROLLER}"),
     },
     {
         "subarray": ("serverGone", "sdp-facade/subarray"),

@@ -178,18 +178,18 @@ def test_an_observation(sdp: Sdp) -> None:
     assert set(beats[0]["devices"]) == {FIRST, SECOND, MASTER}
 
 
-def test_a_second_controller_starts_only_when_it_is_told_to(sdp: Sdp) -> None:
+def test_a_second_controller_of_another_group_is_refused(sdp: Sdp) -> None:
+    """One of the same name takes the place of the first one, which ends with a message that says why."""
     first = sdp.controller()
     until(lambda: sdp.read("heartbeats"), "the first one has said that it lives")
-    for name in ("simulated-controller", "stranger"):
-        second = sdp.launch(name, "--name", name)
-        assert second.exit_code() == 1, "the name, or the devices, are those of one that is alive"
-        assert "is alive" in second.text
-        assert "--take-over" in second.text
+    second = sdp.launch("stranger", "--name", "stranger")
+    assert second.exit_code() == 1, "the devices are those of one that is alive"
+    assert "is alive" in second.text
     assert first.running
-    sdp.controller("--take-over", name="successor")
-    first.says("another process has joined the group")
+    sdp.controller(name="successor")
     assert first.exit_code() == 1
+    assert "another process has joined group" in first.text
+    assert "--name" in first.text
     command = sdp.do("On")
     assert sdp.executions()[command["id"]] == 1
 
@@ -240,7 +240,7 @@ def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
     until(lambda: len(sdp.orders()) == 4, "the order for the worker is on the bus")
     processing.kill()
     sdp.controller("--only", "ProcessingWorker", "--name", "worker", name="worker")
-    again = ("--orders", "--only", "ProcessingController", "--name", "processing", "--take-over")
+    again = ("--orders", "--only", "ProcessingController", "--name", "processing")
     sdp.controller(*again, name="processing-again")
     assert sdp.outcome(configure)["status"] == "COMPLETED"
     assert sdp.state()["obsState"] == "READY"

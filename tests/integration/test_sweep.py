@@ -21,6 +21,8 @@ def test_each_phase_of_a_point_has_its_figures(infra: local.Endpoints, tmp_path:
         found = measure(deployment, split, TINY, "a")
         stream = Point(series="002", size=1000, producers=2, groups=2, messages=50, phases=("stream",))
         streamed = measure(deployment, stream, TINY, "b")
+        each = Point(series="sangrenel", size=1000, producers=30, batch=1, one_by_one=True, phases=("in",))
+        called = measure(deployment, each, TINY, "d")
         segments = measure(deployment, Point(series="segments", size=10 * MB, phases=("segments",)), TINY, "c")
     flows = {**found.flows, **streamed.flows}
     sent = {name: (flow.messages, flow.lost) for name, flow in flows.items() if name != "latency"}
@@ -29,4 +31,6 @@ def test_each_phase_of_a_point_has_its_figures(infra: local.Endpoints, tmp_path:
     assert found.delay is not None
     assert found.delay.count == flows["latency"].messages > 0
     assert 0 < found.delay.p50 <= found.delay.p99 <= found.delay.p999 <= found.delay.highest
+    assert called.delay is not None
+    assert called.delay.count == called.flows["in"].messages == 90, "three from each, each waited for"
     assert [len(one.each) for one in segments.large.values()] == [1, 1]

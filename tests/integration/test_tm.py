@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Deploy
 from tests.support.deployment import MASTER, Deployment, subarray_device
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -28,7 +28,7 @@ def run_tm(deployment: Deployment, *arguments: str) -> list[dict[str, object]]:
         cwd=deployment.folder,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=4 * HANG,
         check=False,
     )
     print(done.stdout, done.stderr)  # shown by pytest when the test has failed
@@ -69,7 +69,7 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
         env=deployment.environment,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=4 * HANG,
         check=True,
     )
     said = json.loads(listed.stdout)

@@ -80,7 +80,6 @@ class Administrator(SimulatedAdmin):
             SimpleNamespace(
                 group_instance_id=one.name,
                 member_id=one.id,
-                host=f"/{one.host}",
                 assignment=SimpleNamespace(topic_partitions=[TopicPartition(*place) for place in one.partitions]),
             )
             for one in (group.members.values() if group is not None else ())

@@ -1,7 +1,7 @@
 """Commands of a simulated site: operators who give them, a controller that executes them, and what became of each."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,9 +71,9 @@ class WitnessedBus(KafkaBus):
         sender = super().sender()
         send, given = sender.send, self._commanding.given
 
-        def witnessed(record: Record, timeout: float) -> None:
+        def witnessed(record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
             if record.topic != COMMANDS:
-                send(record, timeout)
+                send(record, timeout, queued)
                 return
             command = decode_command(record.value)
             transaction = (command.device, command.command, command.transaction_id)
@@ -84,7 +84,7 @@ class WitnessedBus(KafkaBus):
                 Given(command.device, command.command, command.not_after, command.repeatable, transaction),
             )
             try:
-                send(record, timeout)
+                send(record, timeout, queued)
             except NotSent:
                 one.sent = "not sent"
                 raise

@@ -302,7 +302,6 @@ class SimulatedConsumer:
             is_reachable=lambda: not (self._left or self._process.is_dead) and not self._is_stopped(),
             is_gone=lambda: self._left or self._process.is_dead,
             cooperative=cooperative,
-            host=host.address if (host := self._process.parts.get("host")) is not None else "",
         )
         self._process.at_death.append(self._leave)
         self._process.at_stop.append(self._fall_silent)
@@ -381,6 +380,10 @@ class SimulatedConsumer:
     def unsubscribe(self) -> None:
         """Give the partitions up and leave the group, as also a static member does."""
         self._serve(self._on_unsubscribe)
+
+    def memberid(self) -> str:
+        """Return the id that the group has given; empty: it is not a member."""
+        return "" if self._member is None else self._member.id
 
     def _on_unsubscribe(self) -> None:
         member = self._member

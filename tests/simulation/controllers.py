@@ -71,8 +71,6 @@ class Controllers:
             controller.handlers[command] = partial(_execute, site, process, handler)
         devices = devices_of(controller.classes, ICD, site.settings)
         connection = site.connection(process)
-        if not site.slots.claim_devices(site, process, controller, list(devices), connection):
-            return
         bus = KafkaBus(connection, client=name)
         member = KafkaGroupMember(connection, COMMANDS, group=group, member=name, health=bus.health)
         ordered = devices_of(controller.orders, ICD, site.settings)

@@ -181,16 +181,6 @@ SECONDS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one": _start_a
 """A process is started twice by mistake."""
 
 
-def _start_second(site: Site, fault: Fault) -> None:
-    """Start a process once more, without telling it to take over; on its host, or on another one."""
-    if not site.processes[fault.who].is_dead:
-        site.start_another(fault.who, abs(fault.amount), takes_over=False, host="elsewhere" * (fault.amount < 0))
-
-
-CLAIMS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one that asks": _start_second}
-"""The same, and the second one does not take over."""
-_CLAIMING = ("aggregate", "logs-aggregate", "assembler", "controller")
-"""Processes that claim the slot of their group."""
 _ONCE = ("source", "calibrator", "pipeline", "processor", "spooler")
 """Processes that are not ours to protect: of a component's name there is one."""
 
@@ -228,9 +218,6 @@ def _no_store(site: Site, fault: Fault) -> None:
     site.tabling.store.away_until = site.scheduler.now + fault.amount
 
 
-CLAIMING = 3
-"""What remains when the seed is divided by four, in runs in which slots are claimed."""
-
 PLACES: Mapping[str, Callable[[Site, Fault], None]] = {
     "table gone": _spoil("gone"),
     "table cut": _spoil("cut"),
@@ -266,7 +253,6 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     **dict.fromkeys(TELESCOPE, _trouble),
     **OUR_DISKS,
     **PLACES,
-    **CLAIMS,
 }
 """What each kind of fault does."""
 
@@ -286,7 +272,7 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    special = (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *OUR_DISKS, *PLACES, *CLAIMS, *TELESCOPE)
+    special = (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *OUR_DISKS, *PLACES, *TELESCOPE)
     usual = [kind for kind in ACTS if kind not in special]
     kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
@@ -381,17 +367,6 @@ def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
 def draw_devices(seed: int, seconds: float) -> list[Fault]:
     """Draw what goes wrong with devices of the telescope."""
     return [Fault(*one) for one in draw_telescope(seed, seconds)]
-
-
-def draw_claims(seed: int, seconds: float, names: list[str]) -> list[Fault]:
-    """Draw second processes that ask for a slot, one in 6 s on average, for every fourth seed; some take over."""
-    random, at, found = Random(f"claims-{seed}"), 0.0, list[Fault]()
-    ours = [one for one in names if one.startswith(_CLAIMING)]
-    while ours and seed % 4 == CLAIMING and (at := at + random.expovariate(1 / 6)) < seconds:
-        kind, seconds_each = random.choice([*CLAIMS, *CLAIMS, *SECONDS]), random.choice((1.0, 5.0, 15.0, -5.0, -15.0))
-        amount = seconds_each if kind in CLAIMS else abs(seconds_each)
-        found.append(Fault(round(at, 3), kind, random.choice(ours), amount))
-    return found
 
 
 def draw_losses(seed: int, seconds: float, per_second: float, groups: list[str]) -> list[Fault]:

@@ -31,10 +31,6 @@ class Member:
     """Whether it can hear nothing any more, as its process is dead or its client closed."""
     cooperative: bool = False
     has_joined: bool = True
-    host: str = ""
-    """Address of its host."""
-    joined_at: float = 0.0
-    """Simulated time [s]."""
     partitions: list[Place] = field(default_factory=list)
 
 
@@ -76,7 +72,6 @@ class Groups:
         known = self.groups.setdefault(group, Group())
         self._joined += 1
         member.id = f"{member.name}-{self._joined}"
-        member.joined_at = self.scheduler.now
         before = known.members.get(member.name)
         if before is None:  # what a member had that was not heard of is others' now
             member.partitions = []

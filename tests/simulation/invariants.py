@@ -206,10 +206,6 @@ def _outcomes(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} is COMPLETED, and was never executed"
 
 
-def _slots(site: Site) -> Iterator[str]:
-    yield from site.slots.wrong
-
-
 def _pace(site: Site) -> Iterator[str]:
     yield from site.pace.found
 
@@ -220,7 +216,6 @@ ALWAYS = (
     Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
     Invariant("a table is announced once, and only whole", "rule 3", _announced),
     Invariant("what a producer keeps on disk is sent once", "rule 3", _spools),
-    Invariant("no slot is taken from a process that is alive, unless that is wanted", "rule 3", _slots),
     Invariant("no process ends by itself", "rule 1", _crashes),
     Invariant("a command has one outcome, is not begun late, nor twice if it must not be", "rule 5", _commands),
     Invariant("no state is told of a command that has ended", "rule 5", _told_late),

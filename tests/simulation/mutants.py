@@ -10,7 +10,6 @@ from confluent_kafka import KafkaException
 
 from facade.bus import standings, worker_positions
 from facade.bus.kafka import reader, transactional_producer, transactions
-from facade.bus.kafka.slots import SlotClaim
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Record
 from facade.bus.standings import Standings
@@ -245,10 +244,6 @@ MUTANTS = (
     Mutant("a reference that could not be read may be sent again", worker, "MAY_BE_SENT_AGAIN", (), "references"),
     Mutant("an attempt to read a reference begins from the beginning", ReferenceReader, "_open", _goes_on,
            "references"),
-    Mutant("a slot is not taken from a process of this host that is alive", SlotClaim, "_hold",
-           lambda self, *, take_over: None),
-    Mutant("a slot is not taken from a process of another host that is alive", SlotClaim, "_foreign_holder",
-           lambda self: None),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
     *(Mutant(f"mirror: {one.guard}", one.where, one.name, one.put, "mirror") for one in guards()),
 )  # fmt: skip

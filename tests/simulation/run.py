@@ -7,11 +7,9 @@ from random import Random
 
 from tests.simulation.controllers import Controllers
 from tests.simulation.faults import (
-    CLAIMING,
     Fault,
     draw,
     draw_aimed,
-    draw_claims,
     draw_devices,
     draw_disks,
     draw_jumps,
@@ -113,7 +111,6 @@ def _run(
     *,
     with_losses: bool,
 ) -> Result:
-    site.slots.is_claimed = seed % 4 == CLAIMING
     names = [name for name in site.bodies if not name.startswith("node")]
     groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
     if faults is None:
@@ -123,7 +120,7 @@ def _run(
         planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
         planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
         planned += draw_devices(seed, seconds) if "mirror" in site.flows else []
-        planned += [*draw_own_disks(seed, seconds, names), *draw_claims(seed, seconds, names)]
+        planned += draw_own_disks(seed, seconds, names)
         planned += draw_places(seed, seconds) if "references" in site.flows else []
         faults = sorted([*faults, *planned], key=lambda one: one.at)
     plan(site, faults)
@@ -174,7 +171,6 @@ def _run(
         "records of logs": site.shipping.severities.total(),
         "records of the mirror": site.mirroring.written,
         "batches on disk": len(site.spooling.kept),
-        "claims of slots refused": site.slots.seen["refused"],
         "events": sum(site.pushed.values()),
     }
     result.lines = list(site.trace.lines)

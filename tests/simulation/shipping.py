@@ -76,8 +76,6 @@ class Shipping:
 
     def _aggregate(self, slot: str, site: "Site", process: Process) -> None:
         """Be a worker; see `facade.flows.logs.cli`."""
-        if not site.slots.claim(site, process, GROUP, process.name):
-            return
         connection = site.connection(process)
         log = KafkaTransactionalLog(connection, *TOPICS, group=GROUP, slot=slot, health=BusHealth())
         site.work(process, LogWorker(log, ICD, slot=slot, clock=process.clock), connection)

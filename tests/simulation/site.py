@@ -29,7 +29,6 @@ from tests.simulation.controllers import GROUP as CONTROLLERS
 from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.disks import Disk
 from tests.simulation.groups import Groups
-from tests.simulation.hosts import Hosts, Slots
 from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
 from tests.simulation.named import Said
@@ -130,8 +129,6 @@ class Site:
         self.tabling, self.measuring = Tabling(), Measuring()
         self.processing, self.shipping, self.mirroring = Processing(), Shipping(), Mirroring()
         self.spooling = Spooling()
-        self.hosts = Hosts()
-        self.slots = Slots()
         self.disks: dict[str, Disk] = defaultdict(Disk)
         """Of those processes that keep something on one."""
         self.said = Said()
@@ -182,7 +179,6 @@ class Site:
         self.processes[name] = process
         process.on_end = partial(self._ended, process)
         process.parts["kill"] = partial(self._kill_one, process)
-        process.parts["host"] = self.hosts[name]
         body = self.bodies[name]
         self.trace.note(name, "starts")
         process.spawn(lambda: body(process))
@@ -203,19 +199,11 @@ class Site:
         if self.processes[process.name] is process:
             self.kill(process.name)
 
-    def start_another(self, name: str, seconds: float, *, takes_over: bool = True, host: str = "") -> None:
-        """Start a process once more by mistake, while the first one is alive, and end it after a while [s].
-
-        Parameters
-        ----------
-        takes_over
-            Whether it is told to.
-        host
-            Where it runs; empty: where the first one does.
-        """
+    def start_another(self, name: str, seconds: float) -> None:
+        """Start a process once more by mistake, while the first one is alive, and end it after a while [s]."""
         process = Process(self.scheduler, name, self.processes[name].clock)
         process.on_end = partial(self._another_ended, process)
-        process.parts |= {"kill": process.kill, "host": self.hosts[host or name], "take over": takes_over}
+        process.parts["kill"] = process.kill
         self.others.append(process)
         process.spawn(lambda: self.bodies[name](process))
         self.scheduler.at(seconds, process.kill)
@@ -264,8 +252,6 @@ class Site:
             writer.poll()
 
     def _worker(self, slot: str, process: Process) -> None:
-        if not self.slots.claim(self, process, "aggregate", process.name):
-            return
         connection = self.connection(process)
         log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
         self.work(process, Worker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)

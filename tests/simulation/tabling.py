@@ -167,8 +167,6 @@ class Tabling:
     def _assemble(self, slot: str, site: "Site", process: Process) -> None:
         """Be an assembler; see `facade.flows.tables.cli`."""
         connection, name = site.connection(process), f"tables-{slot}"
-        if not site.slots.claim(site, process, GROUP, name):
-            return
         bus = KafkaBus(connection, client=name)
         worker = TableWorker(
             KafkaTransactionalMember(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from facade.flows.mirror.choice import matcher
 from facade.flows.mirror.messages import device_of
 from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
 from tests.simulation.scheduler import START, Process, Scheduler
@@ -140,13 +141,15 @@ def _arrive(session: Session, news: News) -> None:
 class SimulatedSource:
     """See `facade.flows.mirror.source.Source`."""
 
+    most_jobs = _THREADS
+
     def __init__(self, telescope: Telescope, process: Process) -> None:
         self._telescope, self._process = telescope, process
         self._news: deque[News] = deque()
         self._tasks = SimpleQueue(process.scheduler)
         self._arrived = Event(process.scheduler)
         self._sessions: dict[str, Session] = {}
-        for _ in range(_THREADS):
+        for _ in range(_THREADS + 1):  # and one for searches
             process.spawn(self._work)
 
     def begin(self, task: Task) -> None:
@@ -179,10 +182,8 @@ class SimulatedSource:
 
     def _search(self, search: Search) -> Found:
         self._pause(0.05)
-        head, _, _ = search.pattern.partition("*")
-        away = [one.name for one in self._telescope.devices.values() if one.is_away and one.name.startswith(head)]
-        names = {name for name in self._telescope.values if name.startswith(head) and device_of(name) not in away}
-        return Found(search.pattern, frozenset(names), f"{away[0]} could not be asked" if away else "")
+        found = frozenset(filter(matcher(search.pattern), self._telescope.devices))
+        return Found(search.pattern, found, found)
 
     def _do(self, job: Job) -> Done:
         device = self._telescope.devices[job.device]
@@ -201,6 +202,7 @@ class SimulatedSource:
             self._reach(device, session.life)
             seen = tuple(map(self._telescope.seen, job.read))
             pushes = {name: self._subscribe(session, name) for name in job.subscribe}
+            names = frozenset(name for name in self._telescope.values if device_of(name) == job.device)
             self._reach(device, session.life)
         except Away as error:
             self._sessions.pop(job.device, None)
@@ -208,7 +210,8 @@ class SimulatedSource:
                 self._sessions[job.device] = session
             return Done(job, trouble=str(error))
         pushed = frozenset(name for name, is_pushed in pushes.items() if is_pushed)
-        return Done(job, seen, pushed, frozenset(name for name, is_pushed in pushes.items() if is_pushed is None))
+        failed = frozenset(name for name, is_pushed in pushes.items() if is_pushed is None)
+        return Done(job, seen, pushed, failed, names=names if job.names else None)
 
     def _subscribe(self, session: Session, name: str) -> bool | None:
         self._reach(session.device, session.life)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from facade.infra import local
 from facade.infra.ports import choose_port
 from proving.progress import Progress
 from proving.supervisor import Supervisor
-from tests.support import topics
+from tests.support import patient_server, topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
 CLOCK = SystemClock()
 ICD = load()
 MASTER, BUS = "mid-sdp/control/0", "mid-sdp/bus/0"
+_ROOT = Path(__file__).parents[2]
 _ASSIGNED = "partitions assigned"
 """What a controller's log says each time that it has got its devices."""
 
@@ -55,6 +57,12 @@ class Deployment(proving.deployment.Deployment):
     """Starts processes of one deployment and reads its devices; use it in a `with` statement.
 
     Its device server of the subarrays is only started by `serve` if it is to have some.
+
+    Parameters
+    ----------
+    deadlines
+        Commands that have the deadlines of the ICD, with commas between; others have as long as a test waits for
+        anything. None: all have those of the ICD.
     """
 
     def __init__(
@@ -67,6 +75,7 @@ class Deployment(proving.deployment.Deployment):
         subarrays: int = 0,
         tango_host: str = "",
         mirror_forms: str = "",
+        deadlines: str | None = None,
         without: str = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     ) -> None:
         settings = Settings(
@@ -84,6 +93,10 @@ class Deployment(proving.deployment.Deployment):
         self.expect_trouble = False
         """Set where a test provokes what is otherwise forbidden in a log."""
         self.tango_host = tango_host
+        self._facade = ["SdpFacade"]
+        if deadlines is not None:
+            self._facade = [sys.executable, "-m", "tests.support.patient_server"]
+            self._variables |= {patient_server.VARIABLE: deadlines, "PYTHONPATH": str(_ROOT)}
         self._proxies: dict[str, tango.DeviceProxy] = {}
 
     def __enter__(self) -> "Deployment":
@@ -168,7 +181,7 @@ class Deployment(proving.deployment.Deployment):
 
     def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
         """Start a device server, and wait until it answers."""
-        process = self.start(instance, ["SdpFacade", instance], **changes)
+        process = self.start(instance, [*self._facade, instance], **changes)
         if ready:
             self.await_server(process, instance)
         return process

@@ -1,4 +1,4 @@
-"""A network between a client and its broker that delays requests: what a client takes for lost may still arrive."""
+"""A network between a client and its broker that delays: what a client takes for lost may still arrive."""
 
 import socket
 import struct
@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-END_TXN = 26
-"""Kafka's key of the request that ends a transaction."""
+LIST_OFFSETS, METADATA, FIND_COORDINATOR, END_TXN = 2, 3, 10, 26
+"""Kafka's keys of requests."""
 _HOST = "127.0.0.1"
 
 
@@ -25,6 +25,10 @@ class KafkaProxy:
         self.bootstrap = f"{_HOST}:{port}"
         # In Metadata and FindCoordinator a broker is its host and, right behind, its port.
         self._address = tuple(_HOST.encode() + struct.pack(">i", number) for number in (broker_port, port))
+        self._late: set[int] = set()
+        """Kinds of requests whose answers are kept."""
+        self._arrive = threading.Event()
+        self._arrive.set()
         self._hold: int | None = None
         self._held = b""
         self._sockets: list[socket.socket] = [self._listener]
@@ -41,6 +45,16 @@ class KafkaProxy:
     def hold_next(self, api_key: int) -> None:
         """Keep the next request of a kind on its way, while its client loses the connection."""
         self._hold = api_key
+
+    def keep_answers(self, *api_keys: int) -> None:
+        """Keep answers to requests of some kinds on their way, and all behind them on the same connections."""
+        self._arrive.clear()
+        self._late = {*api_keys}
+
+    def release_answers(self) -> None:
+        """Let the answers arrive that were kept, and keep none."""
+        self._late = set()
+        self._arrive.set()
 
     @property
     def holds_one(self) -> bool:
@@ -74,22 +88,27 @@ class KafkaProxy:
                     continue
                 broker = socket.create_connection(self._broker)
                 self._sockets += [client, broker]
+                asked: dict[bytes, int] = {}
                 for target in (self._requests, self._answers):
-                    threading.Thread(target=target, args=(client, broker), daemon=True).start()
+                    threading.Thread(target=target, args=(client, broker, asked), daemon=True).start()
 
-    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+    def _requests(self, client: socket.socket, broker: socket.socket, asked: dict[bytes, int]) -> None:
         with suppress(OSError):
             for request in _frames(client):
-                if struct.unpack(">h", request[4:6])[0] == self._hold:
+                key = struct.unpack(">h", request[4:6])[0]
+                asked[request[8:12]] = key  # by correlation id
+                if key == self._hold:
                     self._hold, self._held = None, request
                     break
                 broker.sendall(request)
         _cut(client)
         _cut(broker)
 
-    def _answers(self, client: socket.socket, broker: socket.socket) -> None:
+    def _answers(self, client: socket.socket, broker: socket.socket, asked: dict[bytes, int]) -> None:
         with suppress(OSError):
             for answer in _frames(broker):
+                if asked.pop(answer[4:8], None) in self._late:
+                    self._arrive.wait()
                 client.sendall(answer.replace(*self._address))
         _cut(client)
 

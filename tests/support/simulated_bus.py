@@ -414,8 +414,9 @@ class MemorySender:
     def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
         self._broker, self._bus = broker, bus
 
-    def send(self, record: Record, timeout: float) -> None:
+    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
         """Write a record."""
+        queued()
         if self._bus.away:
             raise NotSent("the broker in memory plays dead")
         if self._bus.deaf:

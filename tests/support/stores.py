@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from fsspec import AbstractFileSystem
 
+from tests.support.waiting import HANG
+
 SCHEME = "faulty"
 Fault = Exception | bytes | Callable[[], object]
 """What a read gives: an error, bytes, or what a call does before the next one."""
@@ -93,4 +95,4 @@ def web_server(answers: dict[str, list[tuple[int, dict[str, str], bytes]]]) -> I
 
 def until(event: Event) -> Callable[[], object]:
     """Return a read that says nothing until then."""
-    return lambda: event.wait(20) and None
+    return lambda: event.wait(HANG) and None

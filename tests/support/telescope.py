@@ -5,6 +5,7 @@ Run as a program it is the device server ``Dish``.
 
 import json
 import sys
+import time
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ class Dish(Device):
         return "raw", b"\x00\x01\xff"
 
     def read_temperature(self):
+        time.sleep(self._values.get("slowness", 0.0))
         return self._values["temperature"]
 
     def read_broken(self):
@@ -90,19 +92,19 @@ class Dish(Device):
                 self.push_change_event(name, value)
 
 
-def add_dish(deployment: Deployment, name: str) -> None:
-    """Make a device of the telescope known to the Tango database of a deployment."""
+def add_dish(deployment: Deployment, name: str, instance: str = "") -> None:
+    """Make a device of the telescope known to the Tango database of a deployment; by default it has its own server."""
     host, _, port = deployment.tango_host.partition(":")
     info = tango.DbDevInfo()
-    info.server, info._class, info.name = f"Dish/{name.rpartition('/')[2]}", "Dish", name
+    info.server, info._class, info.name = f"Dish/{instance or name.rpartition('/')[2]}", "Dish", name
     tango.Database(host, int(port)).add_device(info)
 
 
-def start_dish(deployment: Deployment, name: str) -> Running:
+def start_dish(deployment: Deployment, name: str, instance: str = "") -> Running:
     """Start the server of a device, and wait until it answers."""
     path = str(Path(__file__).parents[2])
     process = deployment.start(
-        name.replace("/", "-"), [sys.executable, __file__, name.rpartition("/")[2]], PYTHONPATH=path
+        name.replace("/", "-"), [sys.executable, __file__, instance or name.rpartition("/")[2]], PYTHONPATH=path
     )
     deployment.forget_proxies()
     until(lambda: deployment.read_one(name, "azimuth") is not None, f"{name} answers")

@@ -13,6 +13,9 @@ import time
 
 import tango
 
+HANG = 120.0
+"""After so long nothing will come any more, on a machine of any speed [s]."""
+
 SUBARRAY, CONTROLLER = "mid-sdp/subarray/01", "mid-sdp/control/0"
 OBS_STATES = "EMPTY RESOURCING IDLE CONFIGURING READY SCANNING ABORTING ABORTED RESETTING FAULT RESTARTING".split()
 SHOWN = ("obsState", "State", "scanID", "scanType", "receiveAddresses")
@@ -125,17 +128,17 @@ class Device:
 
         return take
 
-    def wait(self, condition, within=120.0):
+    def wait(self, condition):
         with self.changed:
-            return self.changed.wait_for(condition, within)
+            return self.changed.wait_for(condition, HANG)
 
-    def shows_under_way(self, name, within=30.0):
+    def shows_under_way(self, name):
         """Return whether the command is the only one that is queued or executing, and what is.
 
         Attributes are read one after the other, and obsState may be shown first: the queue is read before what has left
         it, and both are read again until there is something.
         """
-        end = time.monotonic() + within
+        end = time.monotonic() + HANG
         names = []
         while not names and time.monotonic() < end:
             texts = self.proxy.lrcQueue or self.proxy.lrcExecuting or ()

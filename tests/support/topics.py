@@ -16,6 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from facade.bus.kafka.coordinators import ask_coordinator
 from tests.support.waiting import HANG
 
 Header = tuple[str, bytes | None]
@@ -102,7 +103,7 @@ def members(bootstrap: str, group: str) -> dict[str, Member]:
     """Return the members of a group by group.instance.id; none while its coordinator does not answer."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
-        description = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
+        description = ask_coordinator(admin.describe_consumer_groups, group, within=5.0)
     except KafkaException:
         return {}
     return {

@@ -18,9 +18,9 @@ def make(**about):
     return Ledger({"c": replace(Condition(label="", description="", response="", priority="MEDIUM"), **about)})
 
 
-def alert(ledger, number, at=AT, *, source="s", **more):
+def alert(ledger, number, at=AT, *, source="s", redriven=False, **more):
     more = {"severity": "ALARM", "state": "ACTIVE", "raised_at": AT, "sequence": number, "text": str(number), **more}
-    return ledger.apply(Alert(condition="c", source=source, **more), number, at)
+    return ledger.apply(Alert(condition="c", source=source, **more), number, at, redriven=redriven) is None
 
 
 def act(ledger, action, number, at=AT, **more):
@@ -85,14 +85,64 @@ def test_each_alert_counts_once_and_an_overtaken_one_does_not():
     ledger = make()
     assert alert(ledger, 1, sequence=5)
     assert not alert(ledger, 1, sequence=5)
-    assert not alert(ledger, 2, sequence=4)
-    assert not alert(ledger, 2, sequence=3)
+    assert not alert(ledger, 2, sequence=4, raised_at=AT - 1)
+    assert not alert(ledger, 2, sequence=3, raised_at=AT - 1)
     assert ledger.out_of_order == 2
     assert alert(ledger, 3, sequence=5), "its source may repeat a number"
     assert alert(ledger, 4, sequence=1, raised_at=AT + 1), "the source counts anew"
     alarm = ledger.get(KEY)
     assert (alarm.source_sequence, alarm.through, alarm.text) == (1, 4, "4")
     assert ledger.out_of_order == 2
+
+
+@pytest.mark.parametrize("delay", [0.0, 2.0])
+def test_a_source_that_was_restarted_goes_on_with_its_alarm_under_lower_numbers(delay):
+    """As `docs/how-to/raise-alerts.md` has it: the count may begin at 1 again, and raised_at stays."""
+    ledger = make(on_delay=delay, off_delay=delay)
+    alert(ledger, 1, sequence=41)
+    assert alert(ledger, 2, AT + SECOND, sequence=1, severity="CRITICAL")
+    ledger.fire(AT + 3 * SECOND)
+    alarm = ledger.get(KEY)
+    assert (alarm.state, alarm.severity, alarm.source_sequence) == ("UNACK", "CRITICAL", 1)
+    alert(ledger, 3, AT + 3 * SECOND, sequence=41)
+    assert alert(ledger, 4, AT + 4 * SECOND, sequence=1, state="CLEARED")
+    assert alert(ledger, 5, AT + 4 * SECOND, sequence=2, state="CLEARED")
+    ledger.fire(AT + 7 * SECOND)
+    assert (alarm.state, alarm.text, ledger.out_of_order) == ("RTNUN", "5", 0)
+    assert not alert(ledger, 6, AT + 7 * SECOND, sequence=1), "what is over comes back under a new raised_at only"
+    assert (alarm.state, ledger.out_of_order) == ("RTNUN", 1)
+
+
+def test_within_an_off_delay_an_alarm_that_was_cleared_is_over():
+    ledger = make(off_delay=5.0)
+    alert(ledger, 1, sequence=2)
+    alert(ledger, 2, sequence=3, state="CLEARED")
+    assert not alert(ledger, 3, sequence=1)
+    assert ledger.get(KEY).pending == "CLEAR"
+
+
+@pytest.mark.parametrize(
+    ("cleared", "put_back", "counts"),
+    [
+        (True, {"sequence": 40}, False),
+        (True, {"sequence": 99}, False),  # the source was restarted, and has cleared it under a lower number
+        (True, {"sequence": 99, "raised_at": AT - 1}, False),
+        (True, {"sequence": 1, "raised_at": AT + 1}, True),  # an occurrence of which nothing else was heard
+        (False, {"sequence": 99}, True),
+        (False, {"sequence": 40}, False),
+        (False, {"sequence": 99, "state": "CLEARED"}, True),
+        (False, {"sequence": 40, "state": "CLEARED"}, False),
+    ],
+)
+def test_a_dead_letter_that_is_put_back_brings_no_old_alarm_back_and_overrules_nothing(cleared, put_back, counts):
+    ledger = make()
+    alert(ledger, 1, sequence=41)
+    if cleared:
+        alert(ledger, 2, sequence=42, state="CLEARED")
+    state = ledger.get(KEY).state
+    assert alert(ledger, 3, redriven=True, **put_back) is counts
+    assert ledger.out_of_order == (not counts)
+    assert counts or ledger.get(KEY).state == state
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,27 @@ def test_the_device_server_shows_them_and_the_packets_can_be_found():
     assert event["alert"]["attachments"][0]["packet"] == "4/0"
 
 
+def test_packets_of_a_topic_that_was_made_again_are_new_ones():
+    """Its offsets begin with 0 again, and the alerts of both topics are on one log."""
+    bench = Bench()
+    server = bench.server()
+    for life in ("first", "second"):
+        send(bench.broker, *(packet(n, f"{life}/{n}", raised_at=bench.now_us) for n in range(3)), partition=4)
+        work(bench.broker, intake(bench.broker))
+        bench.broker.make_again("alert-packets")
+    server.cycle()
+    sources = [event["alert"]["source"] for event in server.events()]
+    assert sources == [f"{life}/{n}" for life in ("first", "second") for n in range(3)]
+
+
+def test_the_alert_of_a_packet_that_was_put_back_says_so(broker):
+    """So its device server knows that its place on the log is not its place among the alerts of its source."""
+    send(broker, packet(1), headers=(("redriven.from", b"0:5"), ("x", b"y"), ("redriven.first", b"alert-packets/0/1")))
+    work(broker, intake(broker))
+    (record,) = broker.read("alerts")
+    assert [name for name, _ in record.headers] == ["packet", "redriven.from", "redriven.first"]
+
+
 @pytest.mark.parametrize("bad", [b"junk", b"", packet(1)[:-1], packet(2, severity="BAD")], ids=range(4))
 def test_a_bad_packet_is_set_aside_and_hides_no_neighbour(broker, bad):
     """First, last, twice in the middle."""

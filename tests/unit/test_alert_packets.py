@@ -123,10 +123,11 @@ _MANY = [Content(str(number), "", b"") for number in range(17)]
 BAD = {
     "empty": (b"", "empty", "no bytes"),
     "larger than its topic takes": (HEAD + bytes(8_388_608), "too-large", "at most 8388608 bytes, got 8388618"),
-    "text": (b"hello", "not-avro", "expected C3 01 and a fingerprint, got 68 65 6c 6c 6f"),
+    "text": (b"hello", "not-avro", f"expected C3 01, the fingerprint {HEAD[2:].hex()} and the bare datum, got 68"),
     "marker only": (b"\xc3\x01", "not-avro", "fingerprint"),
     "an alert in JSON": (b'{"schema": "alert/1"}', "not-avro", "C3 01"),
-    "the registry's wire form": (b"\x00\x00\x00\x00\x07" + GOOD[10:], "not-avro", "C3 01"),
+    "the registry's wire form": (b"\0\0\0\1\7" + GOOD[10:], "not-avro", "schema registry, with schema id 263"),
+    "an object container file": (b"Obj\x01\x04\x14avro.codec", "not-avro", "an Avro object container file"),
     "another schema": (b"\xc3\x01" + crc_64_avro(b'"null"'), "unknown-schema", "20, got 8a8f25cce724dd63"),
     "head only": (HEAD, "not-avro", "EOFError"),
     "broken off": (GOOD[:-1], "not-avro", "EOFError"),

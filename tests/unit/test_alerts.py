@@ -10,6 +10,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
 from facade.flows.alerts.operator_api import OperatorApi
 from tests.support.alerting import ICD, Bench
@@ -355,6 +356,10 @@ def test_an_acknowledgement_that_a_worse_occurrence_has_overtaken_does_nothing(b
         ("Comment", "COMMENT", {"operator": "", "comment": "x"}, "operator"),
         ("Comment", "COMMENT", {"colour": "red", "comment": "x"}, "colour"),
         ("Comment", "COMMENT", {"comment": "x" * 3000}, "comment"),
+        ("Comment", "COMMENT", {"comment": "x", "occurrence": 10**20}, "occurrence"),
+        ("Shelve", "SHELVE", {"comment": "x", "duration": 5, "occurrence": 2**53}, "occurrence"),
+        ("Comment", "COMMENT", {"comment": "x", "occurrence": -1}, "occurrence"),
+        ("Comment", "COMMENT", {"comment": "x", "source": "y" * 201}, "source"),
     ],
 )
 def test_an_action_that_is_not_possible_says_what_was_expected(bench, command, kind, argument, says):
@@ -363,6 +368,18 @@ def test_an_action_that_is_not_possible_says_what_was_expected(bench, command, k
     server.cycle()
     with pytest.raises(CommandRefused, match=says):
         server.act(command, kind, **argument)
+    assert len(bench.broker.read("alerts")) == 1
+
+
+def test_an_action_that_its_reader_would_refuse_is_refused_in_the_call(bench):
+    """Whatever the reason: here the name of the device server is longer than the schema has it."""
+    server = bench.server()
+    bench.alert()
+    server.cycle()
+    server.service.find(OperatorApi)._origin = "x" * 201
+    with pytest.raises(CommandRefused, match=r"schema: \$\.origin"):
+        server.act("Comment", "COMMENT", comment="x")
+    assert len(bench.broker.read("alerts")) == 1
 
 
 def test_an_argument_that_is_no_json_is_refused_with_its_form(bench):
@@ -563,19 +580,61 @@ def packet(bench, place: str, text: str) -> None:
 
 def test_what_an_intake_worker_writes_again_after_a_kill_is_no_second_alert(bench):
     server = bench.server()
-    for place in ("3/7", "3/8", "4/1"):  # a transaction that its worker did not end
+    for place in ("id/3/7", "id/3/8", "id/4/1"):  # a transaction that its worker did not end
         packet(bench, place, place)
     server.cycle(seconds=2.1)
     server = bench.server()
-    for place in ("3/7", "3/8", "3/9", "4/1"):  # the next one begins where the first had begun
+    for place in ("id/3/7", "id/3/8", "id/3/9", "id/4/1"):  # the next one begins where the first had begun
         packet(bench, place, place)
     server.cycle()
-    assert [event["alert"]["text"] for event in server.events()][-1:] == ["3/9"]
+    assert [event["alert"]["text"] for event in server.events()][-1:] == ["id/3/9"]
     assert server.shows("alertsTotal") == 4
     server.cycle(seconds=2.1)
     for one in (server, bench.server()):
         texts = [entry["alert"]["text"] for entry in json.loads(one.service.find(OperatorApi).since(0))["entries"]]
-        assert texts == ["3/7", "3/8", "4/1", "3/9"]
+        assert texts == ["id/3/7", "id/3/8", "id/4/1", "id/3/9"]
+    assert server.shows("alertsTotal") == 4
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["0/999999999999", "other/0/999999999999", "id/0/" + "9" * 5000, "id/1/999999999999", "id//9", "id/0/-1", "/", ""],
+)
+def test_a_bad_header_of_a_packet_harms_no_other_alert(bench, bad):
+    server = bench.server()
+    for place in ("id/0/6", bad, "id/0/7", "0/7", "0/7", "id/0/8"):
+        packet(bench, place, place[:50])
+    server.cycle()
+    texts = [event["alert"]["text"] for event in server.events()]
+    assert texts == ["id/0/6", bad[:50], "id/0/7", "0/7", "0/7", "id/0/8"]
+
+
+def test_packets_of_many_logs_are_known_again_in_bounded_memory(bench, monkeypatch):
+    monkeypatch.setattr(alerts_flow, "_MOST_LOGS", 3)
+    server = bench.server()
+    for place in ("a/0/5", "b/0/5", "c/0/5", "a/0/6", "d/0/5", "a/0/6", "c/0/5", "b/0/5"):
+        packet(bench, place, place)
+    server.cycle()
+    assert [event["alert"]["text"] for event in server.events()][4:] == ["d/0/5", "b/0/5"]
+    assert len(server.flow.as_dict()["packets"]) == 3
+
+
+@pytest.mark.parametrize("again", [{}, {"raised_at": 1}])
+def test_what_is_put_back_after_a_clear_is_an_event_and_no_alarm_and_is_counted(bench, again):
+    """Its numbers are no news of the source: none is missing after it."""
+    server = bench.server()
+    first = bench.alert()
+    for number in range(5):
+        bench.alert("storageLow", source="other", text=str(number))
+    bench.alert(state="CLEARED", raised_at=first.raised_at, sequence=1)
+    old = msgspec.structs.replace(first, sequence=7, **again)
+    bench.broker.append(replace(alert_record(old), headers=(("redriven.from", b"0:5"), ("packet", b"id/0/7"))))
+    bench.alert(sequence=2, raised_at=bench.now_us + 1)
+    server.cycle()
+    assert [event["alert"]["sequence"] for event in server.events()][-3:] == [1, 7, 2]
+    assert (server.state(), server.shows("alertsOutOfOrder"), server.shows("alertsMissing")) == ("UNACK", 1, 0)
+    assert server.ledger.get(("receiveOverrun", "receive/1")).raised == 2
+    assert server.service.event_loop.accounts["alerts"].reasons["overtaken"] == 1
 
 
 def test_the_history_of_an_alarm_says_who_did_what(bench):

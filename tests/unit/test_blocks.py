@@ -145,7 +145,7 @@ GOOD = {
     ("changes", "reason"),
     [
         ({"state": "CANCELLED"}, "schema"),
-        ({"pb_id": "pb-a-2"}, "inconsistent"),
+        ({"pb_id": "pb-a-2"}, "key"),
         ({"pb_id": "pb-a-1\n"}, "schema"),
         ({"subarray": 0}, "schema"),
         ({"sequence": 0}, "schema"),
@@ -249,10 +249,11 @@ def test_any_history_gives_the_counts_of_the_newest_records(seed: int) -> None:
 
 
 def test_memory_is_bounded_and_counts_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ended blocks the ids are kept, of old ones not even those; of open ones so many as may be shown."""
+    """Of ended blocks the ids are kept, of old ones not even those; what runs has room behind all that waits."""
     monkeypatch.setattr(blocks_flow, "MOST_ENDED", 100)
     monkeypatch.setattr(blocks_flow, "MOST_OPEN", 500)
-    monkeypatch.setattr(blocks_flow, "MOST_KEPT", 80)
+    monkeypatch.setattr(blocks_flow, "MOST_BEYOND", 50)
+    monkeypatch.setattr(blocks_flow, "MOST_FAILED", 80)
     flow = fold(*(told(number, "FINISHED" if number % 2 else "FAILED", 1) for number in range(1000)))
     assert counts(flow)[1] == {"FINISHED": 500, "FAILED": 500}
     assert (len(flow._ended), len(flow.subarrays[1].failed)) == (100, 80)
@@ -260,8 +261,43 @@ def test_memory_is_bounded_and_counts_are_exact(monkeypatch: pytest.MonkeyPatch)
         assert flow.fold(told(number, "WAITING", 1), count=True) is USED
     assert flow.fold(told(2500, "WAITING", 1), count=True) == Suppressed("too-many")
     assert len(values(flow.subarrays.values())["processingBlocks"]) == MOST_SHOWN
-    for number in range(2000, 2500):
+    for number in range(3000, 3050):
+        assert flow.fold(told(number, "RUNNING", 1), count=True) is USED
+    assert flow.fold(told(3050, "RUNNING", 1), count=True) == Suppressed("too-many")
+    for number in (*range(2000, 2500), *range(3000, 3050)):
         flow.fold(told(number, "FINISHED", 2), count=True)
-    assert counts(flow)[1] == {"FINISHED": 1000, "FAILED": 500}
+    assert counts(flow)[1] == {"FINISHED": 1050, "FAILED": 500}
     assert not flow._open
     assert not flow.subarrays[1].open
+    assert flow._open_bytes == 0
+    monkeypatch.setattr(blocks_flow, "MOST_OPEN_BYTES", 4 * len(told(5000, "WAITING", 1).value or b""))
+    outcomes = [flow.fold(told(number, "WAITING", 1), count=True) for number in range(5000, 5005)]
+    assert outcomes == [USED] * 4 + [Suppressed("too-many")]
+
+
+def test_what_runs_is_shown_before_what_waits_however_many_are_open() -> None:
+    """Also once others have ended, and the same after a restart, whose first records are other ones."""
+
+    def shown(flow: BlocksFlow) -> list[str]:
+        found = values(flow.subarrays.values())["processingBlocks"]
+        return [json.loads(one)["pb_id"] for one in found]  # type: ignore[union-attr,arg-type]
+
+    history = [told(number, "WAITING", 1) for number in range(3000)]
+    history += [told(number, "RUNNING", 2) for number in range(2900, 2910)]
+    running = [f"pb-a-{number}" for number in range(2900, 2910)]
+    flow = fold(*history)
+    assert sorted(shown(flow)[:10]) == running
+    assert len(shown(flow)) == MOST_SHOWN
+    history += [told(number, "FINISHED", 3) for number in range(2890)]
+    for record in history[3010:]:
+        flow.fold(record, count=True)
+    assert sorted(shown(flow)[:10]) == running
+    assert len(shown(flow)) == MOST_SHOWN
+    newest = {record.key: record for record in history}
+    assert shown(fold(*newest.values())) == shown(fold(*reversed(newest.values()))) == shown(flow)
+
+
+def test_the_order_of_open_blocks_takes_no_memory_of_states_that_have_passed() -> None:
+    flow = fold(*(told(number % 20, STATES[number % 3], number) for number in range(1, 5000)))
+    assert len(flow.subarrays[1]._order) <= 2 * 20 + 100
+    assert len(flow.subarrays[1].first(100)) == 20

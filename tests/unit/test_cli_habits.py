@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
 from devices.server import main as server
@@ -17,7 +18,7 @@ from facade.cli import app as command_line
 from facade.cli import topics
 from facade.cli.app import app, run
 from facade.errors import BusError, ConfigError
-from facade.manifest import Subcommand
+from facade.manifest import SECTIONS, Subcommand
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
@@ -31,6 +32,25 @@ def test_each_help_has_an_example(words: str) -> None:
     text = f"{COMMANDS[words].help}\n{COMMANDS[words].epilog or ''}"
     assert "Example" in text, "add a line `Example: sdp-facade ...` to the docstring"
     assert f"sdp-facade {words}" in text[text.index("Example") :]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_help_is_shown_as_it_is_written(words: str) -> None:
+    """Rich took the unit `[s]` for the style of struck-through text."""
+    for parameter in COMMANDS[words].params:
+        written = getattr(parameter, "help", None) or ""
+        assert Text.from_markup(written).plain == written
+
+
+def test_the_help_has_sections_and_each_command_stands_in_one() -> None:
+    text = CliRunner().invoke(app, ["--help"]).output
+    places = [text.index(f"\n{section}:\n") for section in SECTIONS]
+    assert places == sorted(places)
+    faults = text[places[-1] :]
+    for words in COMMANDS:
+        name = words.split()[0]
+        assert len(re.findall(rf"^  {name} ", text, re.MULTILINE)) == 1
+        assert (f"  {name} " in faults) == (name in (*FAULT_RUNS, "fuzz", "overload"))
 
 
 @pytest.mark.parametrize(("raised", "code"), [(BusError("no broker"), 1), (KeyboardInterrupt(), 130)])

@@ -144,3 +144,22 @@ def test_whoever_connects_is_told_of_a_wrong_property() -> None:
     with pytest.raises(ConfigError, match=r'No such configuration property: "sasl.pasword".*config check') as refused:
         Connection(Settings(kafka={"sasl.pasword": "hunter2", "security.protocol": "SSL"}))
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_wrong_setting_hides_no_unknown_property_and_a_variable_that_overrides_the_file_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('bootstrp = "b:1"\nnodes = 0\nprefix = "mid."\n[kafka]\n"securty.protocol" = "SSL"\n"a.b" = "c"\n')
+    monkeypatch.setenv("SDP_FACADE_CONFIG", str(file))
+    monkeypatch.setenv("SDP_TOPIC_PREFIX", "other.")
+    done = CliRunner().invoke(app, ["config", "check"], env={"COLUMNS": "400"})
+    assert done.exit_code == 1
+    for text in (
+        "bootstrp",
+        "nodes",
+        "securty.protocol",
+        "a.b",
+        f"SDP_TOPIC_PREFIX=other. overrides prefix = mid. of {file}",
+    ):
+        assert text in done.stderr.replace("\n", " ")

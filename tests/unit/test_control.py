@@ -37,7 +37,7 @@ MODES = load().enums["AdminMode"]
         ({"connected": False, "bus_error": "gone"}, "UNKNOWN", "no Kafka broker reachable; last error: gone"),
         ({"reporting": (0, 2, 3)}, "DEGRADED", "ingest/0001 (node 1) sends no records while 3 others do"),
         ({"reporting": ()}, "OK", None),  # they rest
-        ({"controllers": heartbeat(at=NOW - 60)}, "DEGRADED", "controller a has been silent since"),
+        ({"controllers": heartbeat(at=NOW - 60)}, "FAILED", "controller a has been silent since"),
         ({"controllers": {}}, "DEGRADED", "no controller of mid-sdp/control/0 was heard of"),
         ({"unbalanced": ("ingest.heaps",)}, "FAILED", "account of ingest.heaps does not balance"),
         ({"lagging": (("ingest.heaps", 10**9),)}, "DEGRADED", "ingest.heaps lags by 1000000000 records"),
@@ -57,12 +57,20 @@ def test_a_long_list_of_silent_nodes_stays_readable():
     assert reason.endswith("ingest/0021 ...")
 
 
-def test_what_has_no_source_of_its_own_is_counted_and_not_listed():
-    """20 controllers fell silent, and the reason named sdp-facade 20 times."""
+def test_controllers_that_are_silent_together_are_one_reason_that_names_them_and_an_alarm_each():
+    """20 controllers fell silent, and the reason named sdp-facade 20 times; two of them shared one alarm."""
     silent = {name: one for number in range(20) for name, one in heartbeat(name=f"c{number}", at=NOW - 60).items()}
-    _, (reason,) = overview(controllers=silent).judge(NOW)
+    shown = overview(controllers=silent)
+    health, (reason,) = shown.judge(NOW)
+    assert health == "FAILED", "no command is executed"
     assert reason.startswith("controller c0 has been silent since")
-    assert reason.endswith("; and 19 more like it")
+    assert "; and 19 more: sdp-facade/c1, sdp-facade/c10, " in reason
+    assert len(shown.find(NOW)) == 20
+
+
+def test_one_of_two_controllers_of_a_device_that_is_silent_leaves_work_done():
+    both = heartbeat(name="a", at=NOW - 60) | heartbeat(name="b")
+    assert overview(controllers=both).judge(NOW)[0] == "DEGRADED"
 
 
 FIRST, SECOND = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
@@ -102,7 +110,7 @@ def test_a_partition_that_is_not_read_is_named_with_its_worker_and_its_nodes_are
 
 def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():
     """D4: the clock of a node is 30 s wrong."""
-    shown = overview(reporting=(0, 2, 3))
+    shown = overview(reporting=(0, 2, 3), controllers=heartbeat(at=NOW + 60))
     telemetry = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
     ((ledger, _),) = telemetry._telemetry.over_all()
     shown.judge(NOW)
@@ -118,6 +126,22 @@ def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():
             assert shown.finds(("streamLate", "ingest/0001"))
     assert ("streamLate", "ingest/0001") not in shown.find(NOW + 39)
     assert not shown.finds(("streamSilent", "receive/1")), "what others raise is theirs to clear"
+
+
+@pytest.mark.parametrize("count", [64, 65, 100])
+def test_reasons_for_which_there_is_no_room_are_counted(count):
+    shown = overview()
+
+    class Grumbler(Health):
+        def complaints(self, now):
+            yield from (Complaint("DEGRADED", f"device {number} is unwell") for number in range(count))
+
+    shown._flows = [Grumbler()]
+    reasons = shown.judge(NOW)[1]
+    (length,) = (one.length for one in load().classes["SdpMaster"].attributes if one.name == "healthInfo")
+    assert len(reasons) == length == 64
+    left_out = f"and {count - 63} more reasons, see the devices themselves"
+    assert reasons[62:] == ("device 62 is unwell", "device 63 is unwell" if count == 64 else left_out)
 
 
 def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():

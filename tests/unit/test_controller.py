@@ -1,5 +1,6 @@
 """The duties of a controller, at every step at which it can be killed, on a bus in history."""
 
+import json
 import logging
 import threading
 from unittest.mock import MagicMock
@@ -9,7 +10,7 @@ import pytest
 
 from facade.bus.port import Fenced, Record
 from facade.clock import ManualClock
-from facade.controller import Call, Cancelled, Controller, Device, Rejected
+from facade.controller import Call, Cancelled, Controller, Device, NotFollowed, Rejected
 from facade.controller.execution import LONGEST_QUEUE
 from facade.controller.inbox import History
 from facade.controller.outbox import Outbox
@@ -358,12 +359,78 @@ def test_a_report_that_the_icd_forbids_fails(
             seen.append([call.reported(name) for name in values])
 
     life.handle = handle
-    before = len(site.broker.read("state"))
+    before = [site.reported(name) for name in values]
     life.work()
     assert site.outcome(message) == "FAILED"
     assert text in site.acks(message)[-1].text
-    assert len(site.broker.read("state")) == before
+    assert [[one for one in site.reported(name) if one != "FAULT"] for name in values] == before
     assert seen[0] == seen[1]
+
+
+FAILURES = {
+    "raises": lambda call: 1 / 0,
+    "raises an error of ours": lambda call: throw(NotFollowed("Prepare of mid-sdp/processing/01 is FAILED")),
+    "reports too long a value": lambda call: call.report(receiveAddresses="x" * 300_000, obsState="READY"),
+    "publishes too large a record": lambda call: call.publish(Record(topic="state", key=b"k", value=bytes(3_000_000))),
+    "refuses": lambda call: throw(Rejected("no beam")),
+}
+
+
+def throw(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("on_the_way", [True, False], ids=["CONFIGURING was reported", "nothing was reported"])
+def test_a_handler_that_fails_leaves_fault_and_no_state_on_the_way(site: Site, failure: str, on_the_way: bool) -> None:
+    """Nobody else would ever report another state; why it is so, stands in errorMessages."""
+    message = site.send()
+    life = Life(site)
+
+    def handle(call: Call) -> None:
+        if on_the_way:
+            call.report(obsState="CONFIGURING")
+        FAILURES[failure](call)
+
+    life.handle = handle
+    life.work()
+    (ack,) = site.outcomes(message)
+    assert ack.status == ("REJECTED" if failure == "refuses" else "FAILED")
+    if failure == "refuses" and not on_the_way:
+        assert site.reported("obsState") == ["IDLE"]
+    else:
+        assert site.reported("obsState")[-1] == "FAULT"
+        assert json.loads(site.reported("errorMessages")[-1]) == [ack.text]
+
+
+def test_a_handler_that_fails_may_say_itself_how_its_device_is(site: Site) -> None:
+    site.send()
+    life = Life(site)
+
+    def handle(call: Call) -> None:
+        call.report(obsState="CONFIGURING")
+        call.report(obsState="IDLE")
+        raise ValueError("nothing was changed in the end")
+
+    life.handle = handle
+    life.work()
+    assert site.reported("obsState")[-1] == "IDLE"
+    assert site.reported("errorMessages") == []
+
+
+@pytest.mark.parametrize("step", ["effect", "before FAILED"])
+def test_a_crash_on_the_way_leaves_fault(site: Site, step: str) -> None:
+    """Also if nobody has registered a function for it, and the next life is killed as well."""
+    message = site.send(repeatable=False)
+    site.when["handler"] = lambda: site.say(obsState="CONFIGURING")
+    site.crash_at = "effect"
+    live(site)
+    site.crash_at = step if step != "effect" else ""
+    live(site)
+    live(site)
+    assert site.outcome(message) == "FAILED"
+    assert site.reported("obsState")[-1] == "FAULT"
+    assert "interrupted" in site.reported("errorMessages")[-1]
 
 
 def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> None:

@@ -11,7 +11,9 @@ DEFECTS = tomllib.loads((ROOT / "tests" / "defects.toml").read_text())
 
 
 def test_all_defects_are_in_the_table() -> None:
-    assert list(DEFECTS) == [f"D{number}" for number in range(1, 30)]
+    """Those of a letter were found together."""
+    assert [one for one in DEFECTS if one[0] == "D"] == [f"D{number}" for number in range(1, 30)]
+    assert all(re.fullmatch(r"[DEF]\d+", one) for one in DEFECTS)
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

@@ -136,6 +136,22 @@ def test_events_may_be_held_up_as_long_as_the_latest_window_of_the_same_run() ->
         assert len(passed(report(pace=bunch, window_latency_undisturbed=latest))) == failures
 
 
+@pytest.mark.parametrize(
+    ("longest", "verdict"), [(2_900.0, "2.90 s late: kept"), (409.0, "0.50 s late: too close, a failure")]
+)
+def test_the_report_says_whether_the_closest_events_are_a_failure_and_by_which_limit(
+    longest: float, verdict: str
+) -> None:
+    """F8: it printed six events within 0.21 s beside the 0.5 s of the ICD, and counted no failure."""
+    pace = event_rates({KEY: events(1.0, 2.0, 5.0, 5.05, 5.1, 5.15, 5.18, 5.21)}, {KEY: 0.5}, [])
+    judged = report(pace=pace, window_latency_undisturbed=Spread(p50=200.0, p99=400.0, longest=longest, count=250))
+    judged.failures = passed(judged)
+    (line,) = (line for line in printed(judged) if line.startswith("closest events"))
+    assert "6 within 0.21 s (a/b/1/heapRate; the ICD has 0.5 s between two, and one of them may have come " in line
+    assert verdict in line
+    assert len(judged.failures) == ("failure" in verdict)
+
+
 def printed(of: DemoReport) -> list[str]:
     console = Console(record=True, width=200, file=io.StringIO())
     print_figures(console, of)

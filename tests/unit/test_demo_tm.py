@@ -14,7 +14,9 @@ from facade.errors import InfraError
 from facade.icd.load import load
 from proving.demo import tm
 from proving.demo.journal import JournalWriter, read_journal
+from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION
+from proving.demo.system import Demo
 from proving.demo.tm import Commanded
 
 LABELS = load().enums["ObsState"]
@@ -222,3 +224,40 @@ def test_a_command_that_is_held_back_waits_for_its_file(tmp_path: Path, monkeypa
 def test_what_fails_each_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InfraError, match="Configure failed 5 times; obsState is IDLE"):
         observe(Server(Configure=["failed"] * 9), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("longest", "comes_back"), [(60.0, False), (200.0, True)])
+def test_tm_waits_for_a_device_server_as_long_as_the_demo_does(
+    longest: float, comes_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a load of 35 a killed device server of subarrays was back after 63 s, and TM had given up by then."""
+    clock, server = ManualClock(0.0), Server()
+
+    def state(self: Proxy) -> tango.DevState:
+        return getattr(tango.DevState, "UNKNOWN" if clock.monotonic() < 100.0 else server.state)
+
+    monkeypatch.setattr(Proxy, "state", state)
+    monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: Proxy(server))
+    journal = JournalWriter(tmp_path / "journal.json")
+    commanded = Commanded("host:1", "mid-sdp/subarray/01", journal, clock, longest=longest)
+    if comes_back:
+        commanded.go_through(OBSERVATION, 0.0, {})
+        assert server.taken == PLAN
+    else:
+        with pytest.raises(InfraError, match="expected it to answer within 60 s, got nothing"):
+            commanded.go_through(OBSERVATION, 0.0, {})
+
+
+def test_the_demo_notices_at_once_that_tm_has_given_up(tmp_path: Path) -> None:
+    """It waited 200 s for receptors that only TM could have had assigned."""
+    options, looked = DemoOptions(state_dir=tmp_path), list[str]()
+    options.folder.mkdir()
+    demo: Any = SimpleNamespace(
+        processes=SimpleNamespace(check=lambda: looked.append("processes")),
+        journal_file=options.folder / "journal.json",
+    )
+    Demo.check_observation(demo)
+    JournalWriter(demo.journal_file).note(error="mid-sdp/subarray/01: expected it to answer within 60 s, got nothing")
+    with pytest.raises(InfraError, match=r"^TM: mid-sdp/subarray/01: expected it to answer within 60 s"):
+        Demo.check_observation(demo)
+    assert looked == ["processes", "processes"]

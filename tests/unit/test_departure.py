@@ -1,67 +1,87 @@
-"""Whether a member of a group leaves it at a planned stop, by who else is there."""
+"""How a member of a group leaves it at a planned stop, and when it stays."""
 
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.departure import leave
+from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.clock import ManualClock
 from facade.config import Settings
 
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+MINE, OTHERS = TopicPartition("t.a", 0), TopicPartition("t.a", 1)
 
 
-class Group:
-    """Plays a group, and a member of it; `away`: from which question on there is no answer."""
+class Member:
+    """Plays a member of a group; `leaves`: whether the client gives its partitions up."""
 
-    def __init__(self, clock: ManualClock, others: set[str], *, away: int, leaves: bool) -> None:
-        self.clock, self.members, self.away, self.leaves = clock, {"t.a-0", *others}, away, leaves
-        self.asked, self.is_subscribed = 0, True
+    def __init__(self, clock: ManualClock, *, leaves: bool = True, away: bool = False) -> None:
+        self.clock, self.leaves, self.away = clock, leaves, away
+        self.id, self.is_subscribed, self.asked = "t.a-0-1", True, list[str]()
 
-    def describe_consumer_groups(self, names: list[str], request_timeout: float) -> dict[str, Future[Any]]:
-        self.asked += 1
-        answer: Future[Any] = Future()
-        if self.asked > self.away:
-            answer.set_exception(AWAY)
-        else:
-            answer.set_result(
-                SimpleNamespace(members=[SimpleNamespace(group_instance_id=one, member_id="") for one in self.members])
-            )
-        return {names[0]: answer}
+    def subscribe(self, topics: list[str], **_: Any) -> None:
+        pass
 
     def unsubscribe(self) -> None:
         self.is_subscribed = False
 
+    def memberid(self) -> str:
+        return self.id
+
     def consume(self, limit: int, timeout: float) -> list[Any]:
         self.clock.sleep(timeout)
         if self.leaves and not self.is_subscribed:
-            self.members.discard("t.a-0")
+            self.id = ""
         return []
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        self.asked.append(self.id)
+        if self.away:
+            raise AWAY
+        return places
 
 
 @pytest.mark.parametrize(
-    ("others", "away", "leaves", "left", "subscribed"),
+    ("played", "left", "asked"),
     [
-        pytest.param(set(), 9, True, False, True, id="alone: it is expected back, and its partitions wait"),
-        pytest.param({"t.a-1"}, 9, True, True, False, id="others take over"),
-        pytest.param({"t.a-1"}, 0, True, False, True, id="the broker is away: it would not hear of it"),
-        pytest.param({"t.a-1"}, 1, True, False, False, id="the broker goes away meanwhile"),
-        pytest.param({"t.a-1"}, 99, False, False, False, id="it takes too long: the session ends by itself"),
+        pytest.param({}, True, [""], id="the group is asked once the client has left"),
+        pytest.param({"away": True}, False, [""], id="the broker is away: the others wait for the session's end"),
+        pytest.param({"leaves": False}, False, [], id="it takes too long: the session ends by itself"),
     ],
 )
-def test_it_leaves_where_others_can_take_over(
-    others: set[str], away: int, leaves: bool, left: bool, subscribed: bool
+def test_it_leaves_and_knows_whether_the_group_knows(played: dict[str, bool], left: bool, asked: list[str]) -> None:
+    clock = ManualClock()
+    member = Member(clock, **played)
+    began = clock.monotonic()
+    connection = Connection(Settings(prefix="t."), clock=clock)
+    assert leave(connection, member, MINE) is left  # type: ignore[arg-type]
+    assert (member.is_subscribed, member.asked) == (False, asked)
+    assert clock.monotonic() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("assigned", "partitions", "stays"),
+    [
+        pytest.param([MINE, OTHERS], 2, True, id="it has all: it is expected back, and its partitions wait"),
+        pytest.param([MINE], 2, False, id="others take over"),
+        pytest.param([MINE], None, False, id="it is not known yet how many there are"),
+        pytest.param([], 2, True, id="it has none: nothing is to be taken over"),
+    ],
+)
+def test_a_worker_that_is_alone_stays_in_its_group(
+    assigned: list[TopicPartition], partitions: int | None, stays: bool
 ) -> None:
     clock = ManualClock()
-    group = Group(clock, others, away=away, leaves=leaves)
-    clients = Clients(consumer=lambda _: group, admin=lambda _: group)  # type: ignore[arg-type,return-value]
+    member = Member(clock)
+    clients = Clients(consumer=lambda _: member, producer=lambda _: SimpleNamespace())  # type: ignore[arg-type,return-value]
     connection = Connection(Settings(prefix="t."), clock=clock, clients=clients)
-    began = clock.monotonic()
-    assert leave(connection, connection.consumer(BusHealth(), {}), "t.a", "t.a-0") is left
-    assert group.is_subscribed is subscribed
-    assert clock.monotonic() - began < 2.0
+    log = KafkaTransactionalLog(connection, "a", group="a", slot="0", health=BusHealth())
+    log._assigned = assigned
+    log._shapes = {} if partitions is None else {"a": partitions}
+    log.close()
+    assert member.is_subscribed is stays

@@ -1,7 +1,9 @@
 """The Tango classes derived from the ICD, each in a process of its own, without database and bus."""
 
+import itertools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from facade.errors import IcdError
+from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
@@ -20,7 +23,7 @@ from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
 from facade.runtime.device_state import DeviceStates
-from tests.support.waiting import HANG
+from tests.support.waiting import HANG, until
 
 ICD = load()
 NAMES = sorted(ICD.classes)
@@ -195,6 +198,34 @@ def test_the_quality_is_the_one_of_the_reading(quality):
         assert str(proxy.read_attribute("heapRate").quality) == QUALITIES[quality]
 
 
+def test_a_limit_that_a_client_sets_is_told_by_quality_and_leaves_the_state():
+    """In reads and change events alike, by Tango's own rule; State is that of SDP, in both as well."""
+    with context("SdpMaster") as proxy:
+        target, told = device(proxy), {}
+        for name in ("heapRate", "State"):
+
+            def on_event(event, name=name):
+                told[name] = event.err or (event.attr_value.value, event.attr_value.quality)
+
+            proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, on_event)
+        numbers = itertools.count(101)
+
+        def tell():
+            readings = {"heapRate": Reading(float(next(numbers)), 1.0), "State": Reading("ON", 1.0)}
+            for name, reading in readings.items():
+                target.show(name, reading)
+                target.push(name, reading)
+            return told["heapRate"][1], told["State"][0]
+
+        config = proxy.get_attribute_config("heapRate")
+        for limit, quality in (("100", tango.AttrQuality.ATTR_ALARM), ("Not specified", tango.AttrQuality.ATTR_VALID)):
+            config.alarms.max_alarm = limit
+            proxy.set_attribute_config(config)
+            until(lambda quality=quality: tell() == (quality, tango.DevState.ON), str(quality))
+            assert proxy.read_attribute("heapRate").quality == quality
+            assert proxy.state() == tango.DevState.ON
+
+
 def test_an_init_command_forgets_nothing():
     with context("SdpMaster") as proxy:
         device(proxy).show("heapRate", Reading(2.0, 1.0))
@@ -258,6 +289,7 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
     class Gateway:
         def __init__(self):
             self.label, self.known = "IDLE", True
+            self.classes = {"test/nodb/sdpsubarray": None}
 
         def ready(self):
             return self.known
@@ -304,6 +336,59 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
     SdpSubarray.query_GetCommandHistory = SdpSubarray.query_GetCommand
     with pytest.raises(IcdError, match="commands: expected none"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
+
+
+class HeldBus:
+    """What a call waits for: the bus, which the test holds."""
+
+    def __init__(self):
+        self.reached, self.free = threading.Semaphore(0), threading.Event()
+
+    def __call__(self, *_):
+        self.reached.release()
+        assert self.free.wait(HANG)
+        return "the id"
+
+
+WAITING = {
+    "SdpSubarray": lambda proxy: proxy.End(),
+    "SdpMaster": lambda proxy: proxy.write_attribute("adminMode", 1),
+    "SdpAlerts": lambda proxy: proxy.Comment("{}"),
+}
+"""A call of each kind that waits for the bus."""
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
+    """Twelve clients wait; else the first would hold the device's monitor, for which Tango waits three seconds."""
+    held, server = HeldBus(), context(name)
+    with server as proxy, ThreadPoolExecutor(12) as pool:
+        target, device_name = device(proxy), proxy.dev_name().lower()
+        gateway = SimpleNamespace(give=held, classes={device_name: None}, ready=lambda: False)
+        operators = SimpleNamespace(act=held)
+        FacadeDevice.service = SimpleNamespace(
+            find={CommandGateway: gateway, OperatorApi: operators}.get,
+            has_read=lambda *topics: True,
+            states=DeviceStates(ICD, {device_name: "SdpMaster"}),
+            send_durably=held,
+        )
+        proxies = [tango.DeviceProxy(server.get_device_access()) for _ in range(12)]
+        calls = [pool.submit(WAITING[name], one) for one in proxies]
+        try:
+            for _ in calls if name != "SdpMaster" else [0]:
+                assert held.reached.acquire(timeout=HANG)
+            if name == "SdpMaster":  # whose mode one client at a time may set
+                until(lambda: sum(call.done() for call in calls) == 11, "the others are refused")
+                assert all("another write waits" in str(call.exception()) for call in calls if call.done())
+            proxy.subscribe_event("State", tango.EventType.CHANGE_EVENT, lambda event: None)
+            target.show("State", Reading("ON", 1.0))
+            target.push("State", Reading("ON", 1.0))
+            assert proxy.state() == tango.DevState.ON
+            assert proxy.read_attribute(ICD.classes[name].attributes[0].name) is not None
+            proxy.Init()
+        finally:
+            held.free.set()
+        assert not any(call.exception() for call in calls if name != "SdpMaster")
 
 
 def test_a_mode_cannot_be_set_before_the_bus_was_reached():

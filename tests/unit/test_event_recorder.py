@@ -8,7 +8,7 @@ import pytest
 import tango
 
 from clients import events
-from clients.events import EventRecorder
+from clients.events import EventRecorder, Pulse
 from clients.watch import COMPARED_EACH, Watch
 from facade.clock import ManualClock
 from facade.icd.load import load
@@ -53,7 +53,8 @@ def test_a_lost_event_is_made_up_for_by_a_read_and_is_no_event(monkeypatch: pyte
     clock = ManualClock()
     recorder = EventRecorder("host:1", clock)
     recorder.subscribe(DEVICE, ["digest"])
-    watch = Watch(recorder, {"SdpCalibration": [DEVICE]}, tango_host="host:1", icd=load(), clock=clock)
+    pulse = Pulse("host:1", {}, clock)
+    watch = Watch(recorder, {"SdpCalibration": [DEVICE]}, pulse, tango_host="host:1", icd=load(), clock=clock)
 
     def shown() -> tuple[Any, Quality, int]:
         record = watch.scene().record(DEVICE, "digest")
@@ -80,3 +81,71 @@ def test_a_lost_event_is_made_up_for_by_a_read_and_is_no_event(monkeypatch: pyte
     clock.sleep(COMPARED_EACH)
     watch.step()
     assert shown() == ("c", Quality.INVALID, 1)
+
+
+class Server:
+    """A server whose answers wait until they are given."""
+
+    def __init__(self, name: str) -> None:
+        self.answers, self.is_there, self.asked = True, True, 0
+
+    def read_attribute_asynch(self, name: str) -> int:
+        if not self.is_there:
+            tango.Except.throw_exception("API_CantConnectToDevice", "gone", "here")
+        self.asked += 1
+        return self.asked
+
+    def read_attribute_reply(self, request: int) -> None:
+        if not self.answers:
+            raise tango.AsynReplyNotArrived
+        if not self.is_there:
+            tango.Except.throw_exception("API_DeviceTimedOut", "gone", "here")
+
+
+@pytest.mark.parametrize("fault", ["hangs", "gone"])
+def test_a_server_without_an_answer_is_silent_within_three_seconds(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    servers: dict[str, Server] = {}
+    monkeypatch.setattr(
+        events.tango, "DeviceProxy", lambda name: servers.setdefault(name.rsplit("/", 1)[-1], Server(name))
+    )
+    clock = ManualClock()
+    pulse = Pulse("host:1", {"a": ["x/y/a", "x/y/a2"], "b": ["x/y/b"]}, clock)
+
+    def run(seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            pulse.step()
+            clock.sleep(0.1)
+
+    run(10.0)
+    assert pulse.silent() == {}
+    setattr(servers["a"], "answers" if fault == "hangs" else "is_there", False)
+    before = clock.now()
+    run(3.0)
+    assert set(pulse.silent()) == {"x/y/a", "x/y/a2"}
+    assert all(before - 1.0 <= since <= before for since in pulse.silent().values())
+    asked = servers["a"].asked
+    run(60.0)
+    assert fault == "gone" or servers["a"].asked == asked, "one question at a time"
+    servers["a"].answers = servers["a"].is_there = True
+    run(1.5)
+    assert pulse.silent() == {}
+
+
+def test_an_attribute_whose_events_fail_is_not_shown_as_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy, clock = Proxy(DEVICE), ManualClock()
+    monkeypatch.setattr(events.tango, "DeviceProxy", lambda name: proxy)
+    recorder = EventRecorder("host:1", clock)
+    recorder.subscribe(DEVICE, ["digest"])
+    pulse = Pulse("host:1", {}, clock)
+    watch = Watch(recorder, {"SdpCalibration": [DEVICE]}, pulse, tango_host="host:1", icd=load(), clock=clock)
+
+    def quality() -> Quality:
+        record = watch.scene().record(DEVICE, "digest")
+        assert record.newest is not None
+        return record.newest.quality
+
+    assert quality() is Quality.VALID
+    proxy.listener(SimpleNamespace(err=True, errors=[SimpleNamespace(desc="no heartbeat")]))
+    assert quality() is Quality.INVALID
+    proxy.tell()
+    assert quality() is Quality.VALID

@@ -1,15 +1,20 @@
 """The command path of a device server on the simulation's brokers: what is taken, refused, shown, and remembered."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway
-from facade.flows.commands.messages import ReportedState
+from facade.flows.commands.messages import ReportedState, decode_command
+from facade.runtime.event_loop import Timing
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
+from tests.support.waiting import HANG, until
 
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
 OBS_STATES = ICD.enums["ObsState"]
@@ -334,6 +339,24 @@ def test_a_time_out_is_made_by_the_facade_kept_on_the_log_and_a_late_ack_changes
     assert server.shows("acksLate") == 1
     assert "timed out" in " ".join(server.shows("healthInfo"))
     assert bench.server(ready=False).tracker.find(id).status == "TIMED_OUT"
+
+
+def test_no_command_that_has_an_outcome_is_timed_out_while_that_waits_to_be_read(bench):
+    """The server stood still until the deadline, and has more to read than it takes in one cycle."""
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE)
+    for _ in range(round(COMMANDS["Configure"].deadline) * 2 - 1):
+        bench.clock.sleep(0.5)
+        server.cycle()
+    for number in range(3 * Timing().batch):
+        bench.ack(f"{bench.clock.now():.6f}_{number}_Scan", "ACCEPTED")
+    bench.ack(id, "REJECTED")
+    bench.clock.sleep(2.0)
+    server.cycle(10)
+    assert server.gateway.lease.held(bench.clock.monotonic()), "nothing else holds it up"
+    assert [ack.status for ack in bench.acks() if ack.id == id] == ["REJECTED"]
+    assert server.tracker.find(id).status == "REJECTED"
 
 
 def test_nothing_is_timed_out_before_what_controllers_wrote_meanwhile_was_read(bench):
@@ -674,3 +697,60 @@ def test_what_cannot_be_shown_hides_nothing_behind_it(bench, monkeypatch, refuse
             server.cycle(1)
     assert server.shows("lastCommand") == f"{id} Configure COMPLETED"
     assert server.shows("Status").count("obsState is READY") == 1
+
+
+class Slow:
+    """A bus that takes commands in their order, and confirms them when the test lets it."""
+
+    def __init__(self):
+        self.queued, self.free, self.outcome = [], threading.Event(), None
+
+    def send(self, record, timeout, queued):
+        self.queued.append(decode_command(record.value))
+        queued()
+        assert self.free.wait(HANG)
+        if self.outcome is not None:
+            raise self.outcome
+
+
+def slow(server) -> tuple[Slow, Gateway]:
+    bus = Slow()
+    return bus, replace(server.gateway, sender=bus)
+
+
+def test_a_command_waits_for_the_bus_without_those_of_other_callers(bench):
+    """The one after it is checked against it: what it leads to is under way, and twice is not allowed."""
+    server = bench.server()
+    on(bench, server)
+    bus, gateway = slow(server)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gateway.give, SUBARRAY, "Configure", json.dumps(CONFIGURE))
+        until(lambda: bus.queued, "the first command is queued")
+        with pytest.raises(CommandRefused, match=r"not allowed while Configure .* is under way"):
+            gateway.give(SUBARRAY, "Configure", json.dumps(CONFIGURE))
+        second = pool.submit(gateway.give, SUBARRAY, "Abort", None)
+        until(lambda: len(bus.queued) == 2, "the second command is queued")
+        bus.free.set()
+        ids = [first.result(HANG), second.result(HANG)]
+    assert ids == [command.id for command in bus.queued]
+    assert bus.queued[0].issued < bus.queued[1].issued
+
+
+def test_a_repeated_call_is_not_sent_while_the_first_one_waits(bench):
+    """The first one may still be told that its command was never sent, which a second record would make untrue."""
+    server = bench.server()
+    on(bench, server)
+    bus, gateway = slow(server)
+    argument = json.dumps({**CONFIGURE, "transaction_id": TXN})
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(gateway.give, SUBARRAY, "Configure", argument)
+        until(lambda: bus.queued, "the command is queued")
+        with pytest.raises(OutcomeUnknown, match="another call is sending it"):
+            gateway.give(SUBARRAY, "Configure", argument)
+        bus.outcome = NotSent("no broker")
+        bus.free.set()
+        with pytest.raises(NotSent, match="will not be executed"):
+            first.result(HANG)
+    assert len(bus.queued) == 1
+    with pytest.raises(CommandRefused, match="never reached the bus"):
+        gateway.give(SUBARRAY, "Configure", argument)

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Producer
+from typer.testing import CliRunner
 
 from facade.bus.kafka.inspection import find_cluster
+from facade.cli.app import app
 from facade.errors import InfraError
 from facade.infra import debian, kafka, local, tools
 from facade.infra.ports import HOST, choose_port, is_free
-from facade.infra.processes import Process
+from facade.infra.processes import Process, ProcessRecord
 from facade.infra.state import InfraState, ServiceName, ServiceState, load, save
+from tests.support.waiting import HANG
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +45,13 @@ def server(answer: bytes) -> Iterator[int]:
         thread.start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(HANG)
 
 
 def test_kafka_names_its_brokers_and_its_cluster() -> None:
     mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
-    (broker,) = mock.list_topics(timeout=10).brokers.values()
-    cluster = find_cluster(f"{broker.host}:{broker.port}", 10.0)
+    (broker,) = mock.list_topics(timeout=HANG).brokers.values()
+    cluster = find_cluster(f"{broker.host}:{broker.port}", HANG)
     assert cluster is not None
     assert cluster.id.startswith("mock")
     assert cluster.brokers == {(broker.host, broker.port)}
@@ -57,6 +61,47 @@ def test_kafka_names_its_brokers_and_its_cluster() -> None:
 def test_what_is_not_kafka_does_not_pass_for_it(answer: bytes) -> None:
     with server(answer) as port:
         assert find_cluster(f"{HOST}:{port}", 0.3) is None
+
+
+def test_a_broker_has_direct_memory_for_the_largest_request_in_each_thread() -> None:
+    """Java's default, as much as the heap, was not enough for five messages of 100 MB on as many connections."""
+    settings = "#num.io.threads=9\nnum.network.threads=3\nnum.io.threads=2\nsocket.request.max.bytes=1000\n"
+    assert kafka.direct_memory(settings) == 5 * 1000 + 64 * 1024 * 1024
+
+
+class TestLimping:
+    """A broker whose process is alive, and what it answers."""
+
+    @pytest.fixture(autouse=True)
+    def soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kafka, "_LIMPS_AFTER_S", 0.3)
+
+    @staticmethod
+    def _status(port: int, folder: Path, *, ready: bool = True) -> tuple[int, str]:
+        me = psutil.Process()
+        record = ProcessRecord(name="kafka", pid=me.pid, created=me.create_time(), argv=(), log=str(folder / "log"))
+        service = ServiceState(port=port, processes=(record,), ready=ready)
+        save(folder, InfraState().with_service(ServiceName.KAFKA, service))
+        result = CliRunner().invoke(app, ["infra", "status", "--state-dir", str(folder)], env={"COLUMNS": "200"})
+        return result.exit_code, " ".join(result.output.split())
+
+    def test_one_that_answers_does_not_limp(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kafka, "_LIMPS_AFTER_S", HANG)
+        mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
+        (broker,) = mock.list_topics(timeout=10).brokers.values()
+        code, text = self._status(broker.port, tmp_path)
+        assert (code, "yes" in text) == (0, True)
+
+    def test_one_that_takes_connections_and_answers_none_is_named(self, tmp_path: Path) -> None:
+        with socket.create_server((HOST, choose_port())) as listener:
+            code, text = self._status(listener.getsockname()[1], tmp_path)
+        assert code == 1
+        assert "limps: does not answer 3 of 3 connections within 0.3 s" in text
+
+    def test_one_that_starts_is_not_asked(self, tmp_path: Path) -> None:
+        with socket.create_server((HOST, choose_port())) as listener:
+            code, text = self._status(listener.getsockname()[1], tmp_path, ready=False)
+        assert (code, "yes" in text) == (0, True)
 
 
 def test_nobody_listens() -> None:
@@ -90,7 +135,7 @@ def test_something_is_installed_once_and_whole_or_not_at_all(cache: Path) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG)
     assert len(calls) == 1
     assert [path.name for path in (cache / "thing").iterdir()] == ["whole"]
     assert sorted(path.name for path in cache.iterdir()) == ["thing", "thing.lock"]
@@ -108,11 +153,11 @@ def test_a_lock_is_held_by_one_also_when_its_file_is_removed_meanwhile(tmp_path:
     with tools.locked(path):
         thread = threading.Thread(target=second)
         thread.start()
-        assert waits.wait(10)
+        assert waits.wait(HANG)
         assert not has_it.is_set()
         path.unlink()
         path.parent.rmdir()
-    thread.join(10)
+    thread.join(HANG)
     assert has_it.is_set()
 
 
@@ -213,7 +258,9 @@ def test_a_broker_unpacks_libraries_in_its_own_folder_which_each_start_empties(
     for _ in range(2):
         broker = kafka.Kafka(folder=tmp_path, heap="64m", report=lambda _: None)
         broker.run(["true"], [], choose_port(), started.append)
-        assert started[-1].wait(10.0)
+        assert started[-1].wait(HANG)
         assert f"-Djava.io.tmpdir={tmp_path / 'tmp'}" in started[-1].record.argv
         assert [*(tmp_path / "tmp").iterdir()] == []
+        settings = (tmp_path / "server.properties").read_text()
+        assert f"-XX:MaxDirectMemorySize={kafka.direct_memory(settings)}" in started[-1].record.argv
         (tmp_path / "tmp" / "liblz4-java-1.so").touch()

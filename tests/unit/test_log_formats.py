@@ -205,6 +205,98 @@ def test_a_batch_of_otlp_has_many_records_in_both_its_forms():
     assert [one.source.component for one in logs(request.SerializeToString())] == ["lib", "lib"], "without a service"
 
 
+def nulls(tree):
+    """Return each document in which one field is null."""
+    places = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for name, value in places:
+        if isinstance(tree, dict):
+            yield {**tree, name: None}
+        for one in nulls(value):
+            yield {**tree, name: one} if isinstance(tree, dict) else [*tree[:name], one, *tree[name + 1 :]]
+
+
+def test_null_is_absence_everywhere_in_a_batch_of_otlp():
+    """Real exporters write it for `body`, `stringValue`, `attributes`, `severityText` and `timeUnixNano`."""
+    batch = otlp_logs({**RECORD, "severityText": "Error", "observedTimeUnixNano": "1"}, rack="r01")
+    found = [logs(json.dumps(one).encode()) for one in nulls(batch)]
+    assert len(found) > 20
+    for one in found:
+        assert isinstance(one, Suppressed) or [*map(type, one)] in ([LogRecord], [BadRow])
+    # Only an attribute without its key is no attribute.
+    assert {
+        one[0].why.detail.partition(" - ")[0] for one in found if isinstance(one, list) and type(one[0]) is BadRow
+    } == {"Object missing required field `key`"}
+    points = {"dataPoints": [{"timeUnixNano": "1", "asDouble": None, "asInt": "7", "attributes": None}]}
+    one = {"name": "system.processes.count", "gauge": points, "sum": None, "unit": None}
+    value = {"resourceMetrics": [{"resource": None, "scopeMetrics": [{"scope": None, "metrics": [one]}]}]}
+    assert [*map(type, metrics(json.dumps(value).encode()))] == [MetricRecord]
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_record_of_otlp_with_something_wrong_is_set_aside_alone(at):
+    records = [RECORD, RECORD]
+    records.insert(at, {**RECORD, "body": {"stringValue": 7}})
+    batch = otlp_logs(*records, rack="r01")
+    rows = logs(json.dumps(batch).encode())
+    assert [*map(type, rows)] == [BadRow if number == at else LogRecord for number in range(3)]
+    bad = rows.pop(at)
+    assert [row.source.rack for row in rows] == ["r01", "r01"]
+    assert bad.why.path == f"$.resourceLogs[0].scopeLogs[0].logRecords[{at}]"
+    assert json.loads(bad.value) == otlp_logs(records[at], rack="r01"), "whoever sends it again has all of it"
+
+
+def test_a_point_of_otlp_with_something_wrong_is_set_aside_alone():
+    points = [{"asInt": "1"}, {"asInt": str(2**70)}, {"asDouble": 2.5}, {"asInt": 10**400}]
+    metric = {
+        "name": "system.processes.count",
+        "gauge": {"dataPoints": points},
+        "sum": {"dataPoints": [{"asInt": "3"}]},
+    }
+    value = {"resourceMetrics": [{"resource": resource(host_name="n7"), "scopeMetrics": [{"metrics": [metric]}]}]}
+    rows = metrics(json.dumps(value).encode())
+    assert [*map(type, rows)] == [MetricRecord, BadRow, MetricRecord, BadRow, MetricRecord]
+    assert {row.host for row in rows if isinstance(row, MetricRecord)} == {"n7"}
+
+
+def test_bad_records_with_a_large_resource_are_refused_together(monkeypatch):
+    """Each of them would repeat it."""
+    monkeypatch.setattr(otlp, "_MOST_APART", 10_000)
+    bad = {"body": 1}
+    assert len(logs(json.dumps(otlp_logs(*[bad] * 5, rack="r" * 1000)).encode())) == 5
+    assert (
+        "expected parts of at most 10000 bytes"
+        in logs(json.dumps(otlp_logs(*[bad] * 50, rack="r" * 1000)).encode()).detail
+    )
+
+
+def test_null_in_an_event_of_elastic_is_absence():
+    event = {"@timestamp": TIME, "message": "boom", "log.level": None, "service.name": None, "host": {"name": None}}
+    assert [*map(type, logs(json.dumps(event).encode()))] == [LogRecord]
+
+
+@pytest.mark.parametrize(
+    ("begin", "time"),
+    [
+        ("Nov 23 10:00:00 UTC 2026", US - 250_000),
+        ("Nov 23 12:00:00 +02:00 2026", US - 250_000),
+        ("Nov 23 12:00:00 +0200 2026", US - 250_000),
+        ("Nov 23 10:00:00 UTC", 0),
+        ("Nov 23 10:00:00 CST 2026", 0),
+        ("Nov 23 10:00:00 2026", 0),
+        ("Nov  3 10:00:00", 0),
+    ],
+)
+def test_an_old_message_may_have_zone_and_year(begin, time):
+    """A name such as CST stands for several zones: then the time of the broker counts."""
+    (found,) = logs(f"<131>{begin} n7 flagger[47]: boom".encode())
+    assert read(found) == log(time, host="n7", body="boom")
+
+
+@pytest.mark.parametrize("begin", ["Feb 30 10:00:00 UTC 2026", "Nov 23 25:00:00 UTC 2026", "Nov 23 10:00:00 UTC 1969"])
+def test_an_old_message_of_no_day_is_refused(begin):
+    assert logs(f"<131>{begin} n7 flagger[47]: boom".encode()).reason == "syslog"
+
+
 def test_protobuf_without_its_package_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setattr(otlp, "_request", lambda kind: None)
     assert "opentelemetry-proto is not installed" in logs(b"\n\x00").detail
@@ -264,9 +356,15 @@ def test_metrics_of_metricbeat_are_those_of_the_attributes(system, metric, insta
     assert found == MetricRecord(US, "n7", metric, instance, value, "r01" if metric else "")
 
 
-def test_a_metric_of_metricbeat_that_is_no_number_is_refused():
-    found = metrics(json.dumps(metricbeat(load={"1": "high"})).encode())
-    assert (found.reason, found.detail) == ("metricbeat", "system.load.1: expected a number, got 'high'")
+@pytest.mark.parametrize("wrong", ["high", True, 10**400])
+def test_a_metric_of_metricbeat_that_is_no_number_is_set_aside_alone(wrong):
+    event = metricbeat(load={"1": wrong}, memory={"actual": {"used": {"pct": 0.5}}})
+    rows = metrics(json.dumps(event).encode())
+    (bad,) = [row for row in rows if isinstance(row, BadRow)]
+    assert (bad.why.reason, bad.why.path) == ("metricbeat", "$.system.load.1")
+    assert bad.why.detail.startswith("expected a number, got ")
+    assert [*map(type, metrics(bad.value))] == [BadRow], "whoever sends it again has the value alone"
+    assert [row.metric for row in rows if isinstance(row, MetricRecord)] == ["nodeMemoryUsed"]
     assert metrics(b'{"host": 1}').reason == "metricbeat"
 
 
@@ -340,7 +438,8 @@ def test_metrics_of_otlp_in_both_forms():
         found = metrics(value)
         assert len(found) == 5
         assert [one for one in found if one.metric] == expected
-    assert metrics(b'{"resourceMetrics": [1]}').reason == "otlp-json"
+    (bad,) = metrics(b'{"resourceMetrics": [1]}')
+    assert (bad.why.reason, bad.why.path) == ("otlp-json", "$.resourceMetrics[0]")
 
 
 def test_a_record_with_too_many_is_refused(monkeypatch):

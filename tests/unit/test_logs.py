@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -149,3 +150,35 @@ def test_the_admin_device_sets_the_level_of_the_python_loggers():
         admin.SetLoggingLevel([[0], ["*"]])
         levels.step()
         assert not logging.getLogger("facade").isEnabledFor(logging.CRITICAL)
+
+
+def test_one_look_that_fails_does_not_end_the_looks(root):
+    root.setLevel(logging.INFO)
+    device, looks, stop = Logger(level=600), [], threading.Event()
+
+    def loggers():
+        looks.append(None)
+        if len(looks) == 1:
+            raise RuntimeError("a device that Tango has just deleted")
+        stop.set()
+        return [device]
+
+    LogLevels(loggers).run(stop)
+    assert root.level == logging.DEBUG
+
+
+@pytest.mark.forked  # one Tango server per process
+def test_a_restarted_device_logs_as_before():
+    """Tango makes a new device object silent; the level is that of before, also one that a client has set."""
+    logging.root.setLevel(logging.INFO)
+    (made,) = [one for one in device_classes(load()) if one.__name__ == "SdpBus"]
+    with DeviceTestContext(made, process=False, timeout=HANG) as proxy:
+        levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
+        levels.start([])
+        admin, name = tango.DeviceProxy(proxy.adm_name()), proxy.dev_name()
+        for tango_level, level in ((4, logging.INFO), (5, logging.DEBUG)):
+            admin.SetLoggingLevel([[tango_level], [name]])
+            admin.DevRestart(name)
+            levels.step()
+            assert logging.root.level == level
+            assert list(admin.GetLoggingLevel([name])[0]) == [tango_level]

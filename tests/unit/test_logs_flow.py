@@ -10,9 +10,10 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, Record, Span
 from facade.clock import ManualClock
-from facade.flows.logs import sums
+from facade.flows.logs import ledger as logs_ledger
+from facade.flows.logs import sequences, sums
 from facade.flows.logs.flow import LogFlow
-from facade.flows.logs.ledger import MOST_COMPONENTS, MOST_OBSERVATIONS, LogLedger
+from facade.flows.logs.ledger import MOST_COMPONENTS, MOST_OBSERVATIONS, LogLedger, NodeValue
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sequences import ShipperNumbers
@@ -244,7 +245,7 @@ def test_a_restart_goes_on_with_what_was_counted():
 def test_numbers_of_shippers_tell_what_is_missing(runs, holes):
     numbers = ShipperNumbers()
     for run in runs:
-        numbers.add("n7", [run])
+        numbers.add("n7", [run], NOW, silent_since=NOW - 3600)
     assert numbers.holes == holes
     ledger = LogLedger()
     ledger.add(summary(sequences=[ShipperSequence(shipper="n7", runs=runs)]), NOW)
@@ -330,6 +331,69 @@ def test_what_is_beyond_a_bound_is_counted_as_other():
     assert (ledger.state.components["(other)"].records, ledger.state.merged) == (10, 10)
     assert len(ledger.state.observations) == MOST_OBSERVATIONS
     assert f"eb-{MOST_COMPONENTS + 9}" in ledger.state.observations, "the newest stay"
+
+
+def test_the_name_that_was_silent_longest_makes_room_for_a_new_one():
+    """With one name for each pod or job, the new ones are those that matter; before, they were merged for ever."""
+    ledger = LogLedger()
+    speak(ledger, NOW, 60, "regular")
+    for number in range(MOST_COMPONENTS - 1):
+        ledger.add(counted(f"job-{number}", 2, 5, host=f"n{number}"), NOW)
+    at = speak(ledger, NOW + 4000, 60, "regular", "a-new-one")
+    assert {"regular", "a-new-one"} <= ledger.state.components.keys()
+    assert "job-0" not in ledger.state.components
+    for _ in range(3):
+        again = LogLedger()
+        again.restore(json.loads(json.dumps(ledger.as_dict())))
+        ledger = again
+    at = speak(ledger, at, 60, "regular", *(f"pod-{number}" for number in range(100)))
+    assert not any(f"job-{number}" in ledger.state.components for number in range(101))
+    assert ledger.state.components["(other)"].records == 202 == ledger.state.merged
+    assert ledger.state.components["(other)"].errors == 202
+    assert sum(one.records for one in ledger.state.components.values()) == sum(ledger.state.severities)
+    speak(ledger, at, 60, "regular")
+    assert len(ledger.silent()) == 101, "a new one is missed as others are"
+    assert len(ledger.state.components) == MOST_COMPONENTS + 1
+
+
+def test_a_flood_of_names_takes_no_place_of_a_component_for_which_somebody_waits():
+    ledger = LogLedger()
+    at = speak(ledger, NOW, 60, "a", "b")
+    for number in range(3 * MOST_COMPONENTS):
+        ledger.add(counted(f"n{number}"), at)
+    speak(ledger, at, 50, "b")
+    assert ledger.silent() == ["a"]
+
+
+def test_a_new_location_takes_the_place_of_the_one_that_was_silent_longest(monkeypatch):
+    monkeypatch.setattr(logs_ledger, "MOST_LOCATIONS", 3)
+    ledger = LogLedger()
+    for host in ("n0", "n1", "n2", "n0", "n3", "n4"):
+        ledger.add(counted("c", 1, 5, host=host), NOW)
+    records = {name: one.records for name, one in ledger.state.locations.items()}
+    assert records == {"n0": 2, "(other)": 2, "n3": 1, "n4": 1}
+
+
+def test_a_shipper_that_was_silent_for_long_makes_room_for_a_new_one(monkeypatch):
+    monkeypatch.setattr(sequences, "MOST_SHIPPERS", 2)
+    ledger = LogLedger()
+    for at, shipper, first in (
+        (0, "a", 1), (0, "b", 1), (1800, "c", 1), (1801, "c", 3),  # nobody has left: c is not followed
+        (1802, "b", 2), (3700, "c", 9), (3701, "c", 11), (3702, "b", 4),
+    ):  # fmt: skip
+        ledger.add(summary(sequences=[ShipperSequence(shipper=shipper, runs=[(first, first)])]), NOW + at)
+    assert (ledger.state.numbers.holes, set(ledger.state.numbers.shippers)) == (2, {"b", "c"})
+
+
+def test_the_worst_node_is_named_though_there_are_more_than_are_shown(bench):
+    (length,) = (one.length for one in ICD.classes["SdpLogs"].attributes if one.name == "nodes")
+    for number in range(length + 10):
+        value = NodeValue(round(NOW * 1e6), NOW, 99.0 if number == length + 5 else 20.0)
+        bench.flow.ledger.metrics[f"n{number:05d}"] = {"nodeTemperature": {"": value}}
+    shown = bench.shown()
+    assert (len(shown["nodes"]), len(shown["nodeTemperature"])) == (length, length)
+    assert shown["temperature"] == 99.0
+    assert f"temperature of n{length + 5:05d}" in shown["Status"]
 
 
 def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatch):

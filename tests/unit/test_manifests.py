@@ -57,7 +57,7 @@ def test_each_topic_and_each_device_class_belongs_to_one_flow():
 
 
 def test_manifests_load_nothing_heavy():
-    heavy = "{'numpy', 'msgspec', 'tango', 'typer', 'rich', 'confluent_kafka', 'jsonschema'}"
+    heavy = "{'numpy', 'msgspec', 'tango', 'typer', 'rich', 'confluent_kafka', 'jsonschema_rs'}"
     code = f"import sys; from facade.manifest import manifests; manifests(); print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

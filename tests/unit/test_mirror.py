@@ -11,9 +11,10 @@ import pytest
 
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.flows.mirror.choice import Choice
+from facade.flows.mirror import choice
+from facade.flows.mirror.choice import Choice, matcher
 from facade.flows.mirror.composition import own_devices
-from facade.flows.mirror.device import ALIVE
+from facade.flows.mirror.device import AGAIN, ALIVE
 from facade.flows.mirror.faults import CONFLICT, DISCONNECTED, find_disconnected, find_faults
 from facade.flows.mirror.messages import (
     MODEL,
@@ -27,8 +28,9 @@ from facade.flows.mirror.messages import (
 )
 from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, REPEAT, Mirror
 from facade.flows.mirror.outbox import MOST_UNDER_WAY
-from facade.flows.mirror.searches import AGAIN, SEARCH_AGAIN
+from facade.flows.mirror.searches import SEARCH_AGAIN
 from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
+from facade.flows.mirror.turns import PROMPT, SLOW, Turns
 from facade.flows.mirror.writers import OVERLAP, SILENT
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Rejected
@@ -41,10 +43,14 @@ AZ, EL, T = f"{DISH}/azimuth", f"{DISH}/elevation", f"{DISH}/temperature"
 class Telescope:
     """Devices whose values are data; see `facade.flows.mirror.source.Source`."""
 
+    most_jobs = 128
+
     def __init__(self, clock: ManualClock, values: dict[str, Any], polled: Iterable[str] = ()) -> None:
         self.clock, self.values, self.polled = clock, dict(values), set(polled)
         self.times = dict.fromkeys(values, self.now())
         self.away: set[str] = set()
+        self.defined = set(map(device_of, values))
+        """Devices that the database has."""
         self.hanging: set[str] = set()
         """Devices that give no answer for now."""
         self.failing: set[str] = set()
@@ -53,6 +59,8 @@ class Telescope:
         self.is_deaf = False
         """Whether events are lost although there is a subscription."""
         self.asked: list[Task] = []
+        self.asked_at: list[tuple[float, Task]] = []
+        """The same, each with the time [s]."""
         self.waiting: list[Task] = []
         self.news: list[News] = []
 
@@ -78,6 +86,7 @@ class Telescope:
         if isinstance(task, Job):
             assert not any(isinstance(one, Job) and one.device == task.device for one in self.waiting), "one at a time"
         self.asked.append(task)
+        self.asked_at.append((self.clock.now(), task))
         self.waiting.append(task)
 
     def answer(self) -> None:
@@ -85,8 +94,8 @@ class Telescope:
         tasks, self.waiting = self.waiting, []
         for task in tasks:
             if isinstance(task, Search):
-                head, _, _ = task.pattern.partition("*")
-                self.news.append(Found(task.pattern, frozenset(name for name in self.values if name.startswith(head))))
+                defined = frozenset(filter(matcher(task.pattern), self.defined))
+                self.news.append(Found(task.pattern, defined, defined))
             elif task.device in self.hanging:
                 self.waiting.append(task)
             elif task.device in self.away:
@@ -99,7 +108,8 @@ class Telescope:
                 failed = frozenset(task.subscribe) & self.failing
                 pushed = (frozenset(task.subscribe) & self.values.keys()) - self.polled - failed
                 self.subscribed |= pushed
-                self.news.append(Done(task, seen, pushed, failed))
+                names = frozenset(name for name in self.values if device_of(name) == task.device)
+                self.news.append(Done(task, seen, pushed, failed, names=names if task.names else None))
 
     def take(self) -> Sequence[News]:
         found, self.news = self.news, []
@@ -234,15 +244,15 @@ def test_the_newest_is_repeated_with_its_number_as_a_sign_of_life():
 
 def test_a_device_that_does_not_answer_is_one_fault_until_it_is_back_or_not_wanted():
     bench = Bench()
-    assert find_disconnected(bench.mirror) is None
+    assert find_faults(bench.mirror, "mid-sdp/mirror/01") is None
     bench.rule("one", AZ, EL)
     bench.rule("two", f"{OTHER}/azimuth")
     bench.settle()
-    assert find_disconnected(bench.mirror) == {}
+    assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
     bench.telescope.die(DISH)
     bench.telescope.die(OTHER)
     bench.settle(ALIVE + AGAIN)
-    found = find_disconnected(bench.mirror) or {}
+    found = find_faults(bench.mirror, "mid-sdp/mirror/01") or {}
     assert set(found) == {(DISCONNECTED, DISH), (DISCONNECTED, OTHER)}
     fault = found[DISCONNECTED, DISH]
     assert (fault.text, dict(fault.values)) == (
@@ -252,7 +262,7 @@ def test_a_device_that_does_not_answer_is_one_fault_until_it_is_back_or_not_want
     bench.telescope.away.remove(DISH)
     bench.choice.fold(Record(topic=RULES, key=b"two", value=None), count=True)
     bench.settle(2 * AGAIN)
-    assert find_disconnected(bench.mirror) == {}
+    assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
 
 
 def test_a_device_that_goes_and_comes_back_is_a_record_each_time():
@@ -266,7 +276,7 @@ def test_a_device_that_goes_and_comes_back_is_a_record_each_time():
     assert bench.mirror.disconnected()
     bench.telescope.set(AZ, 3.0)
     bench.telescope.away.clear()
-    bench.settle(2 * AGAIN)
+    bench.settle(4 * AGAIN)
     assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (3.0, "CONNECTED", True)]
     bench.telescope.set(AZ, 4.0)
     bench.turn()
@@ -532,7 +542,7 @@ def test_a_pattern_is_searched_for_and_searched_for_again():
     assert set(bench.mirror.entries) == {AZ, EL, T}
     bench.telescope.values[f"{DISH}/new"] = 1.0
     bench.telescope.times[f"{DISH}/new"] = 1
-    bench.settle(SEARCH_AGAIN)
+    bench.settle(SEARCH_AGAIN + ALIVE)
     assert f"{DISH}/new" in bench.mirror.entries
 
 
@@ -548,7 +558,7 @@ def test_a_search_that_fails_says_so_and_is_made_again():
     bench = Bench(f"{DISH}/*")
     bench.mirror.step()
     bench.telescope.waiting.clear()
-    bench.telescope.news.append(Found(f"{DISH}/*", trouble="no database"))
+    bench.telescope.news.append(Found(DISH, trouble="no database"))
     bench.turn()
     assert bench.mirror.searches.troubles == {f"{DISH}/*": "no database"}
     bench.settle(2 * AGAIN)
@@ -638,3 +648,200 @@ def test_a_sign_of_life_of_what_waits_for_the_bus_keeps_its_gap():
     bench.turn()
     last = bench.said(AZ)[-1]
     assert (last.value, last.gap) == (MOST_UNDER_WAY + 9.0, True)
+
+
+def asked(bench: Bench, device: str = DISH) -> list[float]:
+    """Return when a device was asked."""
+    return [at for at, task in bench.telescope.asked_at if isinstance(task, Job) and task.device == device]
+
+
+def test_a_device_that_does_not_answer_is_left_alone_for_longer_and_longer():
+    bench = Bench(AZ)
+    bench.telescope.die(DISH)
+    bench.settle(100.0)
+    pauses = [round(after - before) for before, after in pairwise(asked(bench))]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    bench.telescope.away.clear()
+    bench.settle(30.0)
+    assert bench.new(AZ)[-1][1] == "CONNECTED"
+    began = len(asked(bench))
+    bench.telescope.die(DISH)
+    bench.settle(ALIVE + 3.5)
+    assert len(asked(bench)) - began >= 3, "it begins with short pauses again"
+
+
+def test_events_that_stop_again_and_again_do_not_put_off_the_next_attempt():
+    """Tango tells of each attribute of a device that is away, each 10 s."""
+    bench = Bench(AZ)
+    bench.telescope.die(DISH)
+    bench.settle(20.0)
+    before = len(asked(bench))
+    for _ in range(22):
+        bench.telescope.news.append(Lost(DISH, "API_EventTimeout"))
+        bench.settle(2.0)
+    assert len(asked(bench)) - before == 2
+
+
+def many(count: int) -> dict[str, float]:
+    return {f"mid-dish/many/{number:04}/x": float(number) for number in range(count)}
+
+
+def test_devices_that_hang_take_no_turn_from_those_that_answer():
+    """Each good one is read as often as without them; at most half of what may be asked at once is for the bad ones."""
+    good, bad = many(60), {f"mid-dish/bad/{number:03}/x": 0.0 for number in range(100)}
+    reads = {}
+    for hanging in (False, True):
+        bench = Bench()
+        bench.telescope.values |= good | bad
+        bench.telescope.times |= dict.fromkeys(good | bad, 1)
+        bench.telescope.polled.update(good, bad)
+        bench.rule("all", *good, *bad)
+        bench.settle(5.0)
+        if hanging:
+            bench.telescope.hanging = set(map(device_of, bad))
+        most = 0
+        for turn in range(600):
+            bench.turn(0.05)
+            waiting = [one for one in bench.telescope.waiting if isinstance(one, Job)]
+            stuck = [one for one in waiting if one.device in bench.telescope.hanging]
+            if turn > 200:  # by then all have failed once
+                most = max(most, len(stuck))
+            if turn % 60 == 59:  # Tango gives up
+                bench.telescope.waiting = [one for one in bench.telescope.waiting if one not in stuck]
+                bench.telescope.news += [Done(one, trouble="API_DeviceTimedOut") for one in stuck]
+        counts = [len(asked(bench, device_of(name))) for name in good]
+        reads[hanging] = min(counts)
+        if hanging:
+            assert 0 < most <= bench.telescope.most_jobs // 2
+            assert bench.new(next(iter(bad)))[-1][1] == "DISCONNECTED"
+    assert reads[True] >= reads[False] - 1
+
+
+def test_turns_are_for_those_that_answer_first_and_one_that_takes_long_makes_room():
+    turns = Turns(40)
+    for number in range(60):
+        turns.wait(f"new {number}", answered=True)
+        turns.wait(f"silent {number}", answered=False)
+    first = list(turns.take(0.0))
+    assert [sum(one.startswith(kind) for one in first) for kind in ("new", "silent")] == [PROMPT, 20]
+    assert list(turns.take(SLOW / 2)) == []
+    turns.end("new 0")
+    assert list(turns.take(SLOW / 2)) == [f"new {PROMPT}"]
+    later = list(turns.take(SLOW * 2))
+    assert len(first) + len(later) == 40, "never more than threads"
+    assert all(one.startswith("new") for one in later)
+    turns.end("silent 0")
+    turns.end("silent 1")
+    assert list(turns.take(SLOW * 2)) == [f"new {PROMPT + 5}", f"new {PROMPT + 6}"]
+
+
+def test_a_value_that_nobody_has_looked_at_is_not_repeated_as_one_that_holds():
+    bench = Bench(AZ, f"{OTHER}/azimuth", polled=[AZ])
+    bench.settle()
+    bench.telescope.hanging = {DISH}
+    bench.settle(REPEAT + 2)
+    away = bench.said(AZ)[-1]
+    assert (away.value, away.connection, away.quality) == (1.0, "DISCONNECTED", "INVALID")
+    assert away.error.startswith("not looked at for 1")
+    assert bench.mirror.disconnected()
+    bench.telescope.hanging = set()
+    bench.settle()
+    assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (1.0, "CONNECTED", True)]
+    assert len(bench.new(f"{OTHER}/azimuth")) == 1
+
+
+def test_a_value_that_is_read_seldom_is_not_missed_sooner():
+    bench = Bench(polled=[T])
+    bench.rule("slow", T, period=30.0)
+    bench.settle(100.0)
+    assert {one.connection for one in bench.said(T)} == {"CONNECTED"}
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["running", "after a restart"])
+def test_a_device_that_the_tango_database_has_no_more_is_forgotten(is_again: bool):
+    bench = Bench("mid-dish/*/ska00*/azi*", before=[BEFORE] if is_again else [])
+    if not is_again:
+        bench.settle()
+    bench.telescope.die(DISH)
+    bench.telescope.defined.remove(DISH)
+    bench.settle(SEARCH_AGAIN + ALIVE)
+    assert set(bench.mirror.entries) == {f"{OTHER}/azimuth"}
+    assert bench.new(AZ)[-1][1] == "ENDED"
+    assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
+    again = Bench("mid-dish/*/ska00*/azi*", before=bench.said(AZ)[-1:])
+    again.telescope.die(DISH)
+    again.telescope.defined.remove(DISH)
+    again.settle(SEARCH_AGAIN)
+    assert again.said(AZ) == [], "nor does the next mirror know it"
+
+
+def test_an_attribute_that_its_device_has_no_more_is_forgotten_unless_it_is_named():
+    bench = Bench(f"{DISH}/*", EL)
+    bench.settle()
+    del bench.telescope.values[AZ], bench.telescope.values[EL]
+    bench.settle(SEARCH_AGAIN + ALIVE)
+    assert set(bench.mirror.entries) == {EL, T}
+    assert bench.new(AZ)[-1][1] == "ENDED"
+
+
+def test_what_has_ended_is_mirrored_again_while_its_device_is_away():
+    """A subarray takes a receptor again: that its device does not answer must be told."""
+    bench = Bench(f"{DISH}/*")
+    bench.settle()
+    bench.rule("one", EL)
+    bench.settle()
+    bench.telescope.die(DISH)
+    bench.rule("one", f"{DISH}/*")
+    bench.settle(2 * ALIVE)
+    assert bench.new(AZ)[-1][:2] == (1.0, "DISCONNECTED")
+
+
+def test_one_device_that_hangs_does_not_hold_up_a_search():
+    bench = Bench("mid-dish/*/*/azimuth")
+    bench.telescope.hanging = {DISH}
+    bench.settle()
+    assert set(bench.mirror.entries) == {f"{OTHER}/azimuth"}
+    bench.telescope.waiting.clear()
+    bench.telescope.hanging, bench.telescope.away = set(), {DISH}
+    bench.telescope.news.append(Done(Job(DISH, anew=True, names=True), trouble="API_DeviceTimedOut"))
+    bench.turn()
+    assert bench.mirror.refused() == {"mid-dish/*/*/azimuth": f"{DISH} could not be asked: API_DeviceTimedOut"}
+    bench.telescope.away = set()
+    bench.settle(2 * AGAIN)
+    assert (set(bench.mirror.entries), bench.mirror.refused()) == ({AZ, f"{OTHER}/azimuth"}, {})
+
+
+def test_a_database_that_hangs_holds_one_thread_and_no_other_database():
+    bench = Bench("a/*/1/x", "a/*/2/x", "tango://other:10000/a/*/1/x")
+    bench.mirror.step()
+    bench.mirror.step()
+    assert [one.pattern for one in bench.telescope.waiting if isinstance(one, Search)] == [
+        "a/*/1",
+        "tango://other:10000/a/*/1",
+    ]
+    bench.telescope.waiting.clear()
+    for _ in range(3):
+        bench.telescope.news.append(Found("a/*/1", trouble="no database"))
+        bench.mirror.step()
+    assert [one.pattern for one in bench.telescope.waiting if isinstance(one, Search)] == ["a/*/2"]
+
+
+def test_a_pattern_that_fits_too_much_keeps_what_it_has_and_says_so(monkeypatch: pytest.MonkeyPatch):
+    bench = Bench(f"{DISH}/*")
+    bench.settle()
+    monkeypatch.setattr(choice, "MOST_FOUND", 3)
+    bench.telescope.values[f"{DISH}/new"] = 1.0
+    bench.settle(SEARCH_AGAIN + ALIVE)
+    assert set(bench.mirror.entries) == {AZ, EL, T}
+    assert bench.mirror.refused()[f"{DISH}/*"].startswith("expected at most 3 attributes, found 4")
+
+
+def test_every_device_that_is_away_is_found():
+    """One that is left out would count as one that is back: how many alarms there are is not decided here."""
+    bench = Bench()
+    bench.telescope.values |= many(100)
+    bench.telescope.times |= dict.fromkeys(many(100), 1)
+    bench.rule("all", *many(100))
+    bench.telescope.away = set(map(device_of, many(100)))
+    bench.settle()
+    assert (find_disconnected(bench.mirror) or {}).keys() == {(DISCONNECTED, device_of(name)) for name in many(100)}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from facade.flows.mirror.messages import TelescopeAttribute
+from proving.fault_runs.mirror import differences
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 
 NAME = "mid-dish/dish-manager/ska001/achievedpointing"
@@ -69,3 +70,14 @@ def test_numbers_of_two_mirrors_are_two_sequences() -> None:
     assert account_of(PUSHED, late) == MirrorFound(pushed=3, mirrored=3, gaps=1)
     unsaid = [*late[:2], record(8, 100.2, epoch=2)]
     assert account_of(PUSHED, unsaid).misnumbered == 1
+
+
+def test_what_is_wrong_is_named() -> None:
+    assert differences("a/b/c/d", MirrorFound(pushed=5, mirrored=3, said=2, gaps=1)) == []
+    wrong = differences("a/b/c/d", MirrorFound(pushed=5, mirrored=3, said=1, unsaid=1, foreign=2, misnumbered=3))
+    assert wrong == [
+        "a/b/c/d: values missing without a word: expected 0, got 1",
+        "a/b/c/d: values that nobody pushed: expected 0, got 2",
+        "a/b/c/d: numbers that are missing or came twice: expected 0, got 3",
+    ]
+    assert differences("a/b/c/d", MirrorFound()) == ["a/b/c/d: expected values, got none"]

@@ -1,9 +1,11 @@
 """What Tango's values become on the bus, and what PyTango must have for it."""
 
+import ast
 import json
 import math
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,9 @@ import tango.green
 
 import devices.mirror
 from devices.mirror import TangoSource, _in_json
-from facade.flows.mirror.source import Lost, Missed, Seen
+from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, Search, Seen
+from tests.fault.test_calls_that_hang import CALLS
+from tests.support.waiting import HANG, until
 
 KIND = tango.CmdArgType
 
@@ -50,7 +54,7 @@ def test_each_value_is_one_that_json_has(value: Any, kind: Any, wanted: Any):
 def test_events_that_have_no_room_are_missed(monkeypatch: pytest.MonkeyPatch):
     """Each attribute once, behind what had room."""
     monkeypatch.setattr(devices.mirror, "MOST_WAITING", 2)
-    source = TangoSource(lambda device: False)
+    source = TangoSource()
     for name in ("a", "b", "c", "d", "c"):
         source._tell(Seen(name))
     lost = Lost("x", "why")
@@ -65,10 +69,23 @@ class Proxy:
     def __init__(self) -> None:
         self.take: Callable[[Any], None] = lambda event: None
         self.refusal = ""
+        self.is_away = False
+        self.ended: list[int] = []
 
     def set_transparency_reconnection(self, on: bool) -> None: ...
 
-    def ping(self) -> None: ...
+    def get_attribute_config(self, name: str) -> None:
+        if self.is_away:
+            tango.Except.throw_exception("API_DeviceTimedOut", "", "")
+
+    def get_attribute_list(self) -> list[str]:
+        if self.refusal:
+            tango.Except.throw_exception(self.refusal, "", "")
+        return ["D"]
+
+    def read_attributes(self, names: list[str]) -> list[Any]:
+        self.get_attribute_config(names[0])
+        return []
 
     def subscribe_event(self, name: str, kind: Any, take: Callable[[Any], None], mode: Any) -> int:
         if self.refusal:
@@ -78,6 +95,7 @@ class Proxy:
         return 7
 
     def unsubscribe_event(self, number: int) -> None:
+        self.ended.append(number)
         raise tango.DevFailed
 
     def push(self) -> None:
@@ -100,7 +118,7 @@ class Proxy:
 def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
     """Neither the value with which a subscription begins, nor what comes after a connection was given up."""
     proxy, told = Proxy(), list[Any]()
-    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
     session = devices.mirror._Session("a/b/c", told.append)
     assert session.subscribe("a/b/c/d")
     assert told == []
@@ -117,8 +135,102 @@ def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
 def test_only_a_device_that_says_so_does_not_push(monkeypatch: pytest.MonkeyPatch, refusal: str, answer: bool | None):
     proxy = Proxy()
     proxy.refusal = refusal
-    monkeypatch.setattr(devices.mirror, "_proxy", lambda device: proxy)
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
     assert devices.mirror._Session("a/b/c", lambda news: None).subscribe("a/b/c/d") is answer
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def calls_of(file: Path) -> set[str]:
+    """Return the names of all methods and classes that a file calls by a dot."""
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return {one.func.attr for one in nodes if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)}
+
+
+def calls_to_tango(file: Path) -> set[str]:
+    """Return those that a proxy, a database or the module `tango` has."""
+    of_tango = {*dir(tango.DeviceProxy), *dir(tango.Database), *dir(tango)} - {
+        *dir(dict),
+        *dir(list),
+        *dir(str),
+        *dir(threading.Semaphore),
+    }
+    return calls_of(file) & of_tango - {"EnsureOmniThread"}
+
+
+def test_the_mirror_makes_only_calls_that_were_tried_with_a_server_that_hangs():
+    """Any other may keep Python's lock while it uses the network, and with it the whole device server."""
+    assert calls_to_tango(ROOT / "devices" / "mirror.py") == {*CALLS}
+
+
+@pytest.mark.parametrize("folder", ["devices", "clients"])
+def test_nobody_sets_a_time_limit_of_a_proxy(folder: str):
+    """It connects, and keeps Python's lock meanwhile."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    assert [str(one) for one in files if "set_timeout_millis" in calls_of(one)] == []
+
+
+@pytest.mark.parametrize("what", ["read", "check"])
+def test_a_device_that_does_not_answer_loses_its_subscriptions_at_once(monkeypatch: pytest.MonkeyPatch, what: str):
+    """Else Tango itself subscribes again, and lets no event of any device through while it waits."""
+    proxy, name = Proxy(), "a/b/c/d"
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
+    source = TangoSource()
+    assert source._do(Job("a/b/c", subscribe=(name,))).pushed == {name}
+    proxy.is_away = True
+    assert source._do(Job("a/b/c", read=(name,) if what == "read" else ())).trouble
+    assert proxy.ended == [7]
+    proxy.push_elsewhere()
+    assert [one for one in source.take() if isinstance(one, Seen)] == []
+
+
+def test_a_device_that_cannot_name_its_attributes_is_not_away(monkeypatch: pytest.MonkeyPatch):
+    proxy = Proxy()
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
+    assert TangoSource()._do(Job("a/b/c", names=True)).names == {"a/b/c/d"}
+    proxy.refusal = "API_Odd"
+    done = TangoSource()._do(Job("a/b/c", names=True))
+    assert (done.trouble, done.names) == ("", None)
+
+
+@pytest.mark.parametrize(("pattern", "at"), [("a/*/c", ""), ("tango://far:10001/a/*/c", "tango://far:10001/")])
+def test_a_search_asks_the_database_of_its_pattern(monkeypatch: pytest.MonkeyPatch, pattern: str, at: str):
+    asked: list[Any] = []
+
+    class Database:
+        def __init__(self, *address: Any) -> None:
+            asked.append(address)
+
+        def command_inout(self, command: str, argument: str) -> list[str]:
+            asked.append(argument)
+            return ["A/b/c"] if command == "DbGetDeviceExportedList" else ["a/b/c", "a/d/c"]
+
+    monkeypatch.setattr(tango, "Database", Database)
+    assert TangoSource()._search(Search(pattern)) == Found(pattern, {f"{at}a/b/c"}, {f"{at}a/b/c", f"{at}a/d/c"})
+    assert asked == [("far", 10001) if at else (), "a/*/c", "a/*/c"]
+
+
+def test_a_thread_that_waits_for_a_device_holds_up_no_other(monkeypatch: pytest.MonkeyPatch):
+    """There are as many as are needed at once, and no more than that."""
+    answers = threading.Event()
+    monkeypatch.setattr(TangoSource, "_do", lambda self, job: Done(job) if answers.wait(HANG) else None)
+    monkeypatch.setattr(TangoSource, "_search", lambda self, search: Found(search.pattern))
+    source = TangoSource()
+    for number in range(20):
+        source.begin(Job(f"a/b/{number}"))
+    source.begin(Search("a/*/c"))
+    assert until(source.take, "the search is made") == [Found("a/*/c")]
+    answers.set()
+    done: list[Any] = []
+    until(lambda: len(done.extend(source.take()) or done) == 20, "all have been asked")
+    before = len(source._threads)
+    for number in range(20):
+        source.begin(Search(f"a/{number}/*"))
+        until(source.take, "the search is made")
+    assert len(source._threads) == before == 21
+    source.close()
 
 
 def test_an_event_costs_no_wrapper():

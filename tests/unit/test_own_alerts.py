@@ -22,7 +22,8 @@ WRONG = {KEY: Fault("CRITICAL", "no worker")}
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, others: str = "") -> None:
+        self.others = others
         self.clock = ManualClock()
         self.broker = MemoryBroker(self.clock, {"alerts": 1})
         self.bus = MemoryBus(self.broker)
@@ -35,7 +36,15 @@ class Bench:
         for alarm in alarms:
             assert before.fold(state_record(alarm.key, alarm), count=True) is USED
         find = lambda now: self.found  # noqa: E731
-        self.own = OwnAlerts(find, before, self.bus, mine=overview().finds, known=lambda: True, clock=self.clock)
+        self.own = OwnAlerts(
+            find,
+            before,
+            self.bus,
+            mine=overview().finds if not self.others else lambda key: True,
+            known=lambda: True,
+            clock=self.clock,
+            others=self.others,
+        )
         self.clock.sleep(seconds)
 
     def look(self, times: int = 4) -> list[tuple[str, str]]:
@@ -99,6 +108,82 @@ def test_many_texts_that_change_take_turns(bench):
     news = bench.alerts()[len(sources) :]
     assert len(news) <= 5 * 40
     assert {one.source for one in news} == set(sources)
+
+
+def many(count: int, first: int = 0, severity: str = "WARNING") -> dict:
+    """Return faults of one cause; the ones with the most errors come first, as in `LogFlow.find`."""
+    return {("errorsRising", f"c{number:02d}"): Fault(severity, "rising") for number in range(first, first + count)}
+
+
+def standing(bench: Bench) -> dict[str, str]:
+    """Return the alarms that stand by what was told, and their texts."""
+    found = {}
+    for one in bench.alerts():
+        if one.state == "ACTIVE":
+            found[one.source] = one.text
+        else:
+            found.pop(one.source)
+    return found
+
+
+def test_what_was_told_is_gone_only_when_it_is_gone_itself_however_many_there_are():
+    bench = Bench(others="logs/0")
+    first = many(40)
+    bench.found = first
+    bench.look()
+    told = standing(bench)
+    assert told.keys() == {*(f"c{number:02d}" for number in range(32)), "logs/0"}
+    assert told["logs/0"] == "and 8 more: c32, c33, c34, c35, c36, c37, c38, c39"
+    bench.found = dict(reversed(first.items())) | many(100, 40)  # others are worse, and come first
+    bench.look(20)
+    assert {one.state for one in bench.alerts()} == {"ACTIVE"}
+    assert standing(bench).keys() == told.keys()
+    assert standing(bench)["logs/0"] == "and 108 more: c39, c38, c37, c36, c35, c34, c33, c32, ..."
+    # After a restart as well, whatever is found first.
+    last = {one.source: one for one in bench.alerts() if one.state == "ACTIVE"}
+    bench.start(
+        *(
+            Alarm(
+                condition=one.condition,
+                source=one.source,
+                state="ACKED",
+                severity=one.severity,
+                text=one.text,
+                through=99,
+                source_raised_at=one.raised_at,
+                source_sequence=one.sequence,
+            )
+            for one in last.values()
+        )
+    )
+    bench.look(20)
+    assert {one.state for one in bench.alerts()} == {"ACTIVE"}
+    del bench.found["errorsRising", "c03"]
+    bench.look(20)
+    assert [one.source for one in bench.alerts() if one.state == "CLEARED"] == ["c03"]
+    assert standing(bench).keys() == told.keys() - {"c03"} | {"c39"}, "there is room for another"
+    bench.found = many(20)
+    bench.look(20)
+    assert standing(bench).keys() == {f"c{number:02d}" for number in range(20)}
+    assert {one.text for one in bench.alerts() if one.source == "logs/0" and one.state == "CLEARED"} == {
+        "gone: and 107 more: c38, c37, c36, c35, c34, c33, c32, c40, ..."
+    }
+
+
+def test_the_alarm_about_the_others_is_as_severe_as_the_worst_of_them():
+    bench = Bench(others="logs/0")
+    bench.found = many(33) | many(1, 90, "CRITICAL") | {("componentSilent", "c00"): Fault("WARNING", "silent")}
+    bench.look()
+    (one,) = (one for one in bench.alerts() if one.source == "logs/0")
+    assert (one.condition, one.severity, one.values) == ("errorsRising", "CRITICAL", {"more": 2})
+
+
+def test_faults_that_take_turns_before_they_are_told_are_told_all_the_same():
+    bench = Bench(others="logs/0")
+    for turn in range(4):
+        bench.found = dict(sorted(many(40).items(), reverse=turn % 2 == 1))
+        bench.look(1)
+    assert len(bench.alerts()) == 33
 
 
 def test_a_severity_that_flickers_is_not_told_each_time(bench):
@@ -221,7 +306,7 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
         ({"connected": False}, None),
         ({"reporting": (1, 2, 3)}, {("streamSilent", "ingest/0000")}),
         ({"reporting": ()}, set()),
-        ({"controllers": heartbeat(at=NOW - 60)}, {("controllerSilent", "sdp-facade")}),
+        ({"controllers": heartbeat(at=NOW - 60)}, {("controllerSilent", "sdp-facade/a")}),
         ({"controllers": heartbeat() | heartbeat(name="b")}, {("twoControllers", "sdp-facade")}),  # each executes all
         ({"controllers": {}}, set()),
         ({"unbalanced": ("ingest.heaps",)}, {("streamUnbalanced", "sdp-facade/ingest.heaps")}),

@@ -2,14 +2,23 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from facade.clock import ManualClock
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.reading import Reading
-from facade.runtime.heartbeats import SILENT, HeartbeatMessage, Heartbeats, complaints_of, heartbeat_record
-from tests.support.overview import INSTANCES, NOW, WORKERS, overview, signs_of_life
+from facade.runtime.heartbeats import (
+    SILENT,
+    HeartbeatMessage,
+    Heartbeats,
+    SignOfLife,
+    complaints_of,
+    heartbeat_record,
+)
+from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 
 BOTH = ("aggregate-0", "aggregate-1")
 GONE = {
@@ -88,7 +97,7 @@ def test_a_server_that_lives_and_gives_no_account_is_named():
     """The figures of what it reads are not of now: that of a server whose snapshots are refused, for example."""
     heartbeats = signs_of_life()
     accounts = {f"SdpFacade-{one}": round((NOW - 3) * 1e6) for one in INSTANCES}
-    shown = overview(heartbeats=heartbeats, accounts_us=accounts)
+    shown = overview(heartbeats=heartbeats, accounts_us=accounts, controllers=heartbeat(at=NOW + 60))
     assert shown.judge(NOW) == ("OK", ())
     later = signs_of_life(until=NOW + 20)
     heartbeats.newest |= later.newest
@@ -135,7 +144,34 @@ def test_what_is_wrong_only_while_a_subarray_scans_is_told_only_then(obs_state, 
 )
 def test_a_device_complains_by_its_health_or_else_by_its_state(shown, said):
     readings = {name: Reading(value, NOW) for name, value in shown.items()}
-    assert complaints_of({"a/b/c": readings}) == ([] if said is None else [DeviceComplaint("a/b/c", said)])
+    expected = [] if said is None else [DeviceComplaint("a/b/c", said, reasons=list(shown.get("healthInfo", ())))]
+    assert complaints_of({"a/b/c": readings}) == expected
+    assert complaints_of({"a/b/c": readings}, lambda device: None) == []
+    assert [one.subarray for one in complaints_of({"a/b/c": readings}, lambda device: "s")] == ["s"] * len(expected)
+
+
+def test_a_cause_that_several_devices_tell_of_is_one_reason():
+    """Both subarrays told of the controller that SdpMaster had named."""
+    silent = "controller a has been silent since 1970-01-01T00:15:40.000+00:00"
+    device = "mid-sdp/subarray/01"
+    said = {"SdpFacade-subarray": [(device, f"health is FAILED: {silent}", "", [silent])]}
+    shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
+    assert shown.judge(NOW) == ("FAILED", (silent,))
+    said["SdpFacade-subarray"] = [
+        (device, f"health is FAILED: {silent}; obsState is FAULT", "", [silent, "obsState is FAULT"])
+    ]
+    shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
+    assert len(shown.judge(NOW)[1]) == 2
+
+
+def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
+    sent = []
+    complaints = [DeviceComplaint(f"mid-sdp/ingest/{number:04d}", "health is FAILED") for number in range(30)]
+    SignOfLife("ingest-00", "server", sent.append, ManualClock(), complaints=lambda: complaints).perform()
+    said = msgspec.json.decode(sent[0].value)["complaints"]
+    assert len(said) == 21
+    assert said[-1]["text"].startswith("and 10 more complaints of devices of this server: mid-sdp/ingest/0020, ")
+    assert said[-1]["text"].endswith("mid-sdp/ingest/0027 and 2 more")
 
 
 def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():

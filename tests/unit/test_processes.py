@@ -47,7 +47,7 @@ def log(tmp_path: Path) -> Path:
 def test_a_spawned_process_is_alive_until_it_is_stopped(log: Path) -> None:
     with spawned(log, "sleep", "60") as process:
         assert process.is_alive
-        assert process.stop(10) is True
+        assert process.stop(HANG) is True
         assert not process.is_alive
         assert not Path(f"/proc/{process.pid}").exists(), "a zombie was left behind"
 
@@ -112,13 +112,13 @@ def test_it_is_found_again_by_its_record_also_when_the_clock_was_set_a_little(lo
     with spawned(log, "sleep", "60") as process:
         for record in (process.record, replace(process.record, created=process.record.created + 1.0)):
             assert Process(record).is_alive
-        assert Process(process.record).stop(10) is True
+        assert Process(process.record).stop(HANG) is True
         assert not process.is_alive
 
 
 def test_the_exit_code_is_known_after_the_end(log: Path) -> None:
     with spawned(log, "sh", "-c", "exit 3") as process:
-        assert process.wait(10)
+        assert process.wait(HANG)
         assert process.code == 3
     with spawned(log, "sleep", "60") as process:
         assert not process.wait(0.0)
@@ -165,7 +165,7 @@ def test_the_children_of_others_in_this_process_keep_their_exit_code(log: Path) 
         wait_for(lambda: ") Z" in Path(f"/proc/{other.pid}/stat").read_text())
         forged = ProcessRecord(name="old", pid=other.pid, created=1.0, argv=(), log="")
         assert not Process(forged).is_alive
-        assert other.wait(10) == 3
+        assert other.wait(HANG) == 3
 
 
 def test_a_program_that_does_not_exist_is_a_clear_error(log: Path) -> None:
@@ -176,5 +176,5 @@ def test_a_program_that_does_not_exist_is_a_clear_error(log: Path) -> None:
 def test_a_successor_may_go_on_in_the_same_log(log: Path) -> None:
     for word in ("first", "second"):
         process = Process.start("sample", ["echo", word], log=log, append=True)
-        assert process.wait(10)
+        assert process.wait(HANG)
     assert process.tail() == "    first\n    second"

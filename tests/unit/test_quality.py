@@ -264,6 +264,7 @@ def test_a_metric_that_no_attribute_has_the_name_of_is_named(bench):
         bench.broker.append(metric(f"m{number}", 1.0))
     bench.cycle()
     assert len(bench.shown("unknownMetrics").value) == 64
+    assert "m99" in bench.shown("unknownMetrics").value, "the newest names are those that are looked for"
     bench.give(Record(topic="quality", key=b"subarray/01/uvCoverage", value=None))
     assert "uvCoverage" not in bench.shown("unknownMetrics").value
 

@@ -22,8 +22,10 @@ from facade.bus.redrive import (
     takes_back,
     text_of,
 )
+from facade.cli.dead_letters import trials_of
 from facade.cli.letter_forms import Listing, document, line
 from facade.clock import ManualClock
+from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.overview.health import Overview
 from facade.flows.overview.views import BusView
@@ -31,6 +33,7 @@ from facade.icd.load import load
 from facade.outcome import USED, Rejected
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
+from tests.support.heaps import BASE_US, heap
 from tests.support.simulated_bus import MemoryBroker
 
 ICD = load()
@@ -252,3 +255,40 @@ def test_the_mark_can_be_read_as_a_dead_letter(bus: Bus) -> None:
     _, mark = put_back(bus.letters()[0])
     assert {name for name, _ in mark.headers} == {name for name, _ in bus.letters()[0].headers}
     assert mark.topic == TOPIC
+
+
+def _heap(**changes: object) -> bytes:
+    return json.dumps(heap() | changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("topic", "record", "fate"),
+    [
+        (HEAPS, {"value": _heap()}, Fate.PUT_BACK),
+        (HEAPS, {"value": _heap(time=BASE_US - 60_000_000)}, Fate.LATE),
+        (HEAPS, {"value": _heap(time=BASE_US + 7_200_000_000)}, Fate.FAILS),
+        (HEAPS, {"value": _heap(node=999)}, Fate.FAILS),
+        (HEAPS, {"value": _heap(seq="x")}, Fate.FAILS),
+        (HEAPS, {"value": _heap(schema="heap/9")}, Fate.FAILS),
+        (HEAPS, {"value": b"{"}, Fate.FAILS),
+        (HEAPS, {"value": b""}, Fate.FAILS),
+        (HEAPS, {"value": b"[" * 5000}, Fate.FAILS),
+        (HEAPS, {"value": b"\xff\xff\xff\xff broken batch"}, Fate.FAILS),
+        ("alerts", {"value": b"{}"}, Fate.FAILS),
+        ("logs", {"value": b"<34>1 2027-01-15T08:00:00Z host app - - - text"}, Fate.PUT_BACK),
+        ("logs", {"value": b"text"}, Fate.FAILS),
+        ("alert-packets", {"value": b"text"}, Fate.FAILS),
+        ("calibration", {"value": b"bytes"}, Fate.FAILS),
+    ],
+)
+def test_records_that_would_fail_again_are_left_out_and_counted(
+    bus: Bus, topic: str, record: dict[str, object], fate: Fate
+) -> None:
+    """Of 75 records that a redrive put back, 73 became dead letters again."""
+    bus.reject(topic, "any", **record)
+    trial = trials_of(ICD, Settings(nodes=4), bus.clock)
+    made = plan(bus.letters(), ICD, Selection(), trial)
+    assert made.counts == {(topic, "any", fate): 1}
+    assert len(made.chosen) == (fate is not Fate.FAILS)
+    assert set(made.failures) == ({(topic, "any")} if fate is Fate.FAILS else set())
+    assert len(plan(bus.letters(), ICD, Selection(), trial, again=True).chosen) == 1

@@ -209,7 +209,7 @@ GOOD = {
     ("changes", "reason"),
     [
         ({"state": "EXPIRED"}, "schema"),
-        ({"id": "a/2"}, "inconsistent"),
+        ({"id": "a/2"}, "key"),
         ({"id": "a/1\n"}, "schema"),
         ({"kind": "Receptors"}, "schema"),
         ({"names": [""]}, "schema"),

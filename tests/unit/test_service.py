@@ -429,6 +429,29 @@ def test_what_nobody_follows_takes_no_place_of_what_is_followed():
     assert sink.pushed[1:] == [(NODE, "latencyMean", Reading(0.5, 2.0))]
 
 
+def test_of_a_device_that_begins_anew_everything_is_shown_and_told():
+    """What it showed as well as what comes; its subscribers are told once Tango has given it their subscriptions."""
+    clock, sink = ManualClock(0.0), Sink()
+    publisher = Publisher(ICD, {NODE: "SdpIngestNode"}, sink, clock)
+    readings = {"heapRate": Reading(1.0, 0.0), "heapsTotal": Reading(5, 0.0), "State": Reading("ON", 0.0)}
+    for name, reading in readings.items():
+        publisher.offer(NODE, name, reading)
+    publisher.tick()
+    sink.shown.clear()
+    sink.pushed.clear()
+    subscribed = []
+    assert publisher.begin_anew(NODE, lambda: bool(subscribed)) == readings
+    publisher.tick()
+    assert sink.pushed == []
+    subscribed.append(True)
+    for _ in range(2):  # once, not each time
+        publisher.tick()
+        assert {(NODE, name): reading for name, reading in readings.items()} == sink.shown
+        assert sorted(sink.pushed) == sorted((NODE, name, reading) for name, reading in readings.items())
+    assert publisher.begin_anew("nobody's", lambda: True) == {}
+    publisher.tick()
+
+
 def test_a_newer_value_keeps_the_place_in_the_queue():
     """Else values that change faster than the queue drains would never leave."""
     clock, sink = ManualClock(0.0), Sink()

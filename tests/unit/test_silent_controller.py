@@ -2,6 +2,7 @@
 
 import pytest
 
+from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.runtime.heartbeats import SILENT
 from tests.support.commanding import CONTROLLER, SUBARRAY, Bench, Server
@@ -70,3 +71,39 @@ def test_two_controllers_that_each_execute_every_command_are_told(
     assert told is not healthy
     goes_on(bench, server, SILENT + 1.0)
     assert "each execute" not in " ".join(server.shows("healthInfo")), "a dead one executes nothing"
+
+
+def lives(bench: Bench, server: Server, seconds: float) -> None:
+    """Let time pass while the controller gives signs of life."""
+    for _ in range(round(seconds)):
+        beat(bench)
+        goes_on(bench, server, 1.0)
+
+
+@pytest.mark.parametrize("later", ["FAULT", "IDLE"])
+def test_a_state_on_the_way_that_outlives_its_command_is_named_and_raises_an_alarm(later: str) -> None:
+    """A controller has reported it and has failed: nobody else would ever report another one."""
+    bench = Bench()
+    server = bench.server()
+    bench.report(State="ON", obsState="IDLE")
+    lives(bench, server, 2.0)
+    id = server.give("Configure", {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "a"})
+    bench.report(obsState="CONFIGURING", command=id)
+    lives(bench, server, 5.0)
+    assert server.shows("healthState") == "OK"
+    bench.ack(id, "FAILED")
+    lives(bench, server, 1.0)
+    assert server.shows("healthState") == "OK", "a final state may come a little later"
+    lives(bench, server, 8.0)
+    what = f"obsState is CONFIGURING, but no command is under way; the last one, Configure ({id}), is FAILED"
+    assert (server.shows("healthState"), server.shows("healthInfo")) == ("FAILED", (what,))
+    (raised,) = [decode_alert(record.value) for record in bench.broker.read("alerts")]
+    assert isinstance(raised, Alert)
+    assert (raised.condition, raised.source, raised.state) == ("subarrayStuck", "sdp-facade/subarray/01", "ACTIVE")
+    assert raised.text == f"subarray 01: {what}"
+    bench.report(obsState=later)
+    lives(bench, server, 8.0)
+    assert not any("under way" in one for one in server.shows("healthInfo"))
+    cleared = decode_alert(bench.broker.read("alerts")[-1].value)
+    assert isinstance(cleared, Alert)
+    assert (cleared.condition, cleared.state) == ("subarrayStuck", "CLEARED")

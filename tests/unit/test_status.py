@@ -17,7 +17,7 @@ ICD = load()
 CONDITIONS = ICD.conditions
 FINE = Seen(
     servers={"alerts": "", "control": ""},
-    master={"State": "ON", "healthState": "OK", "healthInfo": ()},
+    master={"State": "ON", "healthState": "OK", "healthInfo": (), "healthIssues": ()},
     bus={"State": "ON", "Status": "The device is in ON state.\nAll streams balance."},
     alerts={"State": "ON", "Status": "The device is in ON state."},
     alarms=(),
@@ -35,8 +35,12 @@ def alarm(state="UNACK", severity="ALARM", condition="workerGone", source="sdp-f
     }
 
 
-def health(state, *reasons):
-    return {"master": {"State": "ALARM", "healthState": state, "healthInfo": reasons}}
+def health(state, *reasons, **alarm_of):
+    """Return what SdpMaster says: the first reason is of the state, others are of DEGRADED."""
+    levels = (state, *["DEGRADED"] * len(reasons))
+    issues = [{"health": one, "text": text, **alarm_of} for one, text in zip(levels, reasons, strict=False)]
+    said = {"healthInfo": reasons, "healthIssues": tuple(map(json.dumps, issues))}
+    return {"master": {"State": "ALARM", "healthState": state, **said}}
 
 
 DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}}
@@ -87,6 +91,32 @@ def test_an_alarm_says_what_to_do():
     assert finding.do == CONDITIONS["workerGone"].response
 
 
+GONE = {"condition": "workerGone", "source": "sdp-facade"}
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        ("UNACK", "FAILED"),
+        ("ACKED", "FAILED"),
+        (None, "FAILED"),
+        *((state, "OK") for state in ("SHLVD", "DSUPR", "OOSRV")),
+    ],
+)
+def test_a_problem_is_told_once_with_its_alarm_and_what_to_do_and_not_while_it_is_shelved(state, word):
+    """The same fault was told three times, and shelving its alarm did not quiet it."""
+    alarms = () if state is None else (alarm(state),)
+    found, findings = judge(FINE._replace(alarms=alarms, **health("FAILED", "no worker", **GONE)), CONDITIONS)
+    assert found == word
+    (finding,) = findings
+    if word == "FAILED":
+        assert finding.text.endswith("no worker")
+        assert (state or "no worker") in finding.text
+        assert finding.do == CONDITIONS["workerGone"].response
+    else:
+        assert ": 1" in finding.text
+
+
 def test_a_server_that_the_deployment_does_not_run_is_not_missed():
     seen = FINE._replace(servers={"control": "", "quality": "is not exported", "ingest-01": "is not exported"})
     settings = Settings(nodes=60, without="quality, ingest")
@@ -116,7 +146,7 @@ def sees(monkeypatch):
 
 @pytest.mark.parametrize("word", EXIT_CODES)
 def test_the_exit_code_follows_the_word(sees, word):
-    sees(FINE._replace(**health(word, "a\x1b[2J")))
+    sees(FINE._replace(**(health(word) if word == "OK" else health(word, "a\x1b[2J"))))
     done = CliRunner().invoke(app, ["status", "--tango-host", "here:1", "--json"])
     assert done.exit_code == EXIT_CODES[word] == json.loads(done.output)["exit_code"]
     plain = CliRunner().invoke(app, ["status", "--tango-host", "here:1"])

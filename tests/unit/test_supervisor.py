@@ -1,5 +1,6 @@
 """The processes of a deployment: none is forgotten, and one that ends by itself is noticed unless it should."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -7,11 +8,11 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from facade.clock import SystemClock
+from facade.clock import ManualClock, SystemClock
 from facade.errors import InfraError
-from facade.infra.processes import Process
+from facade.infra.processes import Process, started_in
 from proving.supervisor import Supervisor
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 SLEEP = ["sleep", "60"]
 
@@ -69,14 +70,14 @@ def test_processes_of_another_folder_are_left_alone(running: Supervisor, tmp_pat
 
 
 def test_what_a_process_has_started_is_found_when_it_has_ended_itself(running: Supervisor) -> None:
-    running.start(Process, "parent", ["sh", "-c", "sleep 60 &"]).wait(10.0)
+    assert running.start(Process, "parent", ["sh", "-c", "sleep 60 &"]).wait(HANG)
     assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["parent"]
     assert running.alive() == []
 
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_process_may_end_by_itself_only_if_that_was_said(ends: bool, running: Supervisor) -> None:
-    assert running.start(Process, "tm", ["true"], ends=ends).wait(10.0)
+    assert running.start(Process, "tm", ["true"], ends=ends).wait(HANG)
     if ends:
         running.check()
     else:
@@ -91,8 +92,8 @@ def test_what_is_killed_is_not_missed_and_starts_again_as_before(running: Superv
     assert not first.is_alive
     second = running.start_again("server")
     assert second.record.argv == first.record.argv
-    while "said" not in second.tail():
-        assert second.is_alive
+    until(lambda: "said" in second.tail() or not second.is_alive, "it begins")
+    assert "said" in second.tail()
     assert running.alive() == [f"server (process {second.pid})"]
     assert running.last_words() == "    server: said"
     assert running.stop("server")
@@ -109,19 +110,22 @@ def test_what_an_earlier_run_left_is_found_and_stopped(running: Supervisor) -> N
 def test_a_process_that_is_just_beginning_its_program_is_found(
     running: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine a process was looked at within execve, when the kernel shows no environment."""
+    """Within execve the kernel shows neither environment nor arguments; a busy machine leaves a process there long."""
     left = running.start(Process, "server", SLEEP)
-    environ, looked = psutil.Process.environ, set[int]()
+    environ, cmdline, looks = psutil.Process.environ, psutil.Process.cmdline, Counter[int]()
+
+    def begins(self: psutil.Process) -> bool:
+        return self.pid == left.pid and looks[left.pid] < 500
 
     def shown(self: psutil.Process) -> dict[str, str]:
-        if self.pid == left.pid and self.pid not in looked:
-            looked.add(self.pid)
-            return {}
-        return environ(self)
+        looks[self.pid] += 1
+        return {} if begins(self) else environ(self)
 
     monkeypatch.setattr(psutil.Process, "environ", shown)
-    assert Supervisor(running.folder, SystemClock()).stop_left_over() == ["server"]
-    assert looked
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda self: [] if begins(self) else cmdline(self))
+    clock = ManualClock(0.0)
+    assert [process.pid for process in started_in(running.folder, clock)] == [left.pid]
+    assert clock.now() == pytest.approx(5.0, abs=0.1)
 
 
 def test_a_child_that_outlives_its_leader_is_stopped_as_well(running: Supervisor) -> None:

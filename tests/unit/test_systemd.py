@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from facade.config import ENVIRONMENT, load_settings
+from facade.bus.kafka.properties import refusals
+from facade.config import load_settings
 from facade.manifest import manifests
 from facade.settings_explained import PROCESS_VARIABLES
 from tests.support.command_line import descend
@@ -38,8 +39,10 @@ def test_what_a_unit_promises(unit: Path) -> None:
     parser = read(unit)
     service = parser["Service"]
     assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
+    assert float(service["RestartSec"]) >= 2.0, "two processes of one name fence each other no faster"
     assert float(service["TimeoutStopSec"]) > 5.0, "the processes end within 5 s"
-    assert service["EnvironmentFile"] == "/etc/sdp-facade/environment"
+    files = re.findall("^EnvironmentFile=(.*)", unit.read_text(), re.MULTILINE)
+    assert files == ["/etc/sdp-facade/environment", "-/etc/sdp-facade/%p-%i.environment"], "its own one comes last"
     assert (parser["Unit"]["PartOf"], parser["Install"]["WantedBy"]) == ("sdp-facade.target", "sdp-facade.target")
     assert service["NoNewPrivileges"] == "yes"
     program, *words = service["ExecStart"].split()
@@ -55,14 +58,26 @@ def test_all_units_are_closed_alike() -> None:
     assert all(one == first for one in others)
 
 
-def test_the_environment_has_our_variables_and_right_values() -> None:
-    lines = [
-        line.lstrip("#") for line in (FOLDER / "environment").read_text().splitlines() if not line.startswith("# ")
-    ]
-    values = dict(line.split("=", 1) for line in lines if line)
-    assert set(values) <= {*ENVIRONMENT, *PROCESS_VARIABLES}
-    values.pop("SDP_FACADE_CONFIG")
-    assert load_settings(values).prefix == "mid."
+def variables(name: str) -> dict[str, str]:
+    lines = [line for line in (FOLDER / name).read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["environment", "sdp-facade-aggregate-0.environment"])
+def test_an_environment_has_variables_of_processes_only(name: str) -> None:
+    """KAFKA_BOOTSTRAP of the shipped environment beat the file with TLS: SASL_SSL went to the plain port."""
+    assert set(variables(name)) <= set(PROCESS_VARIABLES)
+
+
+def test_the_shipped_settings_are_right_and_a_principal_can_be_added(tmp_path: Path) -> None:
+    own = tmp_path / "aggregate.toml"
+    own.write_text('[kafka]\n"sasl.username" = "aggregate"\n')
+    site = FOLDER / "site.toml"
+    assert not list(refusals(load_settings({"SDP_FACADE_CONFIG": str(site)}).kafka))
+    settings = load_settings({"SDP_FACADE_CONFIG": f"{site}:{own}"})
+    assert (settings.prefix, settings.topic_replicas) == ("mid.", 3)
+    assert settings.kafka["sasl.username"] == "aggregate"
+    assert settings.kafka["security.protocol"] == "SASL_SSL"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,31 @@ def test_all_values_are_shown_within_a_small_terminal() -> None:
         assert value in text
     assert [line.split()[0] for line in lines if line.startswith("00")] == ["0000", "0001", "0002", "0003"]
     assert "…" not in text
+
+
+def _silenced(*classes: str) -> Scene:
+    view = scene(alerts=True)
+    return replace(view, silent={device: NOW - 83.0 for name in classes for device in view.devices[name]})
+
+
+def test_values_of_a_device_that_does_not_answer_do_not_look_new() -> None:
+    text = shown(_silenced(NODE), colour=True)
+    assert "no answer from mid-sdp/ingest/0000 and 3 more since 07:58:37 UTC" in text
+    for line in (line for line in text.splitlines() if "000" in line and "31,800" in line):
+        assert "\x1b[2;9mON" in line
+        assert "\x1b[2;9m31,800" in line
+    assert len(shown(_silenced(NODE)).splitlines()) == len(shown(scene(alerts=True)).splitlines())
+
+
+def test_totals_of_a_device_that_does_not_answer_are_a_dash() -> None:
+    for text in (shown(_silenced(MASTER, BUS, ALERTS)), summary(_silenced(MASTER, BUS, ALERTS))):
+        for figure in ("95,400", "3 of 4", "3/4", "642", "DEGRADED", "nothing to see to"):
+            assert figure not in text
+        assert re.search("no answer from mid-sdp/alerts/0 and 2 more since", text, re.IGNORECASE)
+
+
+def test_an_old_value_in_a_plain_line_is_a_dash() -> None:
+    assert "- heaps/s" in summary(scene(quality=Quality.INVALID, heapRate=777.0))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """How to reach the brokers, and what is the same for every client."""
 
 import logging
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,10 +14,12 @@ from facade.bus.port import BusHealth, Record
 from facade.clock import Clock, SystemClock
 from facade.config import Settings
 
-_log = logging.getLogger(__name__)
-
-_LOG_AGAIN = 10.0
+_LOG_AGAIN = 60.0
 """Time between two log lines about one error that repeats [s]."""
+_VARIES = re.compile(r"\[.*?\]|\(.*?\)|\d+")
+"""Parts in which two lines about one error differ: threads, remarks, numbers."""
+_MOST_ERRORS = 200
+"""Different errors that are remembered; beyond it the oldest is forgotten, and logged again."""
 _SAYS_NOTHING = 3.0
 """A client that gave no statistics for so long has been closed or hangs [s]."""
 
@@ -34,6 +38,39 @@ class Clients(NamedTuple):
 
 
 KAFKA = Clients()
+
+
+class Repeats(logging.Filter):
+    """Passes one line a minute of those about one error, with the number of lines that it held back.
+
+    A process has a dozen clients. While a broker is away, they log 20 failed connections a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, tuple[float, int]] = {}
+        """By error: when a line was last passed [Unix s], and the number of lines held back since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is to be logged."""
+        # The client library gives its facility, the name of the client, and the text.
+        parts = record.args if isinstance(record.args, tuple) else ()
+        error = _VARIES.sub("", " ".join(str(part) for part in (*parts[:1], *parts[2:])) or record.getMessage())
+        passed, held = self._seen.pop(error, (-math.inf, 0))
+        if record.created - passed < _LOG_AGAIN:
+            self._seen[error] = (passed, held + 1)
+            return False
+        self._seen[error] = (record.created, 0)
+        if len(self._seen) > _MOST_ERRORS:
+            self._seen.pop(next(iter(self._seen)), None)
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} more such lines since the last one)", ()
+        return True
+
+
+CLIENT_LOG = logging.getLogger("facade.bus.kafka.client")
+"""Takes the lines of the client library, and errors of its clients."""
+CLIENT_LOG.addFilter(Repeats())
 
 
 class Connection:
@@ -58,8 +95,7 @@ class Connection:
         self.prefix = settings.prefix
         self.bootstrap = settings.bootstrap
         self.clock = clock or SystemClock()
-        self._logged: dict[str, float] = {}
-        """When each error was last logged [Unix s]; only of the last seconds."""
+        self._admin: AdminClient | None = None
         self._shared = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
 
     def config(self, health: BusHealth, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +112,7 @@ class Connection:
             "statistics.interval.ms": 1000,
             "stats_cb": self._statistics(link),
             "error_cb": self._errors(link, health),
-            "logger": _log,
+            "logger": CLIENT_LOG,
             **self._shared,
             **own,
         }
@@ -89,9 +125,14 @@ class Connection:
         """Open a producer; see `config`."""
         return self._clients.producer(self.config(health, own))
 
-    def admin(self, own: Mapping[str, Any] | None = None) -> AdminClient:
-        """Open a client that looks at topics and groups, or changes them; nobody asks for its health."""
-        return self._clients.admin(self.config(BusHealth(), own or {}))
+    def admin(self) -> AdminClient:
+        """Return the client that looks at topics and groups, or changes them: one for the life of the process.
+
+        Its futures live only as long as it does. Nobody asks for its health.
+        """
+        if self._admin is None:
+            self._admin = self._clients.admin(self.config(BusHealth(), {"statistics.interval.ms": 0}))
+        return self._admin
 
     def queue(
         self, producer: Producer, record: Record, on_delivery: Callable[[KafkaError | None, Message], None]
@@ -118,13 +159,9 @@ class Connection:
         return topic.removeprefix(self.prefix)
 
     def note(self, health: BusHealth, text: str) -> None:
-        """Remember an error for operators; one that repeats is logged now and then only."""
-        now = self.clock.now()
-        self._logged = {known: at for known, at in self._logged.items() if now - at < _LOG_AGAIN}
-        if text not in self._logged:
-            self._logged[text] = now
-            _log.warning("kafka error: %s", text)
-        health.last_error, health.last_error_at = text, now
+        """Remember an error for operators; one that repeats is logged once a minute."""
+        CLIENT_LOG.warning("kafka error: %s", text)
+        health.last_error, health.last_error_at = text, self.clock.now()
 
     def answered(self, health: BusHealth) -> None:
         """Remember that a broker has just answered; the first statistics come only a second later."""

@@ -2,48 +2,44 @@
 
 import ctypes
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from facade.bus.kafka.connection import Connection
 
 _WITHIN = 1.0
-"""Longest wait for the brokers' answers [s]."""
+"""Longest wait until the group knows that the member has left [s]."""
 _LOOK = 0.02
-"""Time between two looks at the group [s]."""
+"""Time between two looks at the client [s]."""
 
 
-def leave(connection: Connection, consumer: Consumer, group: str, name: str) -> bool:
-    """Leave a group in which others can take over; return whether it is known that they can.
+def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> bool:
+    """Leave a group in which others take over at once; return whether the group is known to know.
 
     The client says nothing to the group when a static member is closed, so that nobody takes its partitions before the
-    session time-out. It does when the subscription is given up. A member without others stays: it gets its partitions
-    back as soon as it is started again, where an empty group would wait for further members first.
+    session time-out. It does when the subscription is given up. The client forgets its member id as it sends that, and
+    the answer to a later question on the same connection says that the group has it.
+
+    A member that is alone in its group had better stay: it gets its partitions back as soon as it is started again,
+    where an empty group would wait for further members first.
 
     Parameters
     ----------
     consumer
         Of the member, with nothing left to be committed.
-    group, name
-        With the deployment's prefix; the name is the static one.
+    place
+        Any partition of its topics.
     """
     deadline = connection.clock.monotonic() + _WITHIN
-    admin = connection.admin()  # its futures are kept only as long as it lives
-
-    def members() -> set[str]:
-        asked = admin.describe_consumer_groups([group], request_timeout=_WITHIN)[group].result(timeout=_WITHIN)
-        return {one.group_instance_id or one.member_id for one in asked.members}
-
     try:
-        if not members() - {name}:
-            return False
         consumer.unsubscribe()
-        while connection.clock.monotonic() < deadline:
+        while consumer.memberid():
+            if connection.clock.monotonic() > deadline:
+                return False
             consumer.consume(1, _LOOK)  # serves the giving up of the partitions, after which the client leaves
-            if name not in members():
-                return True
-    except (KafkaException, TimeoutError):
-        pass  # the others take over after the session's time-out
-    return False
+        consumer.committed([place], timeout=_WITHIN)
+    except KafkaException:
+        return False  # the others take over after the session's time-out
+    return True
 
 
 def retire(consumer: Consumer) -> None:

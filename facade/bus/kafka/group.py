@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from facade.bus.kafka.connection import ANSWER_MS, Connection
 from facade.bus.kafka.departure import retire
 from facade.bus.kafka.records import to_record
-from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
-from facade.bus.port import BusHealth, Fenced, Record
+from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
+from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
@@ -210,11 +210,7 @@ class KafkaGroupMember:
             self.assignment = {}  # the new client has none: who goes on with one before the next `take` would fail
             self._consumer = self._join()
             return
-        name = self._settings["group.instance.id"]
-        raise Fenced(
-            f"another process has joined the group as {name}, or the broker hung for longer than a session and took"
-            " this one for another: give each process a name of its own; if no other has this one, start this one again"
-        )
+        raise fenced(str(self._settings["group.id"]), str(self._settings["group.instance.id"]))
 
 
 def _settings(group: str, member: str) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Puts single commands on the bus within a bounded time, and tells what is known when that fails."""
 
 import threading
+from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -53,13 +54,13 @@ class KafkaSender:
         settings = {**producer_settings(connection.prefix + client, 0.0), "enable.idempotence": False, "retries": 0}
         self._producer = connection.producer(health, settings)
 
-    def send(self, record: Record, timeout: float) -> None:
-        """Return once all in-sync replicas have a record."""
+    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
+        """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.Sender`."""
         clock = self._connection.clock
         deadline = clock.monotonic() + timeout - _AFTER_PURGE
         doubt = ""
         while True:
-            error = self._attempt(record, deadline)
+            error = self._attempt(record, deadline, queued)
             if error is None:
                 return
             if error.code() not in _SURELY_NOT:
@@ -69,7 +70,7 @@ class KafkaSender:
             clock.sleep(_PAUSE)
         self._give_up(record.topic, error, doubt, timeout)
 
-    def _attempt(self, record: Record, deadline: float) -> KafkaError | None:
+    def _attempt(self, record: Record, deadline: float, queued: Callable[[], None]) -> KafkaError | None:
         """Try once; gives why the record is not known to be on the bus."""
         done = threading.Event()
         outcome: list[KafkaError | None] = []
@@ -84,6 +85,7 @@ class KafkaSender:
             return error.args[0]
         except BufferError:
             return KafkaError(KafkaError._QUEUE_FULL)
+        queued()
         self._await(done, deadline)
         if not done.is_set():
             # What has not left is dropped, so that it cannot be executed after its caller was told that it failed.

@@ -1,5 +1,7 @@
 """What a fenced member of a consumer group does: end, as another process has its name, or join its group anew."""
 
+from facade.bus.port import Fenced
+
 HEARTBEAT = 0.25
 """Time between two signs of life to the group [s]. Their answers tell a member that partitions are dealt out anew, and
 until the last one has heard of it nobody takes any."""
@@ -24,3 +26,12 @@ def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: f
     was_down = joined_at < down_at and fenced_at - down_at < _OUTAGE
     had_lost = joined_at < lost_at and FENCE < fenced_at - lost_at < _OUTAGE
     return was_down or had_lost
+
+
+def fenced(group: str, member: str) -> Fenced:
+    """Return the error of a member whose name another process has taken; both names are those on the brokers."""
+    return Fenced(
+        f"another process has joined group {group} as {member}: this one ends, and does nothing more. Give each process"
+        " a name of its own (--slot of a worker, --name of a controller). If no other process has this name, the broker"
+        " hung for longer than a session: start this one again"
+    )

@@ -9,8 +9,10 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 from confluent_kafka.admin import OffsetSpec
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.coordinators import ask_coordinator
 from facade.bus.kafka.refusals import describe
 from facade.bus.kafka.spans import read_span
+from facade.bus.port import BusHealth
 from facade.errors import BusError
 
 _BROKER_WAIT = 10.0
@@ -76,7 +78,7 @@ class Survey:
         """Return who the brokers are, and what they can."""
         apis = _Apis()
         try:
-            client = self._connection.admin({"debug": "feature", "logger": apis.logger})
+            client = self._connection.producer(BusHealth(), {"debug": "feature", "logger": apis.logger})
             client.list_topics(timeout=_BROKER_WAIT)
             client.poll(0.0)  # hands the lines of its log out
             found = self._admin.describe_cluster(request_timeout=_BROKER_WAIT).result()
@@ -109,11 +111,11 @@ class Survey:
         """Return a group by its name without the prefix, with all places that it has committed."""
         name = self._connection.prefix + group
         try:
-            described = self._admin.describe_consumer_groups(
-                [name], include_authorized_operations=True, request_timeout=_BROKER_WAIT
-            )[name].result()
-            wanted = ConsumerGroupTopicPartitions(name)
-            committed = self._admin.list_consumer_group_offsets([wanted], request_timeout=_BROKER_WAIT)[name].result()
+            described = ask_coordinator(
+                self._admin.describe_consumer_groups, name, within=_BROKER_WAIT, include_authorized_operations=True
+            )
+            about = ConsumerGroupTopicPartitions(name)
+            committed = ask_coordinator(self._admin.list_consumer_group_offsets, name, within=_BROKER_WAIT, about=about)
             places = tuple(self._places(committed.topic_partitions or []))
         except KafkaException as error:
             raise BusError(f"group {name}: {describe(error)}") from error

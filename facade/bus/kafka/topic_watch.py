@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.epochs import find_kept
@@ -52,7 +51,7 @@ class KafkaTopicWatch:
                 self._due = now + _EACH
         if not self._asked or not all(future.done() for future in self._asked.values()):
             return {}
-        self._client.poll(0)
+        self._connection.admin().poll(0)
         asked, self._asked = self._asked, {}
         found = {}
         for topic, future in asked.items():
@@ -78,15 +77,11 @@ class KafkaTopicWatch:
             for topic, description in there.items()
         }
 
-    @cached_property
-    def _client(self) -> AdminClient:
-        return self._connection.admin({"statistics.interval.ms": 0})
-
     def _describe(self, topics: Iterable[str]) -> dict[str, Future[Any]]:
         names = [self._connection.topic(topic) for topic in topics]
         if not names:
             return {}
-        futures = self._client.describe_topics(TopicCollection(names), request_timeout=_BROKER_WAIT)
+        futures = self._connection.admin().describe_topics(TopicCollection(names), request_timeout=_BROKER_WAIT)
         return {self._connection.name(name): future for name, future in futures.items()}
 
     @staticmethod
@@ -101,7 +96,7 @@ class KafkaTopicWatch:
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> dict[tuple[str, int], int]:
         if not places:
             return {}
-        futures = self._client.list_offsets(dict.fromkeys(places, which), request_timeout=_BROKER_WAIT)
+        futures = self._connection.admin().list_offsets(dict.fromkeys(places, which), request_timeout=_BROKER_WAIT)
         return {
             (self._connection.name(place.topic), place.partition): int(future.result().offset)
             for place, future in futures.items()

@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.connection import CLIENT_LOG, Connection
 from facade.bus.kafka.sessions import FENCE
 from facade.bus.port import BusHealth, Record
 from facade.bus.worker_positions import ACCOUNTS, POSITIONS
@@ -233,7 +233,7 @@ class Link:
     def log(self, level: int, text: str, facility: str, *rest: object) -> None:
         """Take a line; see `logging.Logger.log`."""
         self.was_lost |= facility == "FAIL"
-        _log.log(level, text, facility, *rest)
+        CLIENT_LOG.log(level, text, facility, *rest)
 
 
 def _settings(name: str, number: int) -> dict[str, object]:

@@ -13,6 +13,7 @@ and of a broker whose clock is set back: by less than the disorder that the inte
 """
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
@@ -23,10 +24,10 @@ from facade.bus.kafka.departure import leave, retire
 from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
-from facade.bus.kafka.sessions import HEARTBEAT, joins_anew
+from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.kafka.transactional_producer import BROKER_WAIT, TransactionalProducer
-from facade.bus.port import Aborted, BusHealth, Fenced, Record, Revoked, Run, Span
+from facade.bus.port import Aborted, BusHealth, Record, Revoked, Run, Span
 from facade.bus.standings import Standings
 from facade.bus.worker_positions import Place, accounted, furthest, newest
 from facade.errors import BusError
@@ -165,11 +166,16 @@ class KafkaTransactionalLog:
     def close(self) -> None:
         """Leave without committing: others take the partitions, or the slot waits for its next holder; see `leave`."""
         self._producer.close()
-        if not self._must_rewind:
-            leave(self._connection, self._consumer, self._group, self._slot)
+        if self._assigned and not (self._must_rewind or self._has_all()):
+            leave(self._connection, self._consumer, self._assigned[0])
         retire(self._consumer)
         if self._asker is not None:
             self._asker.close()
+
+    def _has_all(self) -> bool:
+        """Return whether this worker has all partitions, so that it is alone in its group, or others stand by."""
+        mine = Counter(place.topic for place in self._assigned)
+        return all(mine[topic] == self._shapes.get(self._connection.name(topic)) for topic in self._topics)
 
     def _give_up(self, error: KafkaException) -> NoReturn:
         """Give up a transaction that failed, and go back to what is committed."""
@@ -317,7 +323,7 @@ class KafkaTransactionalLog:
             self._revoked = False  # closing takes the partitions away as well
             self._consumer = self._join()
             raise Aborted(f"{self._slot} was fenced after the broker had been away; it joins its group anew")
-        raise Fenced(f"another process has taken slot {self._slot}; give each worker its own --slot")
+        raise fenced(self._group, self._slot)
 
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()

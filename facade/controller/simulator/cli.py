@@ -66,7 +66,6 @@ def controller(
             " refused. Repeatable. Default: nobody looks.",
         ),
     ] = None,
-    take_over: Annotated[bool, _executing("--take-over", help="Start although another controller is alive.")] = False,
     seed: Annotated[int, _faults(min=0, help="Seed; the same seed and command id give the same fault.")] = 1,
     bootstrap: Bootstrap = None,
     prefix: Prefix = None,
@@ -88,5 +87,5 @@ def controller(
         orders=orders,
         receptors=[name for text in receptors or () for name in names_of(text)],
     )
-    run(simulated.controller, settings, through=simulated.through, take_over=take_over)
+    run(simulated.controller, settings, through=simulated.through)
     end_process()  # everything is said and done

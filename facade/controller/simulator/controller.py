@@ -15,7 +15,7 @@ import msgspec
 from facade.bus.port import Record, Writer
 from facade.clock import Clock
 from facade.config import MOST_SUBARRAYS
-from facade.controller import Call, Controller, Device, NotFollowed, Rejected
+from facade.controller import Call, Controller, Rejected
 from facade.controller.simulator import blocks, observation, orders, reservations
 from facade.controller.simulator.faults import Fault, FaultyWriter
 from facade.controller.simulator.observation import Subarray
@@ -107,7 +107,6 @@ class SimulatedController:
         for name, commands in self.controller.commands(icd).items():
             handler = self._execute if name in (SUBARRAY, MASTER) else self._execute_below
             self.controller.command(*(one for one in commands if one not in self.controller.handlers))(handler)
-        self.controller.interrupted(self._on_interrupted)
         known = set(self.controller.handlers)
         if strange := {fault.command for fault in faults} - known - {""}:
             raise ConfigError(f"fault: expected one of the commands {', '.join(sorted(known))}, got {strange.pop()!r}")
@@ -142,7 +141,7 @@ class SimulatedController:
         tell(blocks.begin(call.command, call.argument))
         self._work(call, _SLOW if "slow" in faults else 1.0)
         if "fail" in faults:
-            self._fail(call)
+            raise SimulatedFailure(f"simulated failure of {call.command}")
         # One wait for the bus for both, and before the outcome: a crash in between repeats the command.
         tell(blocks.end(before, call.command, call.argument, changes), changes)
         if "fail-block" in faults and (failed := blocks.fail(before)) is not None:
@@ -173,13 +172,8 @@ class SimulatedController:
             self._crash(call)
 
     def _go_on(self, call: Call, device_class: str) -> None:
-        if not self._orders:
-            return
-        try:
+        if self._orders:
             orders.go_on(call, device_class)
-        except NotFollowed as error:
-            self._fault(call, str(error))
-            raise
 
     def _plan(self, call: Call) -> tuple[Command, dict[str, Any]]:
         if (SUBARRAY, call.command) in self._commands and "subarray" in call.device:
@@ -217,24 +211,9 @@ class SimulatedController:
             if step < _STEPS:
                 call.progress(100 * step / _STEPS, seconds * (1 - step / _STEPS))
 
-    def _fail(self, call: Call) -> None:
-        text = f"simulated failure of {call.command}"
-        self._fault(call, text)
-        raise SimulatedFailure(text)
-
     def _crash(self, call: Call) -> None:
         _log.error("simulated crash id=%s", call.id)
         os._exit(CRASHED)
-
-    def _on_interrupted(self, device: Device, command: str) -> None:
-        known = self._commands.get((SUBARRAY, command))
-        if known is not None and device.reported(known.reports) == known.transitional is not None:
-            self._fault(device, f"{command} was interrupted; how much was done is not known")
-
-    @staticmethod
-    def _fault(device: Device, text: str) -> None:
-        if device.reported("obsState") is not None:
-            device.report(errorMessages=[text], obsState="FAULT")
 
     def _write_line(self, call: Call) -> None:
         if self._report is None:

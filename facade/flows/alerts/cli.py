@@ -17,17 +17,17 @@ from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
 from facade.icd.load import load
-from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
+from facade.runtime.worker_process import Site, Slot, run_worker
 
 
-def intake(slot: Slot = "0", take_over: TakeOver = False) -> None:
+def intake(slot: Slot = "0") -> None:
     """Put the alert of each packet on the topic alerts, exactly-once: one worker of the group.
 
     One is enough for LSST's nights; several share the partitions.
 
     Example: sdp-facade alerts intake --slot 1
     """
-    run_worker("alerts-intake", slot, _intake, take_over=take_over)
+    run_worker("alerts-intake", slot, _intake)
 
 
 def _intake(site: Site) -> Intake:

@@ -39,7 +39,9 @@ def compose(server: Server) -> None:
     )
 
 
-def reporter(server: Server, find: Find, finds: Callable[[FaultKey], bool], topics: Sequence[str]) -> OwnAlerts:
+def reporter(
+    server: Server, find: Find, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
+) -> OwnAlerts:
     """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
     if (before := server.find(ReportedBefore)) is None:
         # What an earlier life has told may not be among the states yet. Each life counts on from the time of its start,
@@ -54,6 +56,7 @@ def reporter(server: Server, find: Find, finds: Callable[[FaultKey], bool], topi
         mine=finds,
         known=lambda: server.has_read(*topics),
         clock=server.clock,
+        others=others,
     )
     server.periodic_tasks.append(made)
     return made

@@ -6,6 +6,7 @@ Events leave in the order of the log and are never merged; the place from which 
 only once the events have left and the states of the alarms are durable (see `facade.runtime.event_loop`).
 """
 
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,8 +16,9 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.bus.positions import Extent
+from facade.bus.redrive import FROM
 from facade.flows.alerts import messages, states
-from facade.flows.alerts.ledger import Ledger
+from facade.flows.alerts.ledger import OVERTAKEN, Ledger
 from facade.flows.alerts.log import AlertLog
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
 from facade.flows.alerts.statistics import Statistics
@@ -32,6 +34,9 @@ _MOST_REFUSALS = 1_000
 """Refused actions that are remembered as such."""
 _MOST_ACTIONS = 1_000
 """Actions that are known again; a sender that got no answer tries once more within a second."""
+_MOST_LOGS = 1_000
+"""Partitions of ``alert-packets`` whose newest packets are known, also of topics that were made again."""
+_PACKET = re.compile(rb"(.{1,200}/[0-9]{1,9})/([0-9]{1,18})")
 _REFRESHED_AT_ONCE = 100
 """Events of a refresh that may stand before an alert."""
 _MOST_REFRESHES = 8
@@ -77,7 +82,7 @@ class AlertsFlow(Flow):
         self._acted: dict[str, int] = {}
         """Number of the newest actions, by id. Those before a restart are read again then."""
         self._packets: dict[str, int] = {}
-        """Newest packet whose alert was counted, by partition of ``alert-packets``."""
+        """Newest packet whose alert was counted, by log and partition of ``alert-packets``."""
         self._packets_kept: dict[str, int] = {}
         """The same of those that are read again after a start."""
         self._events: deque[DeviceReading] = deque()
@@ -113,7 +118,7 @@ class AlertsFlow(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
-        message = self._decode(record)
+        message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message
         if self._is_again(record, self._packets if count else self._packets_kept):
@@ -121,13 +126,14 @@ class AlertsFlow(Flow):
         sequence = self.base + record.offset + 1
         if isinstance(message, Action) and self._has_acted(message.id, sequence):
             return Suppressed("again")
+        outcome: Outcome = USED
         if not count:
             # Its effect is in the states that were recalled; judged again, it could end in another way.
             if isinstance(message, Action) and sequence in self._refusals:
                 return Suppressed("refused")
             self.statistics.alert(record.timestamp_us)
         elif isinstance(message, Alert):
-            self._apply(message, sequence, record.timestamp_us)
+            outcome = self._apply(message, sequence, record)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
             self.refused += 1
             self._refusals.append(sequence)
@@ -135,13 +141,13 @@ class AlertsFlow(Flow):
         else:
             self.actions += 1
         if sequence <= self.log.newest:
-            return USED  # read once more: it is there
+            return outcome  # read once more: it is there
         text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:
             self._say(text, record.timestamp_us)
-        return USED
+        return outcome
 
     def refresh(self, id: str) -> bool:
         """Ask for an event for each alarm that is not at rest, between two marks; from any thread.
@@ -196,7 +202,7 @@ class AlertsFlow(Flow):
         kept = msgspec.convert(state, _Kept)
         self._sources, self.missing = kept.sources, kept.missing
         self._refusals.extend(kept.refusals)
-        self._packets = kept.packets
+        self._packets = {place: offset for place, offset in kept.packets.items() if "/" in place}
         self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
         self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
         self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
@@ -227,7 +233,9 @@ class AlertsFlow(Flow):
             ),
         }
 
-    def _decode(self, record: Record) -> Alert | Action | Unused:
+    @staticmethod
+    def decode(record: Record) -> Alert | Action | Unused:
+        """Return what a record of ``alerts`` says, or why it is of no use."""
         if len(record.value or b"") > LARGEST:
             return Rejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
         return messages.decode_alert_or_action(record.value)
@@ -238,15 +246,17 @@ class AlertsFlow(Flow):
 
         Alerts are read without waiting for transactions: one that a killed worker left open would hold up all
         that come after it. Each worker goes through a partition in order, so a packet not beyond the newest was seen.
+        A header without a log is nobody's: whoever else puts one on an alert must not silence those of the packets.
         """
-        for name, value in record.headers:
-            if name == messages.PACKET:
-                partition, _, offset = value.decode("latin-1").partition("/")
-                if partition.isdecimal() and offset.isdecimal():
-                    if int(offset) <= newest.get(partition, -1):
-                        return True
-                    newest[partition] = int(offset)
-        return False
+        packet = _PACKET.fullmatch(dict(record.headers).get(messages.PACKET, b""))
+        if packet is None or _is_redriven(record):
+            return False
+        place, offset = packet[1].decode("latin-1"), int(packet[2])
+        before = newest.pop(place, -1)
+        newest[place] = max(offset, before)  # at the end: the log that was silent longest is dropped first
+        if len(newest) > _MOST_LOGS:
+            del newest[next(iter(newest))]
+        return offset <= before
 
     def _has_acted(self, id: str, sequence: int) -> bool:
         """Return whether an action was sent twice, as no broker confirmed the first one, and this is the second."""
@@ -254,10 +264,17 @@ class AlertsFlow(Flow):
             del self._acted[next(iter(self._acted))]
         return self._acted.setdefault(id, sequence) < sequence
 
-    def _apply(self, alert: Alert, sequence: int, at_us: int) -> None:
-        self.ledger.apply(alert, sequence, at_us)
-        self.statistics.alert(at_us)
+    def _apply(self, alert: Alert, sequence: int, record: Record) -> Outcome:
+        redriven = _is_redriven(record)
+        why = self.ledger.apply(alert, sequence, record.timestamp_us, redriven=redriven)
+        self.statistics.alert(record.timestamp_us)
         self.alerts += 1
+        if not redriven:
+            self._follow(alert)
+        return Suppressed("overtaken") if why == OVERTAKEN else USED
+
+    def _follow(self, alert: Alert) -> None:
+        """Count the numbers that the source left out before an alert."""
         newest = self._sources.pop(alert.source, None)
         if newest is not None and newest < alert.sequence <= newest + messages.MOST_MISSING:
             self.missing += alert.sequence - newest - 1
@@ -293,6 +310,11 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     packets: dict[str, int]
     base: int = 0
     numbering: str = ""
+
+
+def _is_redriven(record: Record) -> bool:
+    """Return whether an alert, or the packet that it came in, was a dead letter before."""
+    return any(name == FROM for name, _ in record.headers)
 
 
 def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:

@@ -1,13 +1,15 @@
 """The intake worker: takes packets and writes the small alert of each; see `facade.runtime.record_worker`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import Record, TransactionalLog
+from facade.bus.redrive import FIRST, FROM
 from facade.clock import Clock
-from facade.flows.alerts.messages import ALERTS, PACKET, PACKETS
+from facade.config import Settings
+from facade.flows.alerts.messages import ALERTS, PACKET, PACKETS, decode_alert_or_action
 from facade.flows.alerts.packets import PacketCodec
 from facade.icd.model import Icd
-from facade.outcome import Unused
+from facade.outcome import USED, Outcome, Unused
 from facade.runtime.record_worker import RecordBatching, RecordWorker
 
 
@@ -39,4 +41,22 @@ class Intake(RecordWorker):
         if isinstance(made, Unused):
             return made
         alert, text = made
-        return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=((PACKET, place.encode()),))]
+        log = self._log.spans()[record.topic, record.partition].log
+        redriven = (header for header in record.headers if header[0] in (FROM, FIRST))
+        headers = ((PACKET, f"{log}/{place}".encode()), *redriven)
+        return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=headers)]
+
+
+def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
+    """Return the reading of one packet, alert or action; see `facade.manifest.Manifest.trials`."""
+    codec = PacketCodec(icd)
+
+    def packet(record: Record) -> Outcome:
+        made = codec.alert(record.value, f"{record.partition}/{record.offset}")
+        return made if isinstance(made, Unused) else USED
+
+    def alert(record: Record) -> Outcome:
+        made = decode_alert_or_action(record.value)
+        return made if isinstance(made, Unused) else USED
+
+    return {PACKETS: packet, ALERTS: alert}

@@ -3,6 +3,11 @@
 The ledger is a fold over the log ``alerts``: what it holds depends on the records in their order, and on
 the broker's clock for delays and shelving, on nothing else. A record that is in an alarm already
 changes nothing when it comes again, as it does after a restart.
+
+The log keeps the order in which a source wrote. So an alert with a lower number than the one before comes from a source
+that was restarted and counts anew, or from a dead letter that was put back much later. The first one counts if it goes
+on with the occurrence that the alarm shows, which it names by `raised_at`. The second one must not bring back what is
+over, nor overrule what came after it.
 """
 
 import heapq
@@ -21,6 +26,8 @@ _SECOND_US = 1_000_000
 _MOST_AT_REST = 10_000
 _MOST_ACTED = 256
 """Actions whose effect is remembered with an alarm: more than come between two snapshots."""
+AGAIN, OVERTAKEN = "again", "overtaken"
+"""Why an alert changes no alarm: it is in already; the alarm has been told something newer."""
 _UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
 """What is assumed of a condition that the ICD does not have."""
 
@@ -50,7 +57,7 @@ class Ledger:
         """Those dropped last, should their last records be lost."""
         self._occurrences: list[tuple[AlarmKey, int]] = []
         self.out_of_order = 0
-        """Alerts that were older than what the alarm had already been told."""
+        """Alerts that were overtaken."""
         self.skewed = 0
         """Alerts whose source's clock was not believed."""
 
@@ -93,8 +100,8 @@ class Ledger:
         self._resting.pop(key, None)
         self._move(key[0])
 
-    def apply(self, alert: Alert, sequence: int, at_us: int) -> bool:
-        """Take one alert; False if it was in already, or was overtaken by a newer one of its alarm.
+    def apply(self, alert: Alert, sequence: int, at_us: int, *, redriven: bool = False) -> str | None:
+        """Take one alert; give None if it took effect, else why not: `AGAIN` or `OVERTAKEN`.
 
         Parameters
         ----------
@@ -102,18 +109,20 @@ class Ledger:
             Its number on the log.
         at_us
             When the bus took it [Unix us].
+        redriven
+            Whether it was a dead letter before: its place on the log is then not its place among those of its source.
         """
         self.fire(at_us)
         believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
         self.skewed += not believed
         alarm = self.get(alert.key) or self._new(alert.key)
         if sequence <= alarm.through:
-            return False
+            return AGAIN
         # What a clock that was far ahead has said must not hide what it says once it is right.
         repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
-        if alert.sequence < alarm.source_sequence and alert.raised_at <= alarm.source_raised_at and not repaired:
+        if not repaired and _is_overtaken(alarm, alert, redriven=redriven):
             self.out_of_order += 1
-            return False
+            return OVERTAKEN
         anew = alert.raised_at > alarm.source_raised_at or not alarm.raised_at or repaired
         if alert.state == ACTIVE:
             self._raise(alarm, alert, sequence, at_us, anew=anew)
@@ -125,7 +134,7 @@ class Ledger:
             alarm.source_raised_at = alert.raised_at
             alarm.raised_at = alert.raised_at if believed else at_us
         self._touch(alarm, at_us)
-        return True
+        return None
 
     def act(self, action: Action, sequence: int, at_us: int) -> str | None:
         """Take what an operator did; give None if it took effect, else why not."""
@@ -296,6 +305,17 @@ class Ledger:
                 break
             overdue.append(key)
         return overdue
+
+
+def _is_overtaken(alarm: Alarm, alert: Alert, *, redriven: bool) -> bool:
+    """Return whether an alarm has been told something newer than an alert."""
+    if not alarm.raised_at:
+        return False
+    is_lower = alert.sequence < alarm.source_sequence
+    if alert.raised_at != alarm.source_raised_at:
+        return alert.raised_at < alarm.source_raised_at and (is_lower or redriven)
+    is_over = alert.state == ACTIVE and not alarm.is_active
+    return is_over or is_lower if redriven else is_over and is_lower
 
 
 def _shown(alarm: Alarm, *, suppressed: bool) -> str:

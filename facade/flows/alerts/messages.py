@@ -10,12 +10,14 @@ import msgspec
 from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.flows.alerts import states
 
 ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
 
 PACKET = "packet"
-"""Header of an alert that came as a packet: partition and offset of the packet, with a / between."""
+"""Header of an alert that came as a packet: log, partition and offset of the packet, with / between. The log is the id
+of the topic, since offsets begin anew on a topic that is made again; see `facade.bus.port.Span`."""
 
 Severity = messages.AlertSeverity
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -51,6 +53,11 @@ class Action(messages.AlertAction, frozen=True, kw_only=True):
 
 class Alarm(messages.AlertState, kw_only=True):
     """The state of the alarm of one condition and source; others than the newest are merged into it."""
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether its source has told that the condition is active, and not yet that it has gone."""
+        return self.pending == "RAISE" or (self.state in states.ACTIVE and self.pending != "CLEAR")
 
     @property
     def key(self) -> AlarmKey:

@@ -18,6 +18,9 @@ from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.messages import Action, ActionKind, Alarm, alert_record
 from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
+from facade.numbers import Natural
+from facade.outcome import Unused
+from facade.printable import listed
 
 CONFIRMED_WITHIN = 0.4
 """Longest wait for the bus in an operator's call [s]."""
@@ -50,7 +53,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
     source: _Text | None = None
     """May be left out while only one source has an alarm of the condition."""
-    occurrence: int | None = None
+    occurrence: Natural | None = None
     """Only for Acknowledge."""
     duration: float | None = None
     """Only for Shelve [s]."""
@@ -104,7 +107,10 @@ class OperatorApi:
         action = self._action(kind, self._request(kind, text, origin), origin)
         if why := refusal(action, self.flow.ledger.get(action.key), action.time):
             raise CommandRefused(_NOT_ALLOWED, why, origin)
-        self._sender.send(alert_record(action), CONFIRMED_WITHIN)
+        record = alert_record(action)
+        if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would
+            raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
+        self._sender.send(record, CONFIRMED_WITHIN)
         return action.id
 
     def since(self, sequence: int) -> str:
@@ -200,7 +206,7 @@ class OperatorApi:
             comment=request.comment,
             time=round(now * 1e6),
             origin=self._origin,
-            occurrence=max(request.occurrence or 0, 0),
+            occurrence=request.occurrence or 0,
             until=round((now + duration) * 1e6) if kind == "SHELVE" else 0,
         )
 
@@ -208,7 +214,7 @@ class OperatorApi:
         sources = sorted(self._sources(condition))
         if len(sources) == 1:
             return sources[0]
-        found = ", ".join(sources[:20]) or "none with an alarm"
+        found = listed(sources, 20) or "none with an alarm"
         raise CommandRefused(
             _FAILED, f"source: expected the source of an alarm of {condition}; there are: {found}", origin
         )

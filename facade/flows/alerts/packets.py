@@ -28,6 +28,8 @@ from facade.printable import printable
 MARKER = b"\xc3\x01"
 """How a datum in single-object encoding begins."""
 _HEAD = len(MARKER) + 8
+_FRAME = 5
+"""Length of the frame that clients of a schema registry write before a datum: a zero byte and the id of its schema."""
 _FIELDS = tuple(name for name in Alert.__struct_fields__ if name != "attachments")
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
@@ -116,7 +118,8 @@ class PacketCodec:
         if len(value) > self._most_packet:
             return _refuse(PacketReason.TOO_LARGE, f"expected at most {self._most_packet} bytes, got {len(value)}")
         if not value.startswith(MARKER) or len(value) < _HEAD:
-            return _refuse(PacketReason.NOT_AVRO, f"expected C3 01 and a fingerprint, got {value[:_HEAD].hex(' ')}")
+            what = f"expected C3 01, the fingerprint {self.head[len(MARKER) :].hex()} and the bare datum, got "
+            return _refuse(PacketReason.NOT_AVRO, what + _form(value))
         if (schema := self._known.get(value[:_HEAD])) is None:
             known = " or ".join(head[len(MARKER) :].hex() for head in self._known)
             what = f"expected the fingerprint {known}, got {value[len(MARKER) : _HEAD].hex()}"
@@ -210,6 +213,15 @@ def _read_one(reader: Reader, place: str, offset: int, clock: Clock, deadline: f
         if reader.caught_up(PACKETS):
             raise BusError(f"packet {place} is behind the newest on {PACKETS}")
     raise BusError(f"packet {place} was not read from {PACKETS} in time")
+
+
+def _form(value: bytes) -> str:
+    """Name the form of bytes that are no datum in single-object encoding."""
+    if value.startswith(b"Obj\x01"):
+        return "an Avro object container file"
+    if value.startswith(b"\x00") and len(value) > _FRAME:
+        return f"a datum in the framing of a schema registry, with schema id {int.from_bytes(value[1:_FRAME])}"
+    return value[:_HEAD].hex(" ")
 
 
 def _refuse(reason: PacketReason, detail: str) -> Rejected:

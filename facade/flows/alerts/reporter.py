@@ -6,8 +6,8 @@ from typing import cast
 
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
-from facade.flows.alerts import messages, states
-from facade.flows.alerts.messages import Alarm, AlarmKey, Alert, Severity
+from facade.flows.alerts import messages
+from facade.flows.alerts.messages import SEVERITIES, Alarm, AlarmKey, Alert, Severity
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.flow import Fault, Flow
 
@@ -27,6 +27,8 @@ _LOOKS = 3
 _QUIET = messages.MOST_MISSING / 1e6 + 0.1
 """Time before the first look [s]. Numbers count on from the time of the start [us], so those of two lives that have
 told anything lie further apart than a gap that stands for lost alerts."""
+_MOST, _MOST_NAMED = 32, 8
+"""Alarms of each condition where many of them come from one cause, such as a rack that fails, and names of others."""
 _TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
 """Least time between two texts of one alert [s], and most new texts in one look: they are news, and no flood."""
 
@@ -69,7 +71,7 @@ class ReportedBefore(Flow):
             return alarm
         self.raised[alarm.key] = alarm.source_raised_at
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
-        if alarm.pending == states.RAISE or (alarm.state in states.ACTIVE and alarm.pending != states.CLEAR):
+        if alarm.is_active:
             self.active[alarm.key] = alarm
         else:
             self.active.pop(alarm.key, None)
@@ -86,6 +88,9 @@ class OwnAlerts:
     ----------
     known
         Whether `before` has read what was on the bus at the start.
+    others
+        Source of one alarm of each condition about those that are too many to be told; empty text: all are told.
+        What has been told stays until it is gone itself, since an alarm that is left out would count as gone.
     """
 
     def __init__(
@@ -97,12 +102,13 @@ class OwnAlerts:
         mine: Mine,
         known: Callable[[], bool],
         clock: Clock,
+        others: str = "",
     ) -> None:
         self._find = find
         self._before = before
         self._writer = writer
         self._mine, self._known = mine, known
-        self._clock = clock
+        self._clock, self._others = clock, others
         self._told: dict[AlarmKey, Alert] = {}
         """The alerts that are active by what has been delivered."""
         self._sent: list[Alert] = []
@@ -133,6 +139,7 @@ class OwnAlerts:
         if found is None:
             self._looks.clear()  # what was seen before is not one after the other with what will be
         else:
+            found = self._limited(found) if self._others else found
             news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
             self._looks = Counter({key: self._looks[key] + 1 for key in news})
             self._began = {key: at for key, at in self._began.items() if key in found}
@@ -159,6 +166,22 @@ class OwnAlerts:
                     raised_at=alarm.source_raised_at,
                     sequence=alarm.source_sequence,
                 )
+
+    def _limited(self, found: Found) -> Found:
+        """Return what is told: first what has been, then what was found most often, and how many others there are."""
+        conditions: dict[str, list[AlarmKey]] = {}
+        for key in sorted(found, key=lambda key: (key not in self._told, -self._looks[key])):
+            conditions.setdefault(key[0], []).append(key)
+        limited: dict[AlarmKey, Fault] = {}
+        for condition, keys in conditions.items():
+            room = max(_MOST, sum(key in self._told for key in keys))
+            limited |= {key: found[key] for key in keys[:room]}
+            if others := keys[room:]:
+                worst = max((found[key].severity for key in others), key=SEVERITIES.index)
+                listed = ", ".join(source for _, source in others[:_MOST_NAMED]) + ", ..." * (len(others) > _MOST_NAMED)
+                text = f"and {len(others)} more: {listed}"
+                limited[condition, self._others] = Fault(worst, text, values={"more": len(others)})
+        return limited
 
     def _settle(self) -> bool:
         """Find out whether what was sent has been delivered; False: not yet."""

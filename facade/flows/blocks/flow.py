@@ -6,20 +6,25 @@ The topic is compacted, and each block is counted once, by its newest state: rea
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from facade.bus.port import Record
-from facade.flows.blocks.messages import BLOCKS, ENDED, FAILED, read_block
+from facade.flows.blocks.messages import BLOCKS, ENDED, FAILED, RUNNING, STARTING, WAITING, read_block
 from facade.messages import ProcessingBlock
 from facade.outcome import TOMBSTONE, USED, Outcome, Suppressed
 from facade.runtime.flow import Flow
 
-MOST_OPEN = 200_000
-"""Blocks that have not ended, of all subarrays: more than an observation has."""
+MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
+"""Blocks that have not ended, of all subarrays, and their records: more than an observation has."""
+MOST_BEYOND = 20_000
+"""Blocks beyond those, and a tenth of their bytes, if they do not just wait: what runs is known in any case."""
 MOST_ENDED = 400_000
 """Ended blocks whose ids are known; older ones stay counted, and are not known to be the same if they come again."""
-MOST_KEPT = 1024
-"""Open blocks of a subarray that are kept with all that is said of them, and as many failed ones."""
+MOST_FAILED = 1024
+"""Failed blocks of a subarray that are kept with all that is said of them."""
+_ORDER = {RUNNING: 0, STARTING: 1, WAITING: 2}
+"""Which open blocks are shown first."""
 
 
 class _Known(NamedTuple):
@@ -28,6 +33,8 @@ class _Known(NamedTuple):
     subarray: int
     state: str
     sequence: int
+    size: int
+    """Of its record [bytes]."""
 
 
 @dataclass(slots=True)
@@ -38,16 +45,43 @@ class Blocks:
     """By state."""
     open: dict[str, ProcessingBlock] = field(default_factory=dict)
     """By id."""
+    _order: list[tuple[int, int, str]] = field(default_factory=list)
+    """A heap of ranks of open blocks; those that a block no longer has are dropped when they come up."""
     failed: dict[str, ProcessingBlock] = field(default_factory=dict)
     """By id, the newest last."""
     newest: ProcessingBlock | None = None
     """What was heard last, by the controllers' clocks."""
     version: int = 0
 
+    def add_open(self, block: ProcessingBlock) -> None:
+        """Keep a block that has not ended."""
+        self.open[block.pb_id] = block
+        heappush(self._order, rank(block))
+        if len(self._order) > 2 * len(self.open) + 100:
+            self._order = [rank(one) for one in self.open.values()]
+            heapify(self._order)
+
+    def first(self, most: int) -> list[ProcessingBlock]:
+        """Return the open blocks that are shown first: those that run, and then those that have waited longest."""
+        ranks: list[tuple[int, int, str]] = []
+        while self._order and len(ranks) < most:
+            found = heappop(self._order)
+            block = self.open.get(found[-1])
+            if block is not None and rank(block) == found and found not in ranks[-1:]:
+                ranks.append(found)
+        for one in ranks:
+            heappush(self._order, one)
+        return [self.open[pb_id] for _, _, pb_id in ranks]
+
     def failures(self) -> list[ProcessingBlock]:
         """Return the failed blocks of the execution block that was heard of last, the newest last."""
         eb_id = "" if self.newest is None else self.newest.eb_id
         return [one for one in self.failed.values() if one.eb_id == eb_id]
+
+
+def rank(block: ProcessingBlock) -> tuple[int, int, str]:
+    """Return the place of an open block among those that are shown."""
+    return _ORDER[block.state], block.time, block.pb_id
 
 
 class BlocksFlow(Flow):
@@ -65,6 +99,7 @@ class BlocksFlow(Flow):
         self.subarrays = {number: Blocks() for number in subarrays}
         """By number."""
         self._open: dict[str, _Known] = {}
+        self._open_bytes = 0
         self._ended: dict[str, _Known] = {}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
@@ -80,16 +115,22 @@ class BlocksFlow(Flow):
         before = self._open.get(block.pb_id) or self._ended.get(block.pb_id)
         if before is not None and block.sequence <= before.sequence:
             return Suppressed("repeated" if block.sequence == before.sequence else "older")
-        if before is None and block.state not in ENDED and len(self._open) >= MOST_OPEN:
+        size = len(record.value)
+        if before is None and block.state not in ENDED and not self._has_room(block.state, size):
             return Suppressed("too-many")
         self._remove(block.pb_id)
-        self._add(block)
+        self._add(block, size)
         return USED
 
-    def _add(self, block: ProcessingBlock) -> None:
+    def _has_room(self, state: str, size: int) -> bool:
+        beyond = 0 if state == WAITING else MOST_BEYOND
+        most_bytes = MOST_OPEN_BYTES + (MOST_OPEN_BYTES // 10 if beyond else 0)
+        return len(self._open) < MOST_OPEN + beyond and self._open_bytes + size <= most_bytes
+
+    def _add(self, block: ProcessingBlock, size: int) -> None:
         blocks, has_ended = self.subarrays[block.subarray], block.state in ENDED
         known = self._ended if has_ended else self._open
-        known[block.pb_id] = _Known(block.subarray, block.state, block.sequence)
+        known[block.pb_id] = _Known(block.subarray, block.state, block.sequence, size)
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
         blocks.counts[block.state] += 1
@@ -98,13 +139,15 @@ class BlocksFlow(Flow):
             blocks.newest = block
         if block.state == FAILED:
             blocks.failed[block.pb_id] = block
-            if len(blocks.failed) > MOST_KEPT:
+            if len(blocks.failed) > MOST_FAILED:
                 del blocks.failed[next(iter(blocks.failed))]
-        elif not has_ended and len(blocks.open) < MOST_KEPT:
-            blocks.open[block.pb_id] = block
+        elif not has_ended:
+            self._open_bytes += size
+            blocks.add_open(block)
 
     def _remove(self, pb_id: str) -> None:
         """Forget a block."""
+        self._open_bytes -= self._open[pb_id].size if pb_id in self._open else 0
         before = self._open.pop(pb_id, None) or self._ended.pop(pb_id, None)
         if before is not None:
             blocks = self.subarrays[before.subarray]

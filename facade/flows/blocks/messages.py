@@ -6,9 +6,9 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import ProcessingBlock
-from facade.outcome import INCONSISTENT, Rejected, Unused
-from facade.printable import excerpt
+from facade.outcome import Unused
 
 BLOCKS = "processing-blocks"
 """Topic, by its name in the ICD."""
@@ -27,11 +27,10 @@ _decode = BatchDecoder(ProcessingBlock).decode_one
 def read_block(record: Record) -> ProcessingBlock | Unused:
     """Return the block of a record, or why there is none; whatever the record is, this does not raise."""
     block = _decode(record.value)
-    if isinstance(block, ProcessingBlock) and record.key != block.pb_id.encode():
-        return Rejected(
-            INCONSISTENT, "$.pb_id", f"expected the record's key {excerpt(repr(record.key)[:200])}, got {block.pb_id}"
-        )
-    return block
+    if not isinstance(block, ProcessingBlock):
+        return block
+    why = wrong_key(record.key, block.pb_id, "$.pb_id") or wrong_unit(block.time, record.timestamp_us, "$.time")
+    return why or block
 
 
 def block_record(block: ProcessingBlock) -> Record:

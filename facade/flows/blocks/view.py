@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from heapq import nsmallest
 
-from facade.flows.blocks.flow import Blocks
-from facade.flows.blocks.messages import RUNNING, STARTING, STATES, WAITING
+from facade.flows.blocks.flow import Blocks, rank
+from facade.flows.blocks.messages import STATES
 from facade.messages import ProcessingBlock
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading
 
 MOST_SHOWN = 64
 """Open blocks in `processingBlocks`."""
-_ORDER = {RUNNING: 0, STARTING: 1, WAITING: 2}
 
 
 class BlocksView:
@@ -43,11 +42,7 @@ class BlocksView:
 def values(several: Iterable[Blocks]) -> Mapping[str, Value]:
     """Return the attributes that show the blocks of some subarrays, by name."""
     several = list(several)
-    shown = nsmallest(
-        MOST_SHOWN,
-        (one for blocks in several for one in blocks.open.values()),
-        key=lambda one: (_ORDER[one.state], one.time, one.pb_id),
-    )
+    shown = nsmallest(MOST_SHOWN, (one for blocks in several for one in blocks.first(MOST_SHOWN)), key=rank)
     failed = [one for blocks in several for one in blocks.failed.values()]
     return {
         "processingBlocks": tuple(json.dumps(as_dict(one)) for one in shown),

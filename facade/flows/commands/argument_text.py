@@ -9,8 +9,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 from facade.errors import ArgumentError
@@ -23,7 +21,6 @@ DEEPEST = 64
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN_NAME = 60
-_LOOKED_INTO = 1000
 
 Path = tuple[str | int, ...]
 """Keys and indices from the top down."""
@@ -68,15 +65,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         repeated = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {shown(repeated)} is there more than once in one object")
-    return found
-
-
-def longest_list(value: Any, path: Path = ()) -> tuple[Path, int]:
-    """Return where the longest list of a document is, and its length; of many entries the first are looked into."""
-    found = (path, len(value) if isinstance(value, list) else 0)
-    for name, entry in islice(_entries(value), _LOOKED_INTO):
-        if entry and isinstance(entry, dict | list):
-            found = max(found, longest_list(entry, (*path, name)), key=itemgetter(1))
     return found
 
 

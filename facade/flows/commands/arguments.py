@@ -2,35 +2,34 @@
 
 A refusal says which key, what was expected and what came, so that a caller need not look into any log.
 The schemas are the ICD's, ``schemas/commands``; several versions of each are valid side by side.
+
+They are compiled (jsonschema-rs), so that an argument of a whole telescope's size takes a few milliseconds. The work is
+bounded by the length of the text. Of a long text the first mistake is named alone: to find all takes much longer.
 """
 
-import re
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-from jsonschema.protocols import Validator
-from jsonschema.validators import extend
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
+from jsonschema_rs import Draft202012Validator, Registry, ValidationError, ValidationErrorKind
 
 from facade.errors import ArgumentError
 from facade.flows.commands.argument_rules import Complaint, complaints
-from facade.flows.commands.argument_text import json_path, longest_list, parse
+from facade.flows.commands.argument_text import Path, json_path, parse
 from facade.icd.explain import shown
 from facade.icd.model import Icd
 
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _MOST_COMPLAINTS = 3
 """Things that a refusal names."""
-_MOST_CHECKS = 20_000
-"""Checks of a schema's keywords that one argument may take, so that a caller has an answer within 0.5 s."""
+_LONG = 10_000
+"""Of a longer text, only the first mistake is named [characters]."""
 _LONGEST_ID = 200
 """Characters of a transaction id that the record of a command may have; SKA's schemas set no limit."""
+_WHOLE = "urn:whole-number"
+_WHOLE_NUMBER = {"$schema": "http://json-schema.org/draft-04/schema#", "id": _WHOLE, "type": "integer"}
+"""An integer as the whole bus understands it, written without a fraction; drafts after the fourth also take 1.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +47,16 @@ class Arguments:
     """The argument schemas of the ICD, ready for use; may be used from several threads."""
 
     def __init__(self, icd: Icd) -> None:
-        schemas = [schema for versions in icd.arguments.values() for schema in versions.values()]
-        registry: Registry[Any] = Registry().with_resources(
-            (schema["$id"], DRAFT202012.create_resource(schema)) for schema in schemas
-        )
-        self._validators: dict[str, dict[str, Validator]] = {
+        schemas = [_with_whole_numbers(schema) for versions in icd.arguments.values() for schema in versions.values()]
+        self._schemas: dict[str, Any] = {schema["$id"]: schema for schema in schemas}
+        registry = Registry([(_WHOLE, _WHOLE_NUMBER), *self._schemas.items()])
+        compiled = {
+            address: Draft202012Validator(schema, registry=registry, offline=True)
+            for address, schema in self._schemas.items()
+        }
+        self._validators: dict[str, dict[str, Draft202012Validator]] = {
             family: {
-                _ADDRESS.format(family=family, version=version): _Strict(schema, registry=registry)
+                _ADDRESS.format(family=family, version=version): compiled[schema["$id"]]
                 for version, schema in versions.items()
             }
             for family, versions in icd.arguments.items()
@@ -81,19 +83,69 @@ class Arguments:
         validator = validators.get(interface) if isinstance(interface, str) else None
         if validator is None:
             raise ArgumentError(f"$.interface: expected one of {', '.join(validators)}, got {shown(interface)}")
-        _checks.left = _MOST_CHECKS
-        try:
-            _refuse((tuple(error.absolute_path), _in_words(error)) for error in validator.iter_errors(document))
-        except _TooMuchToCheckError:
-            path, length = longest_list(document)
-            what = f"expected few enough values for {_MOST_CHECKS} checks, got more; the longest list, with {length}"
-            raise ArgumentError(f"$: {what} entries, is {json_path(path)}") from None
+        if not validator.is_valid(document):
+            _refuse(self._mistakes(validator, document, is_long=len(text) > _LONG))
         _refuse(complaints(family, document))
         transaction_id = document.get("transaction_id")
         if transaction_id is not None and len(transaction_id) > _LONGEST_ID:
             got = f"{len(transaction_id)}: {shown(transaction_id)}"
             raise ArgumentError(f"$.transaction_id: expected at most {_LONGEST_ID} characters, got {got}")
         return CheckedArgument(document, interface, transaction_id)
+
+    def _mistakes(
+        self, validator: Draft202012Validator, document: dict[str, Any], *, is_long: bool
+    ) -> Iterator[Complaint]:
+        """Find what a schema does not allow."""
+        if not is_long:
+            for error in validator.iter_errors(document):
+                yield from self._in_words(error)
+            return
+        try:
+            validator.validate(document)
+        except ValidationError as error:
+            yield from self._in_words(error)
+            yield (), f"in a text of more than {_LONG} characters only the first mistake is looked for"
+
+    def _in_words(self, error: ValidationError) -> Iterator[Complaint]:
+        """Say where it is, what was expected and what came."""
+        path, kind = tuple(error.instance_path), error.kind
+        match kind:
+            case ValidationErrorKind.Required():
+                yield (*path, kind.property), "expected such a key, got none"
+            case ValidationErrorKind.AdditionalProperties():
+                known = ", ".join(self._beside(error.absolute_keyword_location)["properties"])
+                for name in kind.unexpected:
+                    yield (*path, name), f"expected one of the keys {known}, got an unknown key"
+            case ValidationErrorKind.AnyOf():
+                yield from self._of_choices(path, error.instance, kind.context)
+            case _:
+                yield path, f"expected {_expected(kind)}, got {shown(error.instance)}"
+
+    def _beside(self, location: str | None) -> dict[str, Any]:
+        """Return the part of a schema in which a keyword stands."""
+        address, _, pointer = (location or "").partition("#/")
+        part: dict[str, Any] = self._schemas[address]
+        for name in pointer.split("/")[:-1]:
+            part = part[int(name)] if isinstance(part, list) else part[name]
+        return part
+
+    def _of_choices(self, path: Path, got: Any, choices: list[list[ValidationError]]) -> Iterator[Complaint]:
+        """Say what a value lacks of which one of several forms was expected."""
+        kinds = [choice[0].kind for choice in choices]
+        missing = [kind.property for kind in kinds if isinstance(kind, ValidationErrorKind.Required)]
+        if len(missing) == len(kinds):
+            keys = ", ".join(missing)
+            yield path, f"expected at least one of the keys {keys}, got {shown(got)}"
+            return
+        is_other = [
+            isinstance(kind, ValidationErrorKind.Type) and tuple(choice[0].instance_path) == path
+            for kind, choice in zip(kinds, choices, strict=True)
+        ]
+        if all(is_other):
+            yield path, f"expected {' or '.join(map(_expected, kinds))}, got {shown(got)}"
+            return
+        for choice in choices[is_other.index(False)]:
+            yield from self._in_words(choice)
 
 
 def _refuse(found: Iterable[Complaint]) -> None:
@@ -124,84 +176,25 @@ _WORDS = {
 }
 
 
-def _in_words(error: ValidationError) -> str:
-    """Say what was expected and what came."""
-    keyword, got = str(error.validator), error.instance
-    wanted: Any = error.validator_value
-    if keyword in _OWN:
-        return error.message
-    match keyword:
+def _expected(kind: ValidationErrorKind) -> str:
+    """Return what a keyword expects."""
+    match kind.name:
         case "type":
-            expected = _KINDS[str(wanted)]
+            return " or ".join(_KINDS[name] for name in kind.value)
         case "const":
-            expected = shown(wanted)
+            return shown(kind.value)
         case "enum":
-            expected = f"one of {', '.join(map(repr, wanted))}"
-        case "anyOf" if all(choice.keys() == {"required"} for choice in wanted):
-            expected = f"at least one of the keys {', '.join(key for choice in wanted for key in choice['required'])}"
-        case "anyOf":
-            expected = " or ".join(_KINDS.get(choice.get("type", "array"), "") for choice in wanted)
-        case _:
-            expected = _WORDS[keyword].format(wanted)
-    return f"expected {expected}, got {shown(got)}"
+            return f"one of {', '.join(map(repr, kind.value))}"
+    return _WORDS[kind.name].format(kind.value)
 
 
-def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Complain about each missing key at its own place."""
-    if validator.is_type(instance, "object"):
-        for name in names:
-            if name not in instance:
-                yield ValidationError("expected such a key, got none", path=(name,))
-
-
-def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Complain about each unknown key at its own place."""
-    if rest is not False:
-        yield from _PLAIN["additionalProperties"](validator, rest, instance, schema) or ()
-    elif validator.is_type(instance, "object"):
-        known = schema.get("properties", {})
-        for name in instance:
-            if name not in known:
-                what = f"expected one of the keys {', '.join(known)}, got an unknown key"
-                yield ValidationError(what, path=(name,))
-
-
-def _pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Match as JSON Schema does: ``$`` is the end of the text, not a line break before it."""
-    if validator.is_type(instance, "string") and not re.search(re.sub(r"\$$", r"\\Z", pattern), instance):
-        yield ValidationError(f"{instance!r} does not match {pattern!r}")
-
-
-def _is_integer(_checker: object, value: object) -> bool:
-    """Return whether a value is an integer as the whole bus understands it: written without a fraction."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-class _TooMuchToCheckError(Exception):
-    """The checks that were granted are used up."""
-
-
-_checks = threading.local()
-"""How many are left of those that the argument under way may take."""
-
-
-def _counted(keyword: Any) -> Any:
-    """Return a keyword's check that counts how often it is made."""
-
-    def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
-        _checks.left -= 1
-        if _checks.left < 0:
-            raise _TooMuchToCheckError
-        return keyword(validator, wanted, instance, schema)
-
-    return check
-
-
-_OWN = {"required": _required, "additionalProperties": _additional_properties}
-_PLAIN = Draft202012Validator.VALIDATORS
-_extend: Any = extend  # its type hints are incomplete
-_Strict = _extend(
-    Draft202012Validator,
-    validators={name: _counted(check) for name, check in {**_PLAIN, **_OWN, "pattern": _pattern}.items()},
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
-)
+def _with_whole_numbers(schema: Any) -> Any:
+    """Return a schema of which integers are written without a fraction."""
+    match schema:
+        case {"type": "integer", **rest}:
+            return {**rest, "$ref": _WHOLE}
+        case dict():
+            return {name: _with_whole_numbers(part) for name, part in schema.items()}
+        case list():
+            return [_with_whole_numbers(part) for part in schema]
+    return schema

@@ -10,11 +10,15 @@ from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
 from facade.flows.commands.periodic import PeriodicTask
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
+from facade.instances import number_of
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
+from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.heartbeats import SILENT
 
 SUBARRAY = "SdpSubarray"
+_STUCK = "subarrayStuck"
 
 
 def compose(server: Server) -> None:
@@ -44,6 +48,20 @@ def compose(server: Server) -> None:
         if device_class.name == SUBARRAY:
             subarrays[device] = SubarrayView(device, device_class, sources, server.version)
             server.views.append(subarrays[device])
+    if subarrays:
+
+        def find_stuck(now: float) -> dict[FaultKey, Fault] | None:
+            """Return the subarrays that a command has left on the way."""
+            if not server.bus.health.connected:
+                return None
+            sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
+            return {
+                (_STUCK, f"{ORIGIN}/subarray/{number:02d}"): Fault("ALARM", f"subarray {number:02d}: {text}")
+                for number, view in sources_of.items()
+                if (text := view.stuck(now))
+            }
+
+        server.report(find_stuck, lambda key: key[0] == _STUCK, STATES, COMMANDS, ACKS)
     gateway = Gateway(
         classes=classes,
         arguments=Arguments(icd),
@@ -58,7 +76,14 @@ def compose(server: Server) -> None:
     )
     server.share(Gateway, lambda: gateway)
     server.periodic_tasks.append(
-        PeriodicTask(origin=instance, post=sender, lease=lease, tracker=tracker, caught_up=sources.known, clock=clock)
+        PeriodicTask(
+            origin=instance,
+            post=sender,
+            lease=lease,
+            tracker=tracker,
+            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
+            clock=clock,
+        )
     )
 
 
@@ -76,8 +101,13 @@ class CommandsHealth(Health):
         """Return which controllers are too many or silent, and which devices nobody executes commands of."""
         for text in rivalries(self._components, now):
             yield Complaint("FAILED", text, ("twoControllers", ORIGIN), "CRITICAL")
-        for text in silences(self._components, now):
-            yield Complaint("DEGRADED", text, ("controllerSilent", ORIGIN), "CRITICAL")
+        for name, text in silences(self._components, now).items():
+            # Commands that nobody executes are work that is not done at all.
+            devices = self._components.newest[name][0].devices
+            is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
+            yield Complaint(
+                "FAILED" if is_alone else "DEGRADED", text, ("controllerSilent", f"{ORIGIN}/{name}"), "CRITICAL"
+            )
         if self._server.has_read(HEARTBEATS):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
             for device in self._devices:

@@ -1,13 +1,16 @@
 """Takes a command: checks it, puts it on the bus, and gives its id once the bus has it.
 
-Called from Tango's threads, one call at a time for each device. A refusal changes nothing; a call
-that the bus did not confirm in time says whether the command may still happen.
+Called from Tango's threads, from several at a time: one call after the other is checked and noted, and each waits for
+the bus by itself. A refusal changes nothing; a call that the bus did not confirm in time says whether the command may
+still happen.
 """
 
 import logging
 import secrets
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -37,8 +40,13 @@ NOT_ALLOWED, FAILED = "API_CommandNotAllowed", "API_CommandFailed"
 class Sender(Protocol):
     """Puts a command on the bus."""
 
-    def send(self, record: Record, timeout: float) -> None:
+    def send(self, record: Record, timeout: float, queued: Callable[[], None]) -> None:
         """Return once all in-sync replicas have it.
+
+        Parameters
+        ----------
+        queued
+            Called before the wait: whatever is sent from then on comes later.
 
         Raises
         ------
@@ -66,6 +74,10 @@ class Gateway:
     """Whether everything has been read that stood on the bus at the start."""
     origin: str
     clock: Clock
+    _checking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held until a command is noted and queued: the next one is checked against it, and comes after it."""
+    _sending: set[str] = field(default_factory=set, init=False)
+    """Ids of the commands whose calls wait for the bus."""
 
     def give(self, device: str, name: str, text: str | None, headers: Headers = ()) -> str:
         """Put a command of a device on the bus, and return its id.
@@ -91,18 +103,26 @@ class Gateway:
             raise CommandRefused(FAILED, f"{name}: {error}", where) from error
         document = None if checked is None else checked.document
         transaction_id = (checked and checked.transaction_id) or self._new_transaction_id()
-        self._require_readiness(name, where)
-        self._require_mode(device, name, where)
-        before = self.tracker.of_transaction(device, name, transaction_id)
-        if before is not None:
-            again = self._repeated(before, digest(document), where)
-            if again is not None:
-                return again
-        else:
-            self._require_allowed(device, command, commands)
-            self._require_sense(device, command, document, where)
-        message = self._message(device, command, document, transaction_id, before)
-        return self._send(message, headers, again=before is not None)
+        with ExitStack() as order:
+            order.enter_context(self._checking)
+            self._require_readiness(name, where)
+            self._require_mode(device, name, where)
+            before = self.tracker.of_transaction(device, name, transaction_id)
+            if before is not None:
+                again = self._repeated(before, digest(document), where)
+                if again is not None:
+                    return again
+            else:
+                self._require_allowed(device, command, commands)
+                self._require_sense(device, command, document, where)
+            message = self._message(device, command, document, transaction_id, before)
+            if self.tracker.find(message.id) is None:
+                self.tracker.begin(message)
+            self._sending.add(message.id)
+            try:
+                return self._send(message, headers, order.close, again=before is not None)
+            finally:
+                self._sending.discard(message.id)
 
     def show(self, device: str) -> tuple[str, str | None]:
         """Return State and obsState as a command finds them; obsState is None where there is none."""
@@ -160,6 +180,8 @@ class Gateway:
             what = f"{before.command}: command {before.id} of this transaction_id never reached the bus; use a new one"
             raise CommandRefused(FAILED, what, where)
         if before.status == NEW and not before.place:
+            if before.id in self._sending:  # whose caller may be told that it was never sent
+                raise _unknown(before, "another call is sending it")
             if self._now_us() < before.not_after:
                 return None  # perhaps it never arrived: the same id, so that it cannot be executed twice
             raise _unknown(before, "it was not seen on the bus yet")  # a bus that is slow may have it all the same
@@ -191,12 +213,10 @@ class Gateway:
             origin=self.origin,
         )
 
-    def _send(self, message: CommandMessage, headers: Headers, *, again: bool) -> str:
-        if self.tracker.find(message.id) is None:
-            self.tracker.begin(message)
+    def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
-            self.sender.send(command_record(message, headers), TIMEOUT)
+            self.sender.send(command_record(message, headers), TIMEOUT, queued)
         except NotSent as error:
             if again:  # which says nothing about the first time
                 _log.warning("command not sent again %s: %s", tags, error)

@@ -25,7 +25,8 @@ class PeriodicTask:
     origin
         Name of this server in the acknowledgements that it writes.
     caught_up
-        Whether what stood on the bus at the start has been read: before that nothing can be overdue.
+        Whether all commands and acknowledgements that are on the bus have been read: an outcome that waits there to be
+        read is the one that holds, so that nothing is overdue before.
     """
 
     def __init__(

@@ -20,6 +20,11 @@ REPORTED = ("scanTypes", "ebID")
 """Reported attributes by which arguments are judged."""
 
 
+def is_transitional(obs_state: str) -> bool:
+    """Return whether an obsState lasts only while a command is under way."""
+    return obs_state not in (*STABLE, FAULT)
+
+
 def fresh(report: Reported | None, tracked: Tracked) -> bool:
     """Return whether a report says what became of a command, or of a later one, and not what was before it."""
     if report is None:

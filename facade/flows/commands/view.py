@@ -11,8 +11,17 @@ from facade.clock import Clock
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.lrc_events import VERSIONS, LrcEvents
-from facade.flows.commands.outcomes import ACCEPTED, IN_PROGRESS, RESULT_CODE, TASK_STATUS, TIMED_OUT, Tracked, result
-from facade.flows.commands.rules import FAULT, OBS_STATE, STABLE, commanded, shown
+from facade.flows.commands.outcomes import (
+    ACCEPTED,
+    IN_PROGRESS,
+    MICRO,
+    RESULT_CODE,
+    TASK_STATUS,
+    TIMED_OUT,
+    Tracked,
+    result,
+)
+from facade.flows.commands.rules import FAULT, OBS_STATE, STABLE, commanded, is_transitional, shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
 from facade.printable import printable
@@ -24,6 +33,8 @@ from facade.runtime.flow import VIEW_PERIOD, DeviceReading
 from facade.runtime.heartbeats import SILENT
 
 _NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
+_BEHIND = 2.0
+"""Time that a final state may come after the outcome, as the two are on different partitions [s]."""
 _FINISHED = 32
 """Finished commands shown in attributes; the others are GetCommandHistory's."""
 
@@ -144,6 +155,17 @@ class SubarrayView:
             yield self._device, name, self._changes.reading(name, value, now)
         self._marker = marker
 
+    def stuck(self, now: float) -> str:
+        """Say that a state on the way has outlived its command; an empty text: it has not."""
+        obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
+        if not self._sources.known() or tracker.pending(self._device) or not is_transitional(obs_state):
+            return ""
+        last = next(iter(tracker.finished(self._device, 1)), None)
+        if last is not None and now - last.ended / MICRO <= _BEHIND:
+            return ""
+        ended = "" if last is None else f"; the last one, {last.command} ({last.id}), is {last.status}"
+        return f"obsState is {obs_state}, but no command is under way{ended}"
+
     def _label(self, attribute: str, initial: str) -> str:
         reported = self._sources.states.get(self._device, attribute)
         return shown(attribute, reported, initial, self._sources.tracker.pending(self._device), self._commands)
@@ -171,12 +193,14 @@ class SubarrayView:
         degraded: list[str] = []
         if why := sources.lease.trouble(sources.clock.monotonic()):
             failed.append(f"commands are refused: {why}")
-        silent = silences(sources.components, now, self._device)
+        silent = silences(sources.components, now, self._device).values()
         alive = sources.components.alive_for(self._device, now, SILENT)
         (degraded if alive else failed).extend(silent)
         failed.extend(rivalries(sources.components, now, self._device))
         if obs_state == FAULT:
             failed.append("obsState is FAULT; see errorMessages")
+        if why := self.stuck(now):
+            failed.append(why)
         last = sources.tracker.finished(self._device, 1)
         if last and last[0].status == TIMED_OUT:
             degraded.append(f"the last command, {last[0].command} ({last[0].id}), has timed out")
@@ -187,13 +211,13 @@ class SubarrayView:
         return (_DEGRADED, tuple(degraded)) if degraded else (_HEALTHY, ())
 
 
-def silences(components: Components, now: float, device: str = "") -> list[str]:
-    """Say which controllers are silent that should not be; of one device, or of all."""
-    return [
-        f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
+def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
+    """Return which controllers are silent that should not be, each with a text; of one device, or of all."""
+    return {
+        name: f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
-    ]
+    }
 
 
 def rivalries(components: Components, now: float, device: str = "") -> list[str]:

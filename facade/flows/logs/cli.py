@@ -2,17 +2,17 @@
 
 from facade.flows.logs.messages import TOPICS
 from facade.flows.logs.worker import LogWorker
-from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
+from facade.runtime.worker_process import Site, Slot, run_worker
 
 
-def aggregate(slot: Slot = "0", take_over: TakeOver = False) -> None:
+def aggregate(slot: Slot = "0") -> None:
     """Sum up logs and metrics of nodes, exactly-once: one worker of the group.
 
     Run one per core, each with its own slot; more than the topics have partitions stand by.
 
     Example: sdp-facade logs aggregate --slot 0
     """
-    run_worker("logs-aggregate", slot, _worker, take_over=take_over)
+    run_worker("logs-aggregate", slot, _worker)
 
 
 def _worker(site: Site) -> LogWorker:

@@ -27,4 +27,4 @@ def compose(server: Server) -> None:
 
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(LogsView(device, entry, flow.ledger, health, known=known, version=server.version))
-    server.report(flow.find, lambda key: key[0] in (RISING, SILENT), flow.topic)
+    server.report(flow.find, lambda key: key[0] in (RISING, SILENT), flow.topic, others=device)

@@ -4,21 +4,26 @@ A field of the schema stands within objects (``{"log": {"level": ...}}``, Filebe
 (``{"log.level": ...}``, loggers of programs). Records of both kinds are taken.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import msgspec
 
 from facade.flows.logs.names import METRICBEAT
 from facade.flows.logs.records import (
     OF_SYSLOG,
+    BadRow,
     LogRecord,
     MetricRecord,
     cleaned,
     metric_record,
+    rejected,
     severity_of,
     source_of,
     time_of,
+    without_nulls,
 )
 
 _NONE: Mapping[str, Any] = {}
@@ -93,8 +98,16 @@ class _Metrics(_Event, gc=False):
     system: Mapping[str, Any] = _NONE
 
 
-_decode_log = msgspec.json.Decoder(_Log).decode
-_decode_metrics = msgspec.json.Decoder(_Metrics).decode
+_Kind = TypeVar("_Kind", _Log, _Metrics)
+_log_decoder = msgspec.json.Decoder(_Log)
+_metrics_decoder = msgspec.json.Decoder(_Metrics)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[_Kind]", value: bytes) -> _Kind:
+    try:
+        return decoder.decode(value)
+    except msgspec.ValidationError:  # perhaps of a null
+        return decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(value))))
 
 
 def _name(one: str | _Object) -> str:
@@ -103,7 +116,7 @@ def _name(one: str | _Object) -> str:
 
 def log_event(value: bytes) -> LogRecord:
     """Decode an event of Logstash, of Filebeat, or of a logger that writes the Elastic Common Schema."""
-    one = _decode_log(value)
+    one = _decoded(_log_decoder, value)
     if isinstance(one.severity, int):  # as the syslog input of Logstash has it
         severity = OF_SYSLOG[one.severity] if 0 <= one.severity < len(OF_SYSLOG) else 0
     else:
@@ -111,15 +124,15 @@ def log_event(value: bytes) -> LogRecord:
     return LogRecord(source_of(one.component(), severity, *one.where()), one.time(), one.message)
 
 
-def metrics_event(value: bytes) -> Iterator[MetricRecord]:
+def metrics_event(value: bytes) -> Iterator[MetricRecord | BadRow]:
     """Return the values of an event of Metricbeat: those that attributes show, or one that none shows.
 
     Raises
     ------
     ValueError
-        It is no such event, or a value is no number.
+        It is no such event.
     """
-    one = _decode_metrics(value)
+    one = _decoded(_metrics_decoder, value)
     if not one.timestamp:
         raise ValueError("expected an export request of OTLP, or an event of Metricbeat with @timestamp")
     host, rack, _ = one.where()
@@ -128,9 +141,14 @@ def metrics_event(value: bytes) -> Iterator[MetricRecord]:
         number = _at(one.system, path)
         if number is None:
             continue
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"system.{'.'.join(path)}: expected a number, got {number!r:.40}")
-        instance, is_shown = _at(one.system, of), True
+        is_shown = True
+        if isinstance(number, bool) or not isinstance(number, int | float) or abs(number) > sys.float_info.max:
+            where, alone = f"$.system.{'.'.join(path)}", {"@timestamp": one.timestamp, "host": {"name": host}}
+            alone["system"] = reduce(lambda part, name: {name: part}, reversed(path), number)
+            why = rejected("metricbeat", where, f"expected a number, got {number!r:.40}")
+            yield BadRow(why, msgspec.json.encode(alone))
+            continue
+        instance = _at(one.system, of)
         yield metric_record(time, cleaned(host), shown, str(instance or ""), number, factor, cleaned(rack))
     if not is_shown:
         yield metric_record(time, cleaned(host), "", "", None)

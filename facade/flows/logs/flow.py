@@ -13,8 +13,6 @@ from facade.runtime.flow import Fault, FaultKey, Flow
 
 RISING, SILENT = "errorsRising", "componentSilent"
 """Conditions of the ICD."""
-_MOST_FAULTS = 32
-"""Of each condition: a failure of a whole rack is no thousand alarms."""
 
 
 class LogFlow(Flow):
@@ -50,11 +48,11 @@ class LogFlow(Flow):
             (RISING, name): Fault(
                 "WARNING", f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent}
             )
-            for name, (recent, before) in rising[:_MOST_FAULTS]
+            for name, (recent, before) in rising
         }
         return found | {
             (SILENT, name): Fault("WARNING", "wrote regularly, and has written nothing for 30 s while others did")
-            for name in self.ledger.silent()[:_MOST_FAULTS]
+            for name in self.ledger.silent()
         }
 
     def as_dict(self) -> dict[str, Any]:

@@ -5,12 +5,14 @@ reason. Nothing that a record holds raises here.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from facade.bus.port import Record
+from facade.config import Settings
 from facade.flows.logs import elastic, otlp
 from facade.flows.logs.lines import ska_line, syslog_message
 from facade.flows.logs.names import of_collectd
@@ -23,7 +25,8 @@ from facade.flows.logs.records import (
     micro,
     rejected,
 )
-from facade.outcome import TOMBSTONE, Rejected, Suppressed
+from facade.icd.model import Icd
+from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed
 
 MOST_ROWS = 100_000
 """Records in one record of the bus."""
@@ -116,3 +119,17 @@ def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[Row] |
     if len(rows) > MOST_ROWS:
         return found, rejected("too-many", "$", f"expected at most {MOST_ROWS} in a record, got more")
     return (found, rows) if rows else (found, Suppressed("no-rows"))
+
+
+def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
+    """Return the reading of one record of each topic; see `facade.manifest.Manifest.trials`."""
+    return dict.fromkeys(FORMATS, _trial)
+
+
+def _trial(record: Record) -> Outcome:
+    """Return the fate of a record; it is rejected if each of its rows is."""
+    _, rows = decode(record.topic, record.value)
+    if not isinstance(rows, list):
+        return rows
+    bad = [row for row in rows if isinstance(row, BadRow)]
+    return bad[0].why if len(bad) == len(rows) else USED

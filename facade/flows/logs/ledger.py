@@ -16,6 +16,7 @@ from facade.flows.logs.sums import OTHER
 from facade.runtime.log_export import NAMESPACE
 
 MOST_COMPONENTS: Final = 1000
+"""Another one takes the place of the one that was silent longest, once nobody waits for that any more."""
 MOST_LOCATIONS: Final = 2000
 MOST_OBSERVATIONS: Final = 64
 MOST_HOSTS: Final = 2000
@@ -130,7 +131,7 @@ class LogLedger:
         for one in summary.counts:
             self._count(one, at)
         for sequence in summary.sequences:
-            state.numbers.add(sequence.shipper, sequence.runs)
+            state.numbers.add(sequence.shipper, sequence.runs, at, silent_since=at - FORGOTTEN)
         for error in summary.errors:
             where = f"{error.component} on {error.host}" if error.host else error.component
             line = f"{_iso(error.time)} {SEVERITIES[error.severity]} {where}: {error.text}"
@@ -181,9 +182,21 @@ class LogLedger:
         components = self.state.components
         name = one.component or "(none)"
         if name not in components and len(components) >= MOST_COMPONENTS and name != OTHER:
-            self.state.merged += one.count
-            name = OTHER
-        return components.setdefault(name, Component())
+            components[OTHER] = components.pop(OTHER, Component())
+            silent_longest = next(iter(components))
+            if self.state.heard - components[silent_longest].heard > FORGOTTEN:
+                self._merge(components.pop(silent_longest))
+            else:
+                self.state.merged += one.count
+                name = OTHER
+        components[name] = components.pop(name, Component())  # at the end: the one at the beginning was silent longest
+        return components[name]
+
+    def _merge(self, forgotten: Component) -> None:
+        other = self.state.components[OTHER]
+        other.records += forgotten.records
+        other.errors += forgotten.errors
+        self.state.merged += forgotten.records
 
     def _measure(self, host: str, metric: str, instance: str, value: NodeValue) -> None:
         metrics = self.metrics
@@ -263,11 +276,12 @@ def _into(buckets: dict[int, int], at: float, count: int) -> None:
 
 
 def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors: int) -> None:
-    found = tallies.get(name)
-    if found is None:
-        found = tallies.setdefault(name if len(tallies) < most else OTHER, Tally())
-    found.records += records
-    found.errors += errors
+    found = tallies.pop(name, Tally())
+    tallies[name] = Tally(found.records + records, found.errors + errors)
+    if len(tallies) > most:  # the one that was silent longest makes room
+        other = tallies.pop(OTHER, Tally())
+        forgotten = tallies.pop(next(iter(tallies)))
+        tallies[OTHER] = Tally(other.records + forgotten.records, other.errors + forgotten.errors)
 
 
 def _iso(time_us: int) -> str:

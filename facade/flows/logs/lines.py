@@ -14,13 +14,17 @@ _SYSLOG: Final = re.compile(
     r'(-|(?:\[(?:[^\]"\\]|"(?:[^"\\\]]|\\.)*")*\])+)(?: (.*))?',
     re.DOTALL,
 )
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _OLD: Final = re.compile(
     r"<(\d{1,3})>"
-    r"(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d|(\d{4}-\d\d-\d\dT[^ ]{8,24})) "
+    rf"(?:({'|'.join(_MONTHS)}) ([ \d]\d) (\d\d:\d\d:\d\d)"
+    r"(?: (UTC|GMT)(?= )|(?: [A-Z]{1,5}| ([+-]\d\d:?\d\d))?(?= \d{4} ))?(?: (\d{4})(?= ))?"
+    r"|(\d{4}-\d\d-\d\dT[^ ]{8,24})) "
     r"(?:([^ ]{0,254}[^ :]) )?([^ :\[]{1,100})(?:\[[^\] ]{0,100}\])?(?:: ?|(?= )|$)(.*)",
     re.DOTALL,
 )
-"""Of RFC 3164, also with the time in full, as rsyslog forwards it, and without a host, as programs write it."""
+"""Of RFC 3164, also with zone and year, with the time in full, as rsyslog forwards it, and without a host, as programs
+write it."""
 _PARAMETER: Final = re.compile(r'(sequenceId|rack|eb_id)="([^"\\\]]{0,100})"')
 _SKA: Final = re.compile(r"1\|([^|]{1,40})\|([A-Za-z]{1,20})\|[^|]*\|[^|]*\|([^|#]*)[^|]*\|([^|]*)\|(.*)", re.DOTALL)
 _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
@@ -37,7 +41,7 @@ _headers: dict[Header, Source] = {}
 def syslog_message(value: bytes) -> LogRecord:
     """Decode a message of RFC 5424 or 3164; of structured data, `sequenceId`, `rack` and `eb_id` are known.
 
-    The older form says neither year nor zone: such a message counts as one without a time.
+    The older form commonly says neither year nor zone: such a message counts as one without a time.
 
     Raises
     ------
@@ -88,8 +92,10 @@ def _parse(value: bytes) -> LogRecord:
     if found := _SYSLOG.match(text):
         priority, time, host, component, data, body = found.groups("")
     elif found := _OLD.match(text):
-        priority, time, host, component, body = found.groups("")
+        priority, month, day, clock, utc, zone, year, time, host, component, body = found.groups("")
         data = ""
+        if year and (utc or zone):  # of a zone that is a name alone, there are several
+            time = f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}{zone or 'Z'}"
     if found is None or int(priority) > 191:
         raise ValueError(f"expected a message of RFC 5424 or RFC 3164, got {text[:60]!r}")
     body = body.removeprefix("\ufeff")

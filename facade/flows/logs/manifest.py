@@ -14,8 +14,9 @@ MANIFEST = Manifest(
     compose="facade.flows.logs.composition:compose",
     workers=(Worker("logs-aggregate", "logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
     subcommands=(
-        Subcommand(("logs",), "", "Sum up logs and metrics of nodes."),
+        Subcommand(("logs",), "", "Sum up logs and metrics of nodes.", section="Deploy"),
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),
     ),
+    trials="facade.flows.logs.formats:trials",
     words="facade.flows.logs.words:WORDS",
 )

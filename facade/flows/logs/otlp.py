@@ -1,24 +1,27 @@
 """Logs and metrics in the OpenTelemetry protocol: its JSON form and its protobuf form.
 
-The two have the same fields. A batch whose structure is broken is refused whole; what a single record of it has wrong
-is that record's matter.
+The two have the same fields. A batch that is no JSON, or no protobuf, is refused whole. In JSON, null is the absence of
+a field, as everywhere in proto3; a record with a field of a wrong type is set aside alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from facade.flows.logs.names import of_otlp
 from facade.flows.logs.records import (
+    BadRow,
     LogRecord,
     MetricRecord,
     cleaned,
     from_nano,
     metric_record,
+    rejected,
     severity_of,
     source_of,
+    without_nulls,
 )
 from facade.numbers import LARGEST
 from facade.runtime.log_export import SEQUENCE
@@ -70,13 +73,13 @@ class _ResourceLogs(_Json):
 
 
 class _Logs(_Json):
-    resource_logs: list[_ResourceLogs]
+    resource_logs: list[_ResourceLogs] = []
 
 
 class _Point(_Json):
     time_unix_nano: int = 0
     as_double: float | None = None
-    as_int: int | None = None
+    as_int: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     attributes: list[_Attribute] = []
 
 
@@ -100,22 +103,83 @@ class _ResourceMetrics(_Json):
 
 
 class _Metrics(_Json):
-    resource_metrics: list[_ResourceMetrics]
+    resource_metrics: list[_ResourceMetrics] = []
 
 
+Batch = TypeVar("Batch", _Logs, _Metrics)
+Row = TypeVar("Row", LogRecord, MetricRecord)
 # 64-bit integers are texts in this form; not strict, so that numbers pass as well.
-_decode_logs = msgspec.json.Decoder(_Logs, strict=False).decode
-_decode_metrics = msgspec.json.Decoder(_Metrics, strict=False).decode
+_logs_decoder = msgspec.json.Decoder(_Logs, strict=False)
+_metrics_decoder = msgspec.json.Decoder(_Metrics, strict=False)
+_LOGS = ("resourceLogs", "scopeLogs", "logRecords")
+_METRICS = ("resourceMetrics", "scopeMetrics", "metrics")
+_MOST_APART = 64_000_000
+"""Of a batch that is taken apart, as each part repeats what it has in common with others [bytes]."""
 
 
-def json_logs(value: bytes) -> Iterator[LogRecord]:
+def json_logs(value: bytes) -> Iterator[LogRecord | BadRow]:
     """Return the records of a batch in JSON."""
-    return _logs(_decode_logs(value).resource_logs)
+    return _rows(value, _logs_decoder, lambda batch: _logs(batch.resource_logs), _LOGS)
 
 
-def json_metrics(value: bytes) -> Iterator[MetricRecord]:
+def json_metrics(value: bytes) -> Iterator[MetricRecord | BadRow]:
     """Return the values of a batch in JSON."""
-    return _metrics(_decode_metrics(value).resource_metrics)
+    return _rows(value, _metrics_decoder, lambda batch: _metrics(batch.resource_metrics), _METRICS)
+
+
+def _rows(
+    value: bytes,
+    decoder: "msgspec.json.Decoder[Batch]",
+    rows: Callable[[Batch], Iterator[Row]],
+    levels: tuple[str, ...],
+) -> Iterator[Row | BadRow]:
+    """Return the rows of a batch; of one that has something wrong, part by part."""
+    try:
+        batch = decoder.decode(value)
+    except msgspec.ValidationError:
+        document = without_nulls(msgspec.json.decode(value))
+    else:
+        yield from rows(batch)
+        return
+    length = 0
+    for path, part in _parts(document, levels):
+        alone = msgspec.json.encode(part)
+        if (length := length + len(alone)) > _MOST_APART:
+            raise ValueError(f"expected parts of at most {_MOST_APART} bytes together, got more")
+        try:
+            batch = decoder.decode(alone)
+        except msgspec.ValidationError as error:
+            if path == "$":
+                raise
+            yield BadRow(rejected("otlp-json", path, error), alone)
+        else:
+            yield from rows(batch)
+
+
+def _parts(part: Any, levels: tuple[str, ...], path: str = "$") -> Iterator[tuple[str, Any]]:
+    """Return where each record of a batch is, and a batch of it alone; a part that has none is left as it is."""
+    if not levels:
+        yield from _points(part, path)
+        return
+    name, *rest = levels
+    entries = part.get(name) if isinstance(part, dict) else None
+    if not isinstance(entries, list):
+        yield path, part
+        return
+    for at, entry in enumerate(entries):
+        for where, alone in _parts(entry, tuple(rest), f"{path}.{name}[{at}]"):
+            yield where, {**part, name: [alone]}
+
+
+def _points(record: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Return each point of a metric; a record of a log has none."""
+    kinds = [kind for kind in ("gauge", "sum") if isinstance(record, dict) and isinstance(record.get(kind), dict)]
+    if not kinds:
+        yield path, record
+    for kind in kinds:
+        others = {name: value for name, value in record.items() if name not in kinds}
+        for where, alone in _parts(record[kind], ("dataPoints",), f"{path}.{kind}"):
+            yield where, {**others, kind: alone}
 
 
 def protobuf_logs(value: bytes) -> Iterator[LogRecord]:

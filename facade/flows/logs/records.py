@@ -4,7 +4,7 @@ import math
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -169,6 +169,13 @@ def metric_record(
     if not math.isfinite(number):
         return MetricRecord(time, host, "", "", 0.0, rack)
     return MetricRecord(time, host, metric, cleaned(instance), number, rack)
+
+
+def without_nulls(part: Any) -> Any:
+    """Return what JSON says without the fields that are null: shippers write them for what is not there."""
+    if isinstance(part, dict):
+        return {name: without_nulls(value) for name, value in part.items() if value is not None}
+    return [without_nulls(value) for value in part] if isinstance(part, list) else part
 
 
 def rejected(reason: str, path: str, why: object) -> Rejected:

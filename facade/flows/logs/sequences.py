@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 MOST_SHIPPERS: Final = 2000
+"""Another one takes the place of the one that was silent longest, if that was so for long."""
 MOST_MISSING: Final = 10
 """Runs of missing numbers of a shipper that may still come."""
 _RESTART: Final = 1
@@ -20,6 +21,8 @@ class Shipper(msgspec.Struct):
     newest: int
     missing: list[Run] = []
     """Runs of numbers that did not come yet, ascending; the newest ones."""
+    heard: float = 0.0
+    """Brokers' time of its newest records [Unix s]."""
 
     def fill(self, first: int, last: int) -> int:
         """Take a run of numbers from those that are missing; return how many were."""
@@ -38,10 +41,19 @@ class ShipperNumbers(msgspec.Struct):
     """By name."""
     holes: int = 0
 
-    def add(self, name: str, runs: Sequence[Run]) -> None:
-        """Take runs of numbers in the order in which they came."""
+    def add(self, name: str, runs: Sequence[Run], at: float, *, silent_since: float) -> None:
+        """Take runs of numbers in the order in which they came, at a time [Unix s].
+
+        Parameters
+        ----------
+        silent_since
+            A shipper that was heard last before this time may be forgotten for another one [Unix s].
+        """
         if name not in self.shippers and len(self.shippers) >= MOST_SHIPPERS:
-            return
+            silent_longest = next(iter(self.shippers))
+            if self.shippers[silent_longest].heard >= silent_since:
+                return
+            del self.shippers[silent_longest]
         for first, last in runs:
             found = self.shippers.get(name)
             if found is None or first == _RESTART:
@@ -55,6 +67,9 @@ class ShipperNumbers(msgspec.Struct):
                 # Some came on another way, or again, as the shipper was not sure that they had arrived.
                 self.holes -= found.fill(first, last)
                 found.newest = max(found.newest, last)
+        if (found := self.shippers.pop(name, None)) is not None:
+            found.heard = at
+            self.shippers[name] = found  # at the end: the one at the beginning was silent longest
 
 
 def _size(runs: Sequence[Run]) -> int:

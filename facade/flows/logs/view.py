@@ -8,6 +8,7 @@ from facade.flows.logs.ledger import LogLedger, Tally
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, SEVERITIES
 from facade.icd.model import DeviceClass
+from facade.printable import listed
 from facade.reading import Reading, Value, judge
 from facade.runtime.view import NewestView
 
@@ -95,8 +96,8 @@ class LogsView(NewestView):
         """Return the readings of metrics; their time is that of the newest value."""
         metrics = self._ledger.metrics
         most = self._attributes["nodes"].length or len(metrics)
-        hosts = sorted(metrics)[:most]
-        yield "nodes", self._changes.reading("nodes", tuple(hosts), now)
+        hosts = sorted(metrics)
+        yield "nodes", self._changes.reading("nodes", tuple(hosts[:most]), now)
         columns: dict[str, tuple[float, ...]] = {}
         times: dict[str, float] = {}
         for name in ATTRIBUTES:
@@ -104,7 +105,8 @@ class LogsView(NewestView):
             columns[name] = tuple(max((one.value for one in its), default=math.nan) for its in found)
             times[name] = max((one.time / 1e6 for its in found for one in its), default=0.0)
             # Nobody has dated the metrics of no node.
-            yield name, Reading(columns[name], times[name]) if times[name] else self._changes.reading(name, (), now)
+            shown = columns[name][:most]
+            yield name, Reading(shown, times[name]) if times[name] else self._changes.reading(name, (), now)
         self._beyond = []
         for name, by_node in _WORST.items():
             limits = self._attributes[name].limits
@@ -130,5 +132,4 @@ def _worst(tallies: Mapping[str, Tally]) -> tuple[str, ...]:
 
 
 def _line(what: str, names: list[str]) -> list[str]:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return [f"{what}: {', '.join(names[:_MOST_NAMES])}{more}."] if names else []
+    return [f"{what}: {listed(names, _MOST_NAMES)}."] if names else []

@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import groupby
 
 from facade.bus.port import Record
+from facade.codec.plausible import wrong_key
 from facade.flows.mirror.messages import RULES, MirrorRule, decode_rule, device_of, is_name
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected
+from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.device_state import StateMessage
 from facade.runtime.flow import Flow
 
@@ -18,6 +20,8 @@ _SHORTEST = 0.1
 """Shortest time between two reads [s]."""
 PERIOD = 1.0
 """Time between two reads where no rule says it [s]."""
+MOST_FOUND = 20_000
+"""Attributes that a pattern may choose."""
 
 
 class Choice(Flow):
@@ -32,7 +36,9 @@ class Choice(Flow):
     topic = RULES
 
     def __init__(self, is_own: Callable[[str], bool]) -> None:
-        self._is_own = is_own
+        self.is_own = is_own
+        self.crowded: dict[str, str] = {}
+        """Patterns that fit too many attributes, and what is said of them."""
         self.rules: dict[str, MirrorRule] = {}
         """By name."""
         self._receptors: dict[str, frozenset[str]] = {}
@@ -51,8 +57,8 @@ class Choice(Flow):
         rule = decode_rule(record.value)
         if not isinstance(rule, MirrorRule):
             return rule
-        if rule.rule != key:
-            return Rejected("key", "$.rule", f"expected the record's key {key!r:.80}, got {rule.rule}")
+        if why := wrong_key(record.key, rule.rule, "$.rule"):
+            return why
         self.rules[key] = rule
         self.version += 1
         return USED
@@ -86,25 +92,36 @@ class Choice(Flow):
         """Return why a pattern or a name chooses nothing; empty: it may."""
         if not is_name(pattern):
             return "expected domain/family/member/attribute"
-        return "the facade's own devices are not mirrored" if self._is_own(device_of(pattern)) else ""
+        return "the facade's own devices are not mirrored" if self.is_own(device_of(pattern)) else ""
 
-    def wanted(self, known: Iterable[str]) -> dict[str, float]:
+    def wanted(self, known: Iterable[str], mirrored: Container[str] = ()) -> dict[str, float]:
         """Return the names of what is to be mirrored, with the shortest time between two reads that is wanted [s].
 
         Parameters
         ----------
         known
             Names that have been found by searches, now or before.
+        mirrored
+            What is mirrored now, which stays so where a pattern fits too many attributes.
         """
         found: dict[str, float] = {}
+        crowded: dict[str, str] = {}
         known = sorted(known)
+        of_device = {device: list(names) for device, names in groupby(known, device_of)}
         for pattern, period in self.patterns():
             names: Iterable[str] = [pattern]
             if "*" in pattern:
-                names = filter(matcher(pattern), known)
+                # Patterns for each receptor are many, and each has one device.
+                near = known if "*" in device_of(pattern) else of_device.get(device_of(pattern), [])
+                names = fitting = list(filter(matcher(pattern), near))
+                if len(fitting) > MOST_FOUND:
+                    what = f"expected at most {MOST_FOUND} attributes, found {len(fitting)}"
+                    crowded[pattern] = f"{what}; say more in the pattern"
+                    names = [name for name in fitting if name in mirrored]
             for name in names:
                 if not self.refusal(name):
                     found[name] = min(period, found.get(name, period))
+        self.crowded = crowded
         return found
 
 

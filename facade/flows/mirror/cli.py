@@ -30,7 +30,8 @@ Patterns = Annotated[
     ),
 ]
 Period = Annotated[
-    float | None, typer.Option(min=0.1, max=3600.0, help="Time between two reads of what is not pushed [s].")
+    float | None,
+    typer.Option(min=0.1, max=3600.0, help="Time between two reads of attributes without events, in seconds."),
 ]
 Comment = Annotated[str, typer.Option(help="Why.")]
 

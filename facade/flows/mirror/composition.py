@@ -44,14 +44,15 @@ def compose(server: Server) -> None:
         return server.has_read(choice.topic, STATES)
 
     def make() -> Mirror:
-        source = server.share(Source, lambda: load(SOURCE)(is_own))  # type: ignore[type-abstract]
+        source = server.share(Source, load(SOURCE))  # type: ignore[type-abstract]
         writer, incarnation = server.bus.writer(), server.sign_of_life.incarnation
         return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
 
     mirror = server.share(Mirror, make)
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
-    server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, choice.topic, STATES)
+    topics = choice.topic, STATES
+    server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, *topics, others=device)
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 
 

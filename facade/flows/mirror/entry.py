@@ -40,6 +40,8 @@ class Entry:
         """Whether the device pushes its changes; None: not known, so that values may be missing before another one."""
         self.read_at, self.push_at = float("inf"), 0.0
         """When it is to be read next, and when a subscription is to be tried next [monotonic s]."""
+        self.seen_at = float("-inf")
+        """When a value came last, of an event or a read [monotonic s]."""
 
     @property
     def connection(self) -> str:
@@ -81,6 +83,10 @@ class Entry:
         """Note that its device is away [Unix us], and return the record of it; None: that is known."""
         self.is_pushed, self.read_at, self.push_at = None, float("inf"), 0.0
         return None if self.connection == DISCONNECTED and self._is_own else self._leave(DISCONNECTED, why, now)
+
+    def overlook(self, why: str, now: int) -> TelescopeAttribute:
+        """Note that nobody has looked at it for long [Unix us], and return the record of it."""
+        return self._leave(DISCONNECTED, why, now)
 
     def end(self, now: int) -> TelescopeAttribute | None:
         """Note that it is not mirrored any more [Unix us], and return the record of it; None: that is known."""

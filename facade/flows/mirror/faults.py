@@ -11,8 +11,6 @@ from facade.runtime.flow import Fault, FaultKey
 
 DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
 """Conditions of the ICD, which says how long a device must be away, and another mirror be there."""
-_MOST_FAULTS = 32
-"""An array that is switched off is no thousand alarms."""
 
 
 def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
@@ -40,7 +38,7 @@ def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
         away[device_of(entry.name)].append(entry)
     return {
         (DISCONNECTED, device): Fault("WARNING", _why(entries), values={"attributes": len(entries)})
-        for device, entries in sorted(away.items())[:_MOST_FAULTS]
+        for device, entries in sorted(away.items())
     }
 
 

@@ -4,6 +4,9 @@ A device is asked for one thing at a time. At first all of its attributes are re
 once; then they are subscribed to, and read once more: what a device pushes while a subscription is being made is lost.
 Later they are read now and then, as any event may be lost without a word. Of what a device does not push, each value is
 read. A device that gives no other sign of life is asked whether it is there.
+
+A device that hangs costs the others nothing: it is left alone for longer and longer, and takes none of their turns (see
+`facade.flows.mirror.turns`). The value of an attribute that nobody has looked at is not repeated as one that holds.
 """
 
 import logging
@@ -15,14 +18,15 @@ from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.device import ALIVE, Device
+from facade.flows.mirror.device import AGAIN, ALIVE, Device, pause_after
 from facade.flows.mirror.entry import By, Entry
 from facade.flows.mirror.latency import Latency
-from facade.flows.mirror.messages import DISCONNECTED, MODEL, TelescopeAttribute, device_of
+from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, MODEL, TelescopeAttribute, device_of
 from facade.flows.mirror.outbox import Outbox
-from facade.flows.mirror.searches import AGAIN, Searches
+from facade.flows.mirror.searches import Searches
 from facade.flows.mirror.source import Done, Found, Lost, Missed, Seen, Source
 from facade.flows.mirror.streaming import Forms, no_forms
+from facade.flows.mirror.turns import Turns
 from facade.flows.mirror.writers import Writer, Writers
 from facade.runtime.readers import Bus
 
@@ -39,6 +43,10 @@ PUSH_AGAIN = 60.0
 """Time between two attempts to subscribe to what a device does not push [s]."""
 FAILED_AGAIN = 5.0
 """Time from a subscription that has failed until the next attempt [s]."""
+LOOKS = 3
+"""Reads that may be left out before an attribute counts as not looked at; never less than `REPEAT`."""
+APPLY_EACH = 0.2
+"""Least time between two choices [s], while thousands of devices name their attributes."""
 _PACE = 0.002
 """Pause after something came [s]: what comes meanwhile is written together, which takes a fraction of the time."""
 _WAIT = 0.1
@@ -78,7 +86,7 @@ class Mirror:
         """Who writes the telescope model."""
         self.entries: dict[str, Entry] = {}
         """What is mirrored, by name."""
-        self.searches = Searches(source)
+        self.searches = Searches(source, choice.is_own)
         self.values = 0
         """Values that came."""
         self._latency = Latency()
@@ -86,10 +94,13 @@ class Mirror:
         self._before: dict[str, TelescopeAttribute] = {}
         """Newest records of what is not mirrored."""
         self._devices: dict[str, Device] = {}
+        self._turns = Turns(source.most_jobs)
         self._due: list[tuple[float, str]] = []
         self._said: dict[str, float] = {}
         """When each attribute was last written [monotonic s], the oldest first."""
         self._version = -1
+        self._is_chosen, self._chosen_at = True, float("-inf")
+        """Whether all that is known has been chosen from, and when that was done last [monotonic s]."""
 
     def run(self, stop: threading.Event, bus: Bus) -> None:
         """Work until `stop` is set."""
@@ -143,18 +154,20 @@ class Mirror:
                         entry.read_at = now
                         self._call(self._devices[device_of(news.name)], now)
                 case Lost():
-                    if (device := self._devices.get(news.device)) is not None:
+                    if (device := self._devices.get(news.device)) is not None and not device.is_lost:
                         self._lose(device, news.why, now)
                 case Done():
                     self._done(news, now)
                 case Found():
-                    if self.searches.take(news, now):
-                        self._apply(now)
+                    self._search(news, now)
         while self._due and self._due[0][0] <= now:
             due, name = heappop(self._due)
             device = self._devices.get(name)
             if device is not None and device.due == due and not device.is_busy:
-                self._ask(device, now)
+                device.is_busy = True
+                self._turns.wait(name, answered=not device.failures)
+        for name in self._turns.take(now):
+            self._ask(self._devices[name], now)
         self._repeat(now)
         self.outbox.send()
         return bool(came)
@@ -163,21 +176,34 @@ class Mirror:
 
     def _choose(self, now: float) -> None:
         self.searches.begin(now)
-        if self._version == self._choice.version:
-            return
-        self._version = self._choice.version
-        patterns = dict(self._choice.patterns())
-        self.searches.want(patterns, {one: why for one in patterns if (why := self._choice.refusal(one))}, now)
-        self._apply(now)
+        if self._version != self._choice.version:
+            self._version = self._choice.version
+            patterns = dict(self._choice.patterns())
+            self.searches.want(patterns, {one: why for one in patterns if (why := self._choice.refusal(one))}, now)
+            self._apply(now)
+        elif not self._is_chosen and now - self._chosen_at >= APPLY_EACH:
+            self._apply(now)
+
+    def _search(self, found: Found, now: float) -> None:
+        if self.searches.is_other(found):
+            self._is_chosen = False
+        for name, at in self.searches.take(found, now):
+            device = self._devices.setdefault(name, Device(name))
+            device.list_at = min(at, device.list_at)
+            if not device.entries and not device.failures:
+                self._call(device, at)
 
     def _apply(self, now: float) -> None:
-        known = self.searches.found | self._before.keys() | self.entries.keys()
-        wanted = self._choice.wanted(known)
+        self._is_chosen, self._chosen_at = True, now
+        before = [(name, message.connection) for name, message in self._before.items()]
+        known = self.searches.known([*before, *((name, one.connection) for name, one in self.entries.items())])
+        wanted = self._choice.wanted(known, self.entries)
         for name, period in wanted.items():
             if name not in self.entries:
                 self._add(name, now)
             self.entries[name].period = period
-        ended = [name for name in (*self.entries, *self._before) if name not in wanted]
+        over = (name for name, message in self._before.items() if message.connection != ENDED)
+        ended = [name for name in (*self.entries, *over) if name not in wanted]
         for name in ended:
             entry = self.entries.pop(name, None) or Entry(name, self.own, self._before.get(name))
             self._put(entry.end(self._now_us()), now)
@@ -207,20 +233,26 @@ class Mirror:
             heappush(self._due, (at, device.name))
 
     def _ask(self, device: Device, now: float) -> None:
-        if not device.entries and not device.leaving:
+        if not self.searches.wants(device.name):
+            device.list_at = float("inf")
+        if device.is_done_with:
+            self._turns.end(device.name)
             del self._devices[device.name]
             return
-        device.is_busy = True
         self._source.begin(device.job(now))
 
     def _done(self, done: Done, now: float) -> None:
-        if (device := self._devices.get(done.job.device)) is None:
-            return
+        device = self._devices[done.job.device]
+        self._turns.end(device.name)
         device.is_busy = False
+        device.failures = device.failures + 1 if done.trouble else 0
+        if done.job.names and self.searches.answer(device.name, done.names, done.trouble):
+            self._is_chosen = False
         if done.trouble or device.is_lost:
             self._lose(device, done.trouble or "its events have stopped", now)
             return
         device.is_deaf = False
+        device.list_at = float("inf") if done.job.names else device.list_at
         for name in done.job.subscribe:
             if (entry := device.entries.get(name)) is not None:
                 entry.is_pushed = name in done.pushed if name not in done.failed else None
@@ -242,7 +274,7 @@ class Mirror:
         device.is_lost = True
         for entry in device.entries.values():
             self._put(entry.disconnect(why, self._now_us()), now)
-        self._call(device, now + AGAIN)
+        self._call(device, now + pause_after(device.failures))
 
     def _event(self, seen: Seen, now: float) -> None:
         entry = self.entries.get(seen.name)
@@ -256,6 +288,7 @@ class Mirror:
 
     def _take(self, entry: Entry, seen: Seen, by: By, now: float) -> None:
         self.values += 1
+        entry.seen_at = now
         message = entry.see(seen, by, self._now_us())
         self._gaps += message is not None and message.gap
         self._put(message, now)
@@ -273,11 +306,20 @@ class Mirror:
                 return
             del self._said[name]
             entry = self.entries.get(name)
-            if entry is not None and entry.newest is not None:
+            if entry is None or entry.newest is None:
+                continue
+            silent = now - entry.seen_at
+            if entry.connection == CONNECTED and silent >= max(REPEAT, LOOKS * entry.period):
+                self._put(entry.overlook(f"not looked at for {silent:.0f} s", self._now_us()), now)
+            else:
                 self._put(entry.newest, now)
 
     def _now_us(self) -> int:
         return round(self._clock.now() * 1e6)
+
+    def refused(self) -> dict[str, str]:
+        """Return why patterns choose nothing, or not all that they should; from any thread."""
+        return self.searches.troubles | self._choice.crowded
 
     @property
     def has_chosen(self) -> bool:

@@ -43,6 +43,8 @@ class Job(NamedTuple):
     """Attributes of which no more events are wanted."""
     anew: bool = False
     """Whether the connection is to be made anew, without any of its subscriptions."""
+    names: bool = False
+    """Whether the device is to name all of its attributes."""
 
 
 class Done(NamedTuple):
@@ -57,10 +59,12 @@ class Done(NamedTuple):
     """Of those, attributes of which it is not known whether the device pushes them: the subscription has failed."""
     trouble: str = ""
     """Why the device cannot be reached; empty: it answers."""
+    names: frozenset[str] | None = None
+    """Full names of all attributes of the device; None: they were not asked for, or it could not name them."""
 
 
 class Search(NamedTuple):
-    """The names of attributes that a pattern chooses are to be found."""
+    """The devices whose names fit a pattern are to be found in their Tango database."""
 
     pattern: str
 
@@ -69,9 +73,12 @@ class Found(NamedTuple):
     """What a search has found."""
 
     pattern: str
-    names: frozenset[str] = frozenset()
+    exported: frozenset[str] = frozenset()
+    """Devices whose servers have told the database where they are."""
+    defined: frozenset[str] = frozenset()
+    """All devices that the database has."""
     trouble: str = ""
-    """What could not be asked; the names are those of the others."""
+    """Why the database could not be asked."""
 
 
 Task = Job | Search
@@ -81,8 +88,12 @@ News = Seen | Missed | Lost | Done | Found
 class Source(Protocol):
     """Talks to devices; whatever it is asked for, it answers with news, later."""
 
+    @property
+    def most_jobs(self) -> int:
+        """How many devices can be asked at once; searches have room beside them."""
+
     def begin(self, task: Task) -> None:
-        """Take a task; never waits. At most one of a device is under way."""
+        """Take a task; never waits. At most one of a device, or of a Tango database, is under way."""
 
     def take(self) -> Sequence[News]:
         """Return what has come since the last call, in its order; never waits."""

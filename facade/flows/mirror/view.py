@@ -66,7 +66,7 @@ class MirrorView(NewestView):
             "recordsWaiting": mirror.outbox.waiting,
             "recordsFailed": mirror.outbox.failed,
             "rules": _lines(rules),
-            "rulesRefused": _lines(f"{one}: {why}" for one, why in sorted(mirror.searches.troubles.items())),
+            "rulesRefused": _lines(f"{one}: {why}" for one, why in sorted(mirror.refused().items())),
         }
 
     def _judge(self, now: float) -> tuple[str, list[str]]:

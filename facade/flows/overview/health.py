@@ -27,6 +27,10 @@ _DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
 """Condition and severity of what is wrong for good where a position did not agree."""
 _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"
 _HANGING = "transactionHanging"
+_MOST_ISSUES = 64
+"""Problems that `healthIssues` lists; `healthInfo` puts many of one condition together."""
+_MOST_LINES = 64
+"""Reasons that `healthInfo` has room for."""
 _MOST_NAMED = 20
 """Partitions that one complaint names."""
 _CONDITIONS = dict.fromkeys(
@@ -80,6 +84,8 @@ class Overview:
             return []
         self._has_looked = True
         found = [*self._about_streams(now), *(one for flow in self._flows for one in self._ask(flow, now))]
+        told = {one.text for one in found}
+        found = [one for one in found if not (one.reasons and told.issuperset(one.reasons))]
         return sorted(found, key=lambda one: one.severity != FAILED)
 
     def judge(self, now: float) -> tuple[str, tuple[str, ...]]:
@@ -87,7 +93,20 @@ class Overview:
         if not self.bus.connected:
             return UNKNOWN, (self.no_broker(),)
         complaints = self.complaints(now)
-        return complaints[0].severity if complaints else OK, tuple(_in_short(complaints))
+        lines = [*_in_short(complaints)]
+        if more := lines[_MOST_LINES - 1 :][1:]:
+            lines[_MOST_LINES - 1 :] = [f"and {len(more) + 1} more reasons, see the devices themselves"]
+        return complaints[0].severity if complaints else OK, tuple(lines)
+
+    def issues(self, now: float) -> list[dict[str, str]]:
+        """Return each problem with its alarm, the worst first, as `healthIssues` of SdpMaster has them."""
+        if not self.bus.connected:
+            return [{"health": UNKNOWN, "text": self.no_broker()}]
+        found = []
+        for one in self.complaints(now)[:_MOST_ISSUES]:
+            alarm = {} if one.alarm is None else {"condition": one.alarm[0], "source": one.alarm[1]}
+            found.append({"health": one.severity, "text": one.text, **alarm})
+        return found
 
     def no_broker(self) -> str:
         """Say that no broker answers."""

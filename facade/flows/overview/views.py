@@ -1,5 +1,6 @@
 """What SdpMaster and SdpBus show that comes from no single flow."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -50,6 +51,7 @@ class MasterView:
         return {
             "healthState": health,
             "healthInfo": reasons,
+            "healthIssues": tuple(json.dumps(issue) for issue in self._overview.issues(now)),
             **self._overview.values("SdpMaster"),
             **self._versions,
             "State": state,

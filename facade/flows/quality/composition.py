@@ -7,6 +7,7 @@ from facade.flows.quality.flow import CLASS, QualityFlow
 from facade.flows.quality.view import QualityView, subarray_of
 from facade.instances import devices_of, number_of
 from facade.messages import DeviceComplaint
+from facade.printable import listed
 from facade.runtime.composition import Server
 from facade.runtime.device_state import OBS_STATE
 
@@ -40,7 +41,7 @@ def compose(server: Server) -> None:
     def stopped() -> Iterator[DeviceComplaint]:
         for device, view in by_device.items():
             if view.stopped:
-                text = f"metrics have stopped: {', '.join(view.stopped[:_MOST_NAMES])}"
+                text = f"metrics have stopped: {listed(view.stopped, _MOST_NAMES)}"
                 yield DeviceComplaint(device, text, subarrays.get(view.subarray, ""))
 
     server.complaints.append(stopped)

@@ -11,7 +11,7 @@ from facade.flows.quality.messages import METRIC, QUALITY, read_header
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
 from facade.messages import Metric
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
+from facade.outcome import LATE, TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.runtime.flow import Flow
 
 CLASS = "SdpQuality"
@@ -22,7 +22,7 @@ AHEAD = 5.0
 BEHIND = 60.0
 """A metric whose time is behind the broker's by more is too late to be shown [s]."""
 _MOST_UNKNOWN = 64
-"""Names per subarray that are kept."""
+"""Names per subarray that are kept, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +41,8 @@ class Measured:
 
     newest: dict[str, NewestMetric] = field(default_factory=dict)
     """By name."""
-    unknown: set[str] = field(default_factory=set)
-    """Metrics that came and that the ICD does not have."""
+    unknown: dict[str, None] = field(default_factory=dict)
+    """Metrics that came and that the ICD does not have, the newest last."""
     used: int = 0
     """Records."""
     scan: tuple[int, float] | None = None
@@ -78,8 +78,10 @@ class QualityFlow(Flow):
         if (measured := self.measured.get(header.subarray)) is None:
             return Suppressed("other-subarray")
         if (wanted := self._metrics.get(header.metric)) is None:
-            if len(measured.unknown) < _MOST_UNKNOWN:
-                measured.unknown.add(header.metric)
+            measured.unknown.pop(header.metric, None)
+            measured.unknown[header.metric] = None
+            if len(measured.unknown) > _MOST_UNKNOWN:
+                del measured.unknown[next(iter(measured.unknown))]
             return Suppressed("unknown-metric")
         appended = record.timestamp_us / 1e6
         if why := _untimely(header, appended) or wanted.differs(header):
@@ -100,7 +102,7 @@ class QualityFlow(Flow):
             if record.key is not None and record.key.startswith(prefix):
                 name = record.key.removeprefix(prefix).decode("utf-8", "replace")
                 measured.newest.pop(name, None)
-                measured.unknown.discard(name)
+                measured.unknown.pop(name, None)
         return TOMBSTONE
 
 
@@ -136,7 +138,7 @@ def _differs(field: str, expected: str, header: Metric, got: object) -> Rejected
 def _untimely(header: Metric, appended: float) -> Unused | None:
     age = appended - header.time / 1e6
     if age > BEHIND:
-        return Suppressed("late")
+        return LATE
     if age < -AHEAD:
         what = f"expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
         return Rejected("ahead", f"headers.{METRIC}.time", what)

@@ -7,9 +7,9 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Metric
 from facade.outcome import Rejected
-from facade.printable import excerpt
 
 QUALITY = "quality"
 """Topic, by its name in the ICD."""
@@ -27,10 +27,14 @@ def key_of(header: Metric) -> str:
 def read_header(record: Record) -> Metric | Rejected:
     """Return the header of a record, or why there is none; whatever the record is, this does not raise."""
     header = _decoder.decode_header(record.headers, METRIC)
-    if isinstance(header, Metric) and record.key != key_of(header).encode():
-        key = excerpt(repr(record.key)[:200])
-        return Rejected("key", f"headers.{METRIC}", f"expected the record's key {key}, got {key_of(header)}")
-    return header
+    if not isinstance(header, Metric):
+        return header
+    at = f"headers.{METRIC}"
+    return (
+        wrong_key(record.key, key_of(header), at)
+        or wrong_unit(header.time, record.timestamp_us, f"{at}.time")
+        or header
+    )
 
 
 def metric_record(header: Metric, content: bytes) -> Record:

@@ -10,6 +10,7 @@ from facade.flows.quality.fit import axes, fit
 from facade.flows.quality.flow import NewestMetric, QualityFlow, is_metric
 from facade.icd.model import Attribute, DeviceClass
 from facade.icd.topic_model import Limits
+from facade.printable import listed
 from facade.reading import Quality, Reading, Value, judge
 from facade.runtime.view import NewestView
 
@@ -126,5 +127,4 @@ def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
 
 
 def _line(what: str, names: list[str]) -> list[str]:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return [f"{what}: {', '.join(names[:_MOST_NAMES])}{more}."] if names else []
+    return [f"{what}: {listed(names, _MOST_NAMES)}."] if names else []

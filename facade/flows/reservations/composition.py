@@ -1,14 +1,14 @@
 """What a device server needs for reservations: the flow, what devices show of it, and which alarms there are."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from facade.flows.reservations.flow import ReservationsFlow
 from facade.flows.reservations.ledger import Conflict, Ledger
 from facade.flows.reservations.messages import GRANTED, owner_of
 from facade.flows.reservations.view import Look, ReservationsView, readings
 from facade.instances import devices_of, number_of
-from facade.printable import excerpt
+from facade.printable import excerpt, listed
 from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
@@ -83,10 +83,7 @@ class ReservationsHealth(Health):
             yield Complaint("DEGRADED", _in_words(min(conflicts)) + more, key, "ALARM", values=counted)
         for number in sorted(self._held.of_subarray):
             if names := self._expired(ledger, number, now_us):
-                more = f" and {len(names) - _MOST_NAMED} more" * (len(names) > _MOST_NAMED)
-                text = (
-                    f"subarray {number:02d} has {', '.join(names[:_MOST_NAMED])}{more}, whose reservation has expired"
-                )
+                text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"
                 yield Complaint("DEGRADED", excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
         if left_out := ledger.left_out(now_us):
             yield Complaint("DEGRADED", f"{left_out} reservations are not shown: there are too many")
@@ -116,6 +113,6 @@ class ReservationsHealth(Health):
 
 def _in_words(one: Conflict) -> str:
     kind, name = one.resource
-    owners: Iterable[str] = dict.fromkeys(map(owner_of, one.reservations))
-    listed = " and ".join([*owners][:_MOST_NAMED])
-    return excerpt(f"{kind} {name} is reserved by {listed} at the same time")
+    owners = [*dict.fromkeys(map(owner_of, one.reservations))]
+    more = f" and {len(owners) - _MOST_NAMED} more" * (len(owners) > _MOST_NAMED)
+    return excerpt(f"{kind} {name} is reserved by {' and '.join(owners[:_MOST_NAMED])}{more} at the same time")

@@ -6,9 +6,9 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Reservation
 from facade.outcome import INCONSISTENT, Rejected, Unused
-from facade.printable import excerpt
 
 RESERVATIONS = "reservations"
 """Topic, by its name in the ICD."""
@@ -27,10 +27,8 @@ def read_reservation(record: Record) -> Reservation | Unused:
     one = _decode(record.value)
     if not isinstance(one, Reservation):
         return one
-    if record.key != one.id.encode():
-        return Rejected(
-            INCONSISTENT, "$.id", f"expected the record's key {excerpt(repr(record.key)[:200])}, got {one.id}"
-        )
+    if why := wrong_key(record.key, one.id, "$.id") or wrong_unit(one.time, record.timestamp_us, "$.time"):
+        return why
     if one.state in (REQUESTED, GRANTED) and one.expires < one.time:
         return Rejected(INCONSISTENT, "$.expires", f"expected at least $.time, {one.time}, got {one.expires}")
     return one

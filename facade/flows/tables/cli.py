@@ -24,20 +24,20 @@ from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
 from facade.flows.tables.worker import TableWorker
 from facade.messages import Table
-from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
+from facade.runtime.worker_process import Site, Slot, run_worker
 
 _WIDE = 500
 _BINARY = "application/octet-stream"
 
 
-def assemble(slot: Slot = "0", take_over: TakeOver = False) -> None:
+def assemble(slot: Slot = "0") -> None:
     """Assemble tables from their segments, and announce each complete one once: one worker of the group.
 
     Several share the partitions.
 
     Example: sdp-facade tables assemble --slot 1
     """
-    run_worker("tables-assemble", slot, _assembler, take_over=take_over, member=f"tables-{slot}")
+    run_worker("tables-assemble", slot, _assembler)
 
 
 def _assembler(site: Site) -> TableWorker:
@@ -75,7 +75,7 @@ def put(
         str | None,
         typer.Option(help="Id of the table; give the same one again to continue after a failure. Default: new."),
     ] = None,
-    segment: Annotated[int, typer.Option(min=1, help="Size of a segment [bytes].")] = SEGMENT_BYTES,
+    segment: Annotated[int, typer.Option(min=1, help="Size of a segment, in bytes.")] = SEGMENT_BYTES,
     reference: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Write the table to this URL (file://, s3:// ...), and send only the URL."),

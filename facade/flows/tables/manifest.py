@@ -10,7 +10,7 @@ MANIFEST = Manifest(
     compose="facade.flows.tables.composition:compose",
     workers=(Worker("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),),
     subcommands=(
-        Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them."),
+        Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them.", section="Publish"),
         Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Assemble tables from segments."),
         Subcommand(("tables", "get"), "facade.flows.tables.cli:get", "Fetch a complete table."),
         Subcommand(("tables", "list"), "facade.flows.tables.cli:list_tables", "List tables and their states."),
@@ -22,6 +22,7 @@ MANIFEST = Manifest(
             "Play a calibration pipeline.",
         ),
     ),
+    trials="facade.flows.tables.messages:trials",
     words="facade.flows.tables.words:WORDS",
     conformance="clients.conformance.tables:CHECKS",
 )

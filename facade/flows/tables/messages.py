@@ -5,15 +5,18 @@ for its newest complete table, ``product!table`` for one under way, and ``produc
 failed last; a product has no ! in its name.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key
+from facade.config import Settings
+from facade.icd.model import Icd
 from facade.messages import Table, TableSegment, TableState
-from facade.outcome import Rejected
-from facade.printable import excerpt
+from facade.outcome import USED, Outcome, Rejected
 
 CALIBRATION, TABLES = "calibration", "tables"
 """Topics, by their names in the ICD."""
@@ -57,10 +60,8 @@ def read_header(record: Record) -> TableSegment | Rejected:
     header = segment_decoder.decode_header(record.headers, SEGMENT)
     if isinstance(header, Rejected):
         return header
-    if record.key != header.product.encode():
-        key = (record.key or b"").decode(errors="replace")
-        what = f"expected the record's key {excerpt(key[:200])}, got {header.product}"
-        return Rejected("key", f"{_AT}.product", what)
+    if why := wrong_key(record.key, header.product, f"{_AT}.product"):
+        return why
     if (header.count == 0) != (header.url is not None):
         what = "expected a url if count is 0 (a reference), and none with segments"
         return Rejected("schema", f"{_AT}.url", f"{what}, got count {header.count}")
@@ -92,3 +93,13 @@ def tombstone(key: str) -> Record:
 
 MARKS = (Record(topic=TABLES, key=b"mark", value=None, partition=0),)
 """Removes nothing; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""
+
+
+def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
+    """Return the reading of one segment, alone; see `facade.manifest.Manifest.trials`."""
+
+    def read(record: Record) -> Outcome:
+        header = read_header(record)
+        return header if isinstance(header, Rejected) else USED
+
+    return {CALIBRATION: read}

@@ -12,6 +12,7 @@ from facade.flows.tables.messages import place
 from facade.flows.tables.summaries import PointingSummary, SolutionSummary
 from facade.icd.model import DeviceClass
 from facade.messages import Table
+from facade.printable import listed
 from facade.reading import Changes, Image, Quality, Reading, Value, judge
 from facade.runtime.view import NewestView
 
@@ -99,7 +100,7 @@ class CalibrationView(NewestView):
         elif expired:
             lines.append(f"The solution {self._solution[0].table} is no longer valid, and no newer one has come.")
         if self._strange:
-            lines.append(f"Pointing offsets of dishes that the ICD does not have: {', '.join(self._strange[:8])}.")
+            lines.append(f"Pointing offsets of dishes that the ICD does not have: {listed(self._strange, 8)}.")
         return "ALARM" if expired else "ON", lines
 
 

@@ -2,17 +2,17 @@
 
 from facade.flows.telemetry.plan import windowed
 from facade.flows.telemetry.worker import Worker
-from facade.runtime.worker_process import Site, Slot, TakeOver, run_worker
+from facade.runtime.worker_process import Site, Slot, run_worker
 
 
-def aggregate(slot: Slot = "0", take_over: TakeOver = False) -> None:
+def aggregate(slot: Slot = "0") -> None:
     """Aggregate the records of all windowed topics, exactly-once: one worker of the group.
 
     Run one per core, each with its own slot; more than the topics have partitions stand by.
 
     Example: sdp-facade aggregate --slot 0
     """
-    run_worker("aggregate", slot, _worker, take_over=take_over)
+    run_worker("aggregate", slot, _worker)
 
 
 def _worker(site: Site) -> Worker:

@@ -13,7 +13,12 @@ MANIFEST = Manifest(
     health="facade.flows.telemetry.health:TelemetryHealth",
     workers=(Worker("aggregate", "aggregate", (), ("aggregate",)),),
     subcommands=(
-        Subcommand(("aggregate",), "facade.flows.telemetry.cli:aggregate", "Aggregate windowed topics, exactly-once."),
+        Subcommand(
+            ("aggregate",),
+            "facade.flows.telemetry.cli:aggregate",
+            "Aggregate windowed topics, exactly-once.",
+            section="Deploy",
+        ),
         Subcommand(
             ("simulate", "telemetry"),
             "facade.flows.telemetry.simulator.telemetry_cli:telemetry",
@@ -21,5 +26,6 @@ MANIFEST = Manifest(
         ),
         Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Simulate the ingest nodes."),
     ),
+    trials="facade.flows.telemetry.trial:trials",
     words="facade.flows.telemetry.words:WORDS",
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from facade.codec.plausible import wrong_unit
 from facade.flows.telemetry.cells import Cells, partials
 from facade.flows.telemetry.groups import UNKNOWN, Groups
 from facade.flows.telemetry.partial import Group
@@ -21,6 +22,9 @@ from facade.outcome import Rejected
 from facade.printable import excerpt
 
 Column = npt.NDArray[Any]
+
+_OTHER_UNIT = 100
+"""A time that is by so much smaller than the broker's may be in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,13 @@ def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, group
     rejected = list(_strangers(columns, plan, codes))
     for i in np.flatnonzero((time > judge + ahead) & (codes != UNKNOWN)).tolist():
         what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
-        rejected.append((i, Rejected("time-ahead", f"$.{rule.time}", what)))
-    return Sifted(codes, time < judge - lateness, rejected)
+        ahead_of = Rejected("time-ahead", f"$.{rule.time}", what)
+        rejected.append((i, wrong_unit(int(time[i]), int(judge[i]), f"$.{rule.time}") or ahead_of))
+    late = time < judge - lateness
+    small = np.flatnonzero((time < judge // _OTHER_UNIT) & (codes != UNKNOWN)).tolist()
+    found = ((i, wrong_unit(int(time[i]), int(judge[i]), f"$.{rule.time}")) for i in small)
+    rejected.extend((i, why) for i, why in found if why is not None)
+    return Sifted(codes, late, rejected)
 
 
 def combine(

@@ -1,0 +1,260 @@
+"""The bus in memory: all topics of one process, without a broker, for tests.
+
+It implements the Protocols of a device server's bus (`facade.runtime.composition.Bus`). A record is on its topic when
+the call that writes it returns, so nothing is ever under way, and nothing fails. Nothing is removed either: a test
+reads all that was written.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from zlib import crc32
+
+from facade.bus.port import BusHealth, Record
+from facade.bus.positions import Extent, TopicShape
+from facade.clock import Clock, SystemClock
+from facade.errors import BusError
+from facade.icd.load import load
+
+__all__ = ["MemoryBus", "MemoryLog"]
+
+_MICRO = 1_000_000
+
+
+class MemoryLog:
+    """Topics with their records; any thread may use it.
+
+    Parameters
+    ----------
+    partitions
+        Number of partitions by topic; by default the topics of the interface.
+    clock
+        Gives each record the time at which it was appended.
+    """
+
+    def __init__(self, partitions: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:
+        if partitions is None:
+            partitions = {name: topic.partitions for name, topic in load().topics.items()}
+        self._logs: dict[str, list[list[Record]]] = {
+            name: [[] for _ in range(count)] for name, count in partitions.items()
+        }
+        self._clock = clock or SystemClock()
+        self.changed = threading.Condition()
+        """Notified with each record."""
+
+    def append(self, record: Record) -> None:
+        """Write a record to the partition that it names, or to the one of its key.
+
+        Raises
+        ------
+        BusError
+            There is no such topic.
+        """
+        with self.changed:
+            logs = self.partitions(record.topic)
+            number = record.partition if record.partition >= 0 else crc32(record.key or b"") % len(logs)
+            at = record.timestamp_us or round(self._clock.now() * _MICRO)
+            logs[number].append(replace(record, partition=number, offset=len(logs[number]), timestamp_us=at))
+            self.changed.notify_all()
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all that was written to a topic, partition by partition."""
+        with self.changed:
+            return [record for log in self.partitions(topic) for record in log]
+
+    def partitions(self, topic: str) -> list[list[Record]]:
+        """Return the records of a topic by partition, for whoever holds `changed`.
+
+        Raises
+        ------
+        BusError
+            There is no such topic.
+        """
+        if topic not in self._logs:
+            raise BusError(f"topic {topic} does not exist; expected one of {', '.join(sorted(self._logs))}")
+        return self._logs[topic]
+
+
+class MemoryReader:
+    """Reads some topics; see `facade.bus.port.Reader`."""
+
+    is_misplaced = False
+
+    def __init__(
+        self, log: MemoryLog, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]
+    ) -> None:
+        self._log = log
+        with log.changed:
+            self._ends = {
+                (topic, number): len(log.partitions(topic)[number])
+                for topic, chosen in topics.items()
+                for number in (range(len(log.partitions(topic))) if chosen is None else chosen)
+            }
+        self._next = {(topic, number): start.get(topic, {}).get(number, 0) for topic, number in self._ends}
+
+    def take(self, limit: int, timeout: float) -> Sequence[Record]:
+        """Return the next records, at most `limit`, waiting at most `timeout` [s] for the first."""
+        with self._log.changed:
+            self._log.changed.wait_for(lambda: next(self._unread(), None), timeout)
+            records = [*itertools.islice(self._unread(), limit)]
+            for record in records:
+                self._next[record.topic, record.partition] = record.offset + 1
+        return records
+
+    def caught_up(self, topic: str) -> bool:
+        """Return whether all was taken that stood on a topic at the start."""
+        return all(self._next[place] >= end for place, end in self._ends.items() if place[0] == topic)
+
+    def behind(self, topic: str) -> dict[int, int]:
+        """Count the records that were not taken, by partition."""
+        with self._log.changed:
+            logs = self._log.partitions(topic)
+            return {number: len(logs[number]) - at for number, at in self.reached(topic).items()}
+
+    def lag(self, topic: str) -> int:
+        """Count the records of a topic that were not taken."""
+        return sum(self.behind(topic).values())
+
+    def reached(self, topic: str) -> dict[int, int]:
+        """Return the next offset to take, by partition."""
+        return {number: at for (name, number), at in self._next.items() if name == topic}
+
+    def last_read(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return the next offset and the leader epoch, which is always 0, by partition."""
+        return {number: (at, 0) for number, at in self.reached(topic).items() if at}
+
+    def close(self) -> None:
+        """Have nothing to give back."""
+
+    def _unread(self) -> Iterator[Record]:
+        for (topic, number), at in self._next.items():
+            yield from self._log.partitions(topic)[number][at:]
+
+
+class MemoryBus:
+    """The bus of one device server: opens readers, and is its own writer, sender and watch.
+
+    Parameters
+    ----------
+    log
+        Where the records are; all buses of a test have one log.
+    """
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self.health = BusHealth(connected=True)
+
+    def open_reader(
+        self,
+        topics: Mapping[str, Sequence[int] | None],
+        start: Mapping[str, Mapping[int, int]],
+        *,
+        committed: bool = True,
+        resets: bool = True,
+    ) -> MemoryReader:
+        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
+        return MemoryReader(self._log, topics, start)
+
+    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
+        """Return everything on a topic."""
+        return self._log.records(topic)
+
+    def watch(self) -> "MemoryBus":
+        """Return what looks at topics."""
+        return self
+
+    def writer(self) -> "MemoryBus":
+        """Return the writer."""
+        return self
+
+    def sender(self) -> "MemorySender":
+        """Return what puts commands on the bus."""
+        return MemorySender(self._log)
+
+    # The watch; see `facade.bus.positions.TopicWatch`.
+
+    def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
+        """Return what is on topics."""
+        with self._log.changed:
+            return {
+                topic: Extent(topic, {number: (0, len(log)) for number, log in enumerate(self._log.partitions(topic))})
+                for topic in topics
+            }
+
+    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+        """Return how far logs have what was read: all of it."""
+        return {place: after for place, (after, _) in places.items()}
+
+    def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
+        """Return what topics are."""
+        return {topic: TopicShape(topic, len(self._log.partitions(topic))) for topic in topics}
+
+    # The writer; see `facade.bus.port.QueueingWriter`.
+
+    def send(self, record: Record) -> None:
+        """Write a record."""
+        self._log.append(record)
+
+    def post(self, records: Sequence[Record]) -> "MemoryReceipt":
+        """Write records."""
+        for record in records:
+            self._log.append(record)
+        return MemoryReceipt()
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write a record."""
+        self._log.append(record)
+
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records."""
+        self.post(records)
+
+    def mark(self) -> int:
+        """Return a mark, behind which nothing is under way."""
+        return 0
+
+    def settled(self, mark: int) -> bool:
+        """Return whether everything before a mark is written: it always is."""
+        return True
+
+    def failures(self, topic: str) -> int:
+        """Count the writes that failed: none."""
+        return 0
+
+    def close(self, timeout: float) -> None:
+        """Have nothing queued."""
+
+
+class MemoryReceipt:
+    """What the bus says of records that were posted: it has them."""
+
+    confirmed = True
+
+    def wait(self, timeout: float) -> None:
+        """Return at once."""
+
+
+class MemorySender:
+    """Puts single commands on the bus; see `facade.flows.commands.gateway.Sender`."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
+        """Write a record."""
+        self._log.append(record)
+        queued()
+
+    def post(self, record: Record) -> None:
+        """Write a record."""
+        self._log.append(record)
+
+    def perform(self) -> None:
+        """Have nothing to say."""
+
+    def end(self) -> None:
+        """Have nothing under way."""
+
+    def close(self, timeout: float) -> None:
+        """Have nothing queued."""

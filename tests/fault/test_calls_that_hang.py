@@ -1,0 +1,125 @@
+"""Calls of PyTango to a server that hangs: which of them let the other threads of Python work meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import tango
+
+from facade.infra.ports import choose_port
+from tests.support.waiting import HANG, until
+
+pytestmark = pytest.mark.tango
+
+ROOT = Path(__file__).parents[2]
+CHANGE, SYNC = tango.EventType.CHANGE_EVENT, tango.EventSubMode.Sync
+TURNS = 5
+"""Steps of another thread while a call waits, which takes 3 s or more: a call that keeps Python's lock allows one."""
+SHORT = 0.5
+"""A call that takes less does not wait [s]."""
+
+
+class Hanging(NamedTuple):
+    """A device and a Tango database that were connected to and stand still now."""
+
+    device: str
+    database: tuple[str, int]
+    proxies: list[Any]
+    """Of the device, each for one call: after it the connection is another one."""
+    subscribed: tuple[Any, int]
+    connected: Any
+
+
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hanging]:
+    folder, port, dish_port = tmp_path_factory.mktemp("hanging"), choose_port(), choose_port()
+    name = f"tango://127.0.0.1:{dish_port}/mid-dish/x/1#dbase=no"
+    database = [str(Path(sys.executable).with_name("PyDatabaseds")), "--host", "127.0.0.1", "--port", str(port), "2"]
+    dish = [sys.executable, str(ROOT / "tests/support/telescope.py"), "1", "-nodb", "-dlist", "mid-dish/x/1"]
+    listens = [*dish, "-host", "127.0.0.1", "-port", str(dish_port)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TANGO_HOST": f"127.0.0.1:{port}"}
+    started = [
+        subprocess.Popen(one, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for one in (database, listens)
+    ]
+    try:
+        connected = until(lambda: attempt(lambda: tango.Database("127.0.0.1", port)), "the database answers")
+        connected.command_inout("DbGetDeviceExportedList", "*")
+        until(lambda: attempt(lambda: tango.DeviceProxy(name).ping() or True), "the device answers")
+        proxies = [tango.DeviceProxy(name) for _ in range(6)]
+        for one in proxies:
+            one.set_transparency_reconnection(False)
+            one.read_attributes(["azimuth"])
+        watched, lost = proxies.pop(), threading.Event()
+        number = watched.subscribe_event("azimuth", CHANGE, lambda event: lost.set() if event.err else None, SYNC)
+        for one in started:
+            one.send_signal(signal.SIGSTOP)
+        assert lost.wait(HANG), "Tango finds that no events come, and tries to subscribe again"
+        yield Hanging(name, ("127.0.0.1", port), proxies, (watched, number), connected)
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except tango.DevFailed:
+        return None
+
+
+def turns_beside(call: Callable[[], Any]) -> tuple[int, float]:
+    """Return how many steps another thread made while a call was under way, and how long that was [s]."""
+    found: list[tuple[int, float]] = []
+    turns = 0
+
+    def make() -> None:
+        with tango.EnsureOmniThread():
+            before, began = turns, time.monotonic()
+            attempt(call)
+            found.append((turns - before, time.monotonic() - began))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    while thread.is_alive():
+        turns += 1
+        thread.join(0.02)
+    return found[0]
+
+
+CALLS: dict[str, Callable[[Hanging], Any]] = {
+    "unsubscribe_event": lambda at: at.subscribed[0].unsubscribe_event(at.subscribed[1]),
+    "DeviceProxy": lambda at: tango.DeviceProxy(at.device),
+    "get_attribute_config": lambda at: at.proxies[0].get_attribute_config("State"),
+    "get_attribute_list": lambda at: at.proxies[1].get_attribute_list(),
+    "read_attributes": lambda at: at.proxies[2].read_attributes(["azimuth"]),
+    "subscribe_event": lambda at: at.proxies[3].subscribe_event("source", CHANGE, print, SYNC),
+    "set_transparency_reconnection": lambda at: at.proxies[4].set_transparency_reconnection(False),
+    "Database": lambda at: tango.Database(*at.database),
+    "command_inout": lambda at: at.connected.command_inout("DbGetDeviceExportedList", "*"),
+}
+"""What `devices/mirror.py` calls; `tests/unit/test_mirror_source.py` holds this against it."""
+
+
+@pytest.mark.parametrize(
+    "call", [pytest.param(one, marks=pytest.mark.slow) if one == "command_inout" else one for one in CALLS]
+)
+def test_a_call_that_the_mirror_makes_lets_other_threads_work(hanging: Hanging, call: str) -> None:
+    turns, took = turns_beside(lambda: CALLS[call](hanging))
+    assert turns >= TURNS or took < SHORT, f"{turns} steps of another thread in {took:.1f} s"
+
+
+def test_a_call_that_keeps_the_lock_is_found(hanging: Hanging) -> None:
+    """If this fails, PyTango has mended it: the mirror may set its own time limit."""
+    proxy = tango.DeviceProxy(hanging.device)  # it has no connection: the call makes one
+    turns, took = turns_beside(lambda: proxy.set_timeout_millis(2000))
+    assert turns < TURNS, f"{turns} steps of another thread in {took:.1f} s"
+    assert took > SHORT

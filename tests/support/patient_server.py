@@ -1,0 +1,36 @@
+"""The device server of a machine of any speed: ``python -m tests.support.patient_server INSTANCE``.
+
+By the ICD a command of a subarray must begin within 5 s. A controller that is killed and started again takes longer on
+a busy machine. Here commands have as long as a test waits for anything.
+"""
+
+import os
+
+from msgspec.structs import replace
+
+from devices import server
+from facade.icd import load
+from facade.icd.model import Command
+from tests.support.waiting import HANG
+
+VARIABLE = "FACADE_TEST_DEADLINES"
+"""Environment variable: commands whose deadlines stay those of the ICD, with commas between."""
+
+
+def _patient(command: Command) -> Command:
+    if command.name in os.environ.get(VARIABLE, "").split(","):
+        return replace(command, start_within=command.deadline)
+    return replace(command, start_within=HANG, deadline=HANG, ceiling=max(command.ceiling, HANG))
+
+
+def main() -> None:
+    """Run the device server."""
+    icd = load.load()
+    classes = {name: replace(one, commands=tuple(map(_patient, one.commands))) for name, one in icd.classes.items()}
+    patient = replace(icd, classes=classes)
+    load._installed = lambda: patient
+    server.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Admin requests whose answers come late: the process lives (librdkafka issue 4605)."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from facade.bus.kafka.connection import Connection
+from facade.config import Settings
+from tests.support.kafka_proxy import FIND_COORDINATOR, KafkaProxy
+from tests.support.waiting import HANG
+
+_ROOT = Path(__file__).parents[2]
+_ASKS_TWICE = """
+import sys
+from facade.bus.kafka import survey
+from facade.bus.kafka.connection import Connection
+from facade.config import Settings
+from facade.errors import BusError
+
+survey._BROKER_WAIT = 0.5
+connection = Connection(Settings(bootstrap=sys.argv[1]))
+connection.admin().list_topics(timeout=60)
+for _ in range(2):
+    print("asks", flush=True)
+    sys.stdin.readline()
+    try:
+        survey.Survey(connection).group("aggregate")
+    except BusError as error:
+        print(error, flush=True)
+"""
+"""The second question goes the same way as the first one, so its answer comes behind the late one."""
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
+    (broker,) = mock.list_topics(timeout=HANG).brokers.values()
+    yield f"{broker.host}:{broker.port}"
+    mock.flush(0.0)  # its cluster lives as long as it does
+
+
+def test_a_process_lives_though_a_coordinator_is_found_late(bootstrap: str) -> None:
+    with KafkaProxy(bootstrap) as proxy:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _ASKS_TWICE, proxy.bootstrap],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT,
+        )  # fmt: skip
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                assert process.stdout.readline() == "asks\n"
+                proxy.keep_answers(FIND_COORDINATOR)
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                assert "group local.aggregate: " in process.stdout.readline()
+                proxy.release_answers()
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                assert process.wait(HANG) == 0
+            finally:
+                process.kill()
+
+
+def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:
+    """Only `bus check` does, which ends."""
+    question = re.compile(r"\.(?:describe|list|alter|delete)_consumer_groups?(?:_offsets)?\b")
+    sources = [path for part in ("facade", "devices", "clients") for path in (_ROOT / part).rglob("*.py")]
+    asking = {path.name for path in sources if question.search(path.read_text())}
+    assert asking == {"survey.py"}
+    using = {path.name for path in sources if "import Survey" in path.read_text()}
+    assert using == {"bus.py"}
+
+
+def test_a_process_has_one_admin_client() -> None:
+    connection = Connection(Settings())
+    assert connection.admin() is connection.admin()
