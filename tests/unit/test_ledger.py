@@ -327,3 +327,24 @@ def test_totals_keep_their_last_value_where_the_newer_partial_has_none():
     assert whole.fields["latency"].sketch == {700: 10}
     whole.fields["latency"].sketch[700] += 1
     assert older == before, "a copy shares nothing"
+
+
+def test_a_node_with_late_records_says_so_until_they_end():
+    """A node whose heaps were 9 % late was ON and VALID, and its device had no word of it."""
+    ledger = Ledger(PLAN, (0,), per_group=True, over_all=False)
+    view = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 0)
+
+    def status(second, late):
+        ledger.fold(*summary(0, second, 100 - late), BASE + second)
+        if late:
+            ledger.fold(*summary(0, second, late, late=True, runs=[]), BASE + second)
+        return dict(view.state(ledger, BASE + second))["Status"].value
+
+    for second in range(5):
+        assert "too late" not in status(second, 0)
+    for second in range(5, 20):
+        found = status(second, 9)
+    assert found.endswith("90 of 1000 records within 10 s came too late for their window: compare its clock.")
+    for second in range(20, 31):
+        found = status(second, 0)
+    assert "too late" not in found

@@ -1,5 +1,6 @@
 """From ledgers to readings: what a device shows of one windowed topic."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ LastReadings = Mapping[str, Reading]
 Marker = tuple[int, ...]
 NamedReading = tuple[str, Reading]
 """Attribute name and what it shows."""
+_LATE_OVER, _LATE_PART = 10.0, 0.01
+"""Late records are looked at over so long [s]; beyond this part of all, the device tells it. Ten times as many are a
+problem of SDP, see `facade.flows.telemetry.health`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class TelemetryView:
         """After so long a silence [s] nothing is shown as valid but totals."""
         self._closed = 0.0
         """When the window was closed that is shown, perhaps since before a restart [Unix s]."""
+        self._counted: deque[tuple[float, int, int]] = deque()
+        """Time [Unix s], late records and all records, of the last seconds."""
         self._says_state = device_class.state_source == plan.topic
         # Totals go on within a window. Where it is short that is seen soon enough, and costs nothing.
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
@@ -117,6 +123,10 @@ class TelemetryView:
             if totals.heard:
                 since = datetime.fromtimestamp(totals.heard, UTC).isoformat(timespec="seconds")
             state, status = "STANDBY", f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."
+        late, whole = self._lateness(totals, now)
+        if late > _LATE_PART * whole:
+            within = f"{late} of {whole} records within {_LATE_OVER:g} s"
+            status += f"\n{within} came too late for their window: compare its clock."
         for partition, mark in ledger.standing_still(now, self.group):
             status += f"\n{read_so_far(self._plan, partition, mark)}"
         for partition, offset in ledger.before(self.group):
@@ -124,6 +134,16 @@ class TelemetryView:
             status += f"\n{self._plan.topic}, partition {partition}: {lacks}"
         yield "State", Reading(state, totals.heard or now)
         yield "Status", Reading(status, totals.heard or now)
+
+    def _lateness(self, totals: GroupTotals, now: float) -> tuple[int, int]:
+        """Return the number of late records within the last seconds, and of all records."""
+        counted = self._counted
+        if not counted or not 0.0 <= now - counted[-1][0] < 1.0:
+            counted.append((now, totals.late, totals.late + totals.count))
+        while counted[-1][0] - counted[0][0] > _LATE_OVER or counted[-1][2] < counted[0][2]:
+            counted.popleft()
+        (_, late_before, before), (_, late, whole) = counted[0], counted[-1]
+        return late - late_before, whole - before
 
     def _look(self, ledger: Ledger, now: float) -> _Looked:
         shown, everyone = ledger.shown(self.group), self.group is None
