@@ -50,6 +50,15 @@ class AlertAction(Message, frozen=True, kw_only=True, tag_field="schema", tag="a
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
 
+
+class ActionTaken(Mutable):
+    """Part of ``alert-state.schema.json``."""
+
+    action: Annotated[str, Meta(max_length=100)]
+    operator: Annotated[str, Meta(max_length=200)]
+    comment: Annotated[str, Meta(max_length=2000)]
+    time: Natural
+
 AlertStateState = Literal["NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"]
 
 AlertStateSeverity = Literal["INFO", "WARNING", "ALARM", "CRITICAL"]
@@ -82,6 +91,7 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     comment: Annotated[str, Meta(max_length=2000)] = ""
     acted_at: Natural = 0
     acknowledged_at: Natural = 0
+    actions: Annotated[list[ActionTaken], Meta(max_length=16)] = []
     values: dict[str, float] = {}
     acknowledged_values: dict[str, float] = {}
     acted: Annotated[list[Natural], Meta(max_length=256)] = []
