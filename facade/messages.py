@@ -162,6 +162,19 @@ class CommandAck(Message, frozen=True, kw_only=True, tag_field="schema", tag="co
     states: dict[str, ReportedState] = {}
 
 
+class CommandRefusal(Message, frozen=True, kw_only=True, tag_field="schema", tag="command-refusal/1"):
+    """Refused command; the wire form is ``command-refusal.schema.json``."""
+
+    device: Annotated[str, Meta(min_length=1, max_length=200)]
+    command: Annotated[str, Meta(min_length=1, max_length=200)]
+    reason: Annotated[str, Meta(max_length=200)]
+    text: Annotated[str, Meta(max_length=2000)]
+    client: Annotated[str, Meta(max_length=200)] = ""
+    argument: Annotated[str, Meta(max_length=1000)] = ""
+    time: Natural
+    origin: Annotated[str, Meta(max_length=200)]
+
+
 class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="command/1"):
     """Command; the wire form is ``command.schema.json``."""
 
@@ -176,6 +189,7 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     ceiling: Natural
     repeatable: bool
     origin: Annotated[str, Meta(max_length=200)]
+    client: Annotated[str, Meta(max_length=200)] = ""
     parent: Annotated[str, Meta(max_length=200)] = ""
 
 

@@ -286,9 +286,15 @@ def test_the_action_of_an_alarm_from_an_older_release_is_told():
     ledger = make()
     ledger.recall(
         Alarm(
-            condition="c", source="s", state="ACKED", through=2, action="ACKNOWLEDGE", operator="ann", comment="why",
+            condition="c",
+            source="s",
+            state="ACKED",
+            through=2,
+            action="ACKNOWLEDGE",
+            operator="ann",
+            comment="why",
             acted_at=AT,
-        )  # fmt: skip
+        )
     )
     (one,) = ledger.get(KEY).actions
     assert (one.action, one.operator, one.comment, one.time) == ("ACKNOWLEDGE", "ann", "why", AT)

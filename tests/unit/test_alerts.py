@@ -354,7 +354,11 @@ def test_of_two_operators_who_acknowledge_at_once_the_second_is_told_of_the_firs
     says = f"needs no acknowledgement: its state is ACKED; ann acknowledged it at {when}"
     with pytest.raises(CommandRefused, match=says):
         api.act("Acknowledge", "ACKNOWLEDGE", json.dumps({**who, "operator": "ben"}))
-    api.act("Shelve", "SHELVE", json.dumps({"condition": "receiveOverrun", "operator": "ben", "comment": "rain", "duration": 60}))
+    api.act(
+        "Shelve",
+        "SHELVE",
+        json.dumps({"condition": "receiveOverrun", "operator": "ben", "comment": "rain", "duration": 60}),
+    )
     api.act("Unshelve", "UNSHELVE", json.dumps({"condition": "receiveOverrun", "operator": "ben"}))
     server.cycle()
     with pytest.raises(CommandRefused, match=says):

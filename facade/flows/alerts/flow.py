@@ -142,7 +142,7 @@ class AlertsFlow(Flow):
                 outcome = Rejected("action", "$.until", f"{message.action}: {why}")
             else:  # another action was faster, or the alarm went: its caller can see that, and nothing is lost
                 outcome = Suppressed("refused")
-            _log.info("action refused action=%s operator=%s id=%s: %s", message.action, message.operator, message.id, why)
+            _log.info("action refused id=%s: %s by %s: %s", message.id, message.action, message.operator, why)
             self.refused += 1
             self._refusals.append(sequence)
             return outcome
