@@ -763,11 +763,11 @@ def test_the_last_refusal_is_shown_again_after_a_restart(bench):
 def test_a_command_that_no_broker_took_is_a_refusal_that_comes_to_the_bus_later(bench):
     server = bench.server()
     on(bench, server)
-    bench.broker.mode = "down"
+    server.bus.away = True
     with pytest.raises(NotSent):
         server.give("Configure", CONFIGURE, client=WHO)
     assert "was not sent, and will not be executed" in server.gateway.refusals.reading(SUBARRAY).value
-    bench.broker.mode = "up"
+    server.bus.away = False
     server.cycle()
     assert [one.command for one in refusals(bench)] == ["Configure"]
 
@@ -797,10 +797,10 @@ def test_hostile_words_in_a_refusal_are_cut_and_only_read(bench):
 def test_an_unknown_outcome_is_no_refusal(bench):
     server = bench.server()
     on(bench, server)
-    bench.broker.mode = "lost"
+    server.bus.mute = True
     with pytest.raises(OutcomeUnknown):
         server.give("Configure", CONFIGURE, client=WHO)
-    bench.broker.mode = "up"
+    server.bus.mute = False
     server.cycle()
     assert refusals(bench) == []
 
