@@ -25,9 +25,22 @@ from facade.clock import SystemClock
 from facade.config import Settings
 from facade.exports.tango_db import SERVER, registration
 from facade.icd.load import load
+from facade.reading import Reading
 from facade.runtime.composition import Server, assemble
 
 __all__ = ["MemoryContext", "MemoryLog"]
+
+
+class _Sink(TangoSink):
+    """Takes readings of several event loops, one after the other: a device must know of each push to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Send a reading as change and archive event; False: Tango could not now."""
+        with self._lock:
+            return super().push(device, attribute, reading)
 
 
 class MemoryContext(MultiDeviceTestContext):
@@ -60,7 +73,7 @@ class MemoryContext(MultiDeviceTestContext):
         for instance, of_instance in registration(self._icd, self._settings)["servers"][SERVER].items():
             if found := {name: [*devices] for name, devices in of_instance.items() if name in self._classes}:
                 self._instances[instance] = found
-        self._stop = threading.Event()
+        self._sink, self._stop = _Sink(), threading.Event()
         self._threads: list[threading.Thread] = []
         devices: dict[str, list[str]] = {}
         for found in self._instances.values():
@@ -74,13 +87,16 @@ class MemoryContext(MultiDeviceTestContext):
 
     def post_init(self) -> None:
         """Start an event loop for each device server of a deployment, once the devices exist."""
+        servers: dict[str, Server] = {}
         try:
             for instance, devices in self._instances.items():
                 server = self._assemble(instance, devices)
                 for name in devices:
                     self._classes[name].service = server
+                servers |= dict.fromkeys(server.classes, server)
                 runs = [server.event_loop.run, *server.threads]
                 self._threads += [threading.Thread(target=self._run, args=(run,), daemon=True) for run in runs]
+            FacadeDevice.begin_anew = lambda name, may_tell: servers[name].publisher.begin_anew(name, may_tell)
             for thread in self._threads:
                 thread.start()
         except Exception as error:
@@ -92,15 +108,16 @@ class MemoryContext(MultiDeviceTestContext):
         self._stop.set()
         for thread in self._threads:
             thread.join(self.timeout)
+        FacadeDevice.begin_anew = None
         super().stop()
-        FacadeDevice.present.clear()
+        FacadeDevice.left.clear()
 
     def _assemble(self, instance: str, devices: dict[str, list[str]]) -> Server:
         return assemble(
             self._icd,
             self._settings,
             devices,
-            TangoSink(),
+            self._sink,
             MemoryBus(self._log),
             instance=f"{SERVER}-{instance}",
             clock=SystemClock(),

@@ -7,7 +7,7 @@ reads all that was written.
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
@@ -241,9 +241,10 @@ class MemorySender:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
-    def send(self, record: Record, timeout: float) -> None:
+    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
         """Write a record."""
         self._log.append(record)
+        queued()
 
     def post(self, record: Record) -> None:
         """Write a record."""

@@ -55,6 +55,17 @@ def test_classes_may_be_chosen() -> None:
     assert {name.partition("::")[0] for name in names} == {"SdpQuality"}
 
 
+@pytest.mark.forked
+def test_a_device_that_is_restarted_shows_what_it_showed() -> None:
+    """As in a device server of its own; see tests/fault/test_absence.py."""
+    with MemoryContext(MemoryLog(), ["SdpSubarray", "SdpAlerts"], timeout=HANG) as context:
+        subarray = context.get_device("mid-sdp/subarray/01")
+        until(lambda: subarray.State() == tango.DevState.OFF, "it shows a state")
+        tango.DeviceProxy(context.get_server_access()).DevRestart("mid-sdp/subarray/01")
+        assert subarray.State() == tango.DevState.OFF
+        assert subarray.read_attribute("obsState").quality == tango.AttrQuality.ATTR_VALID
+
+
 def bus_and_log(**partitions: int) -> tuple[MemoryBus, MemoryLog]:
     log = MemoryLog(partitions, ManualClock(1_700_000_000.0))
     return MemoryBus(log), log
