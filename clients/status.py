@@ -28,6 +28,7 @@ _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """What a State of Tango's says of a device."""
 
 
+MASTER, BUS, ALERTS = "mid-sdp/control/0", "mid-sdp/bus/0", "mid-sdp/alerts/0"
 WORKERS = ("workersAlive", "workersWanted")
 
 
@@ -114,6 +115,8 @@ def _health(
         health = master["healthState"]
         yield Finding(health, "SdpMaster", f"health is {health}, and no reason is given")
     for issue in issues:
+        if issue.get("device") == ALERTS:
+            continue  # its alarms are told one by one
         condition = conditions.get(issue.get("condition", ""))
         alarm = known.get((issue.get("condition", ""), issue.get("source", "")))
         if alarm is not None and alarm["state"] in _QUIET:

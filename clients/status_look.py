@@ -14,14 +14,13 @@ import tango
 
 from clients.ask import Device
 from clients.events import open_database
-from clients.status import WORKERS, Seen
+from clients.status import ALERTS, BUS, MASTER, WORKERS, Seen
 from facade.clock import Clock
 from facade.errors import CommandRefused, FacadeError, InfraError
 from facade.exports.tango_db import SERVER
 
 WITHIN = 3.0
 """Longest time for all devices together, and for the database before them [s]."""
-MASTER, BUS, ALERTS = "mid-sdp/control/0", "mid-sdp/bus/0", "mid-sdp/alerts/0"
 
 Question = Callable[[], Any]
 

@@ -211,9 +211,8 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
     """Whether it has one attribute more for each condition of ``conditions.toml``."""
     accounts: dict[Figure, AccountFigure] = msgspec.field(default_factory=dict)
     """Templates: one attribute more for each figure of the account of each stream that has one (`Topic.account`)."""
-    complains: Literal["always", "scanning", "never"] = "always"
-    """When a State of ALARM or FAULT is a problem of SDP: always; while the subarray of the device scans; or never, as
-    alarms of their own tell of it."""
+    complains: Literal["always", "scanning"] = "always"
+    """When a State of ALARM or FAULT is a problem of SDP: always, or only while the subarray of the device scans."""
     state_source: str | None = None
     """Windowed topic that gives the Tango State: ON while its records come, then STANDBY; None: another flow does."""
 

@@ -202,11 +202,11 @@ class Server:
     def _complaints(self) -> list[DeviceComplaint]:
         return [*complaints_of(self.publisher.last, self._scope), *(one for find in self.complaints for one in find())]
 
-    def _scope(self, device: str) -> str | None:
-        """Return the subarray during whose scans alone a problem of a device counts; see `complaints_of`."""
+    def _scope(self, device: str) -> str:
+        """Return the subarray that must scan for a problem of a device to count; see `complaints_of`."""
         entry = self.icd.classes[self.classes[device]]
-        if entry.complains != "scanning":
-            return "" if entry.complains == "always" else None
+        if entry.complains == "always":
+            return ""
         number = number_of(entry, device)
         subarrays = (
             one.device for one in self.icd.classes.values() if any(known.name == OBS_STATE for known in one.attributes)

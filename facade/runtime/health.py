@@ -26,6 +26,8 @@ class Complaint(NamedTuple):
     """Whether the bus itself is not what it should be."""
     values: Mapping[str, float] = MappingProxyType({})
     """Measured values of that alert, by name."""
+    device: str = ""
+    """Device that says it of itself; empty: none."""
     reasons: tuple[str, ...] = ()
     """The reasons one by one, of a device that complains of several: if others tell of all of them, it is left out."""
 

@@ -209,7 +209,7 @@ def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.De
 
 
 def complaints_of(
-    shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str | None] = lambda device: ""
+    shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str] = lambda device: ""
 ) -> list[messages.DeviceComplaint]:
     """Return the problems of devices, by what they show.
 
@@ -218,12 +218,10 @@ def complaints_of(
     shown
         Readings by device and attribute.
     scope
-        Returns the subarray that must scan for a problem of a device to count; empty: it always counts, None: never.
+        Returns the subarray that must scan for a problem of a device to count; empty: it always counts.
     """
     found = []
     for device, readings in shown.items():
-        if (subarray := scope(device)) is None:
-            continue
         reasons: Sequence[object] = ()
         health, state = (str(readings[name].value) if name in readings else "" for name in ("healthState", "State"))
         if health in _UNWELL:
@@ -238,7 +236,7 @@ def complaints_of(
             messages.DeviceComplaint(
                 device=device,
                 text=text[:_LONGEST_TEXT],
-                subarray=subarray,
+                subarray=scope(device),
                 reasons=[str(reason)[:_LONGEST_TEXT] for reason in reasons],
             )
         )

@@ -146,7 +146,6 @@ def test_a_device_complains_by_its_health_or_else_by_its_state(shown, said):
     readings = {name: Reading(value, NOW) for name, value in shown.items()}
     expected = [] if said is None else [DeviceComplaint("a/b/c", said, reasons=list(shown.get("healthInfo", ())))]
     assert complaints_of({"a/b/c": readings}) == expected
-    assert complaints_of({"a/b/c": readings}, lambda device: None) == []
     assert [one.subarray for one in complaints_of({"a/b/c": readings}, lambda device: "s")] == ["s"] * len(expected)
 
 

@@ -126,6 +126,13 @@ def test_a_problem_is_told_once_with_its_alarm_and_what_to_do_and_not_while_it_i
         assert ": 1" in finding.text
 
 
+def test_alarms_are_told_one_by_one_and_not_again_as_the_state_of_their_device():
+    said = health("DEGRADED", "mid-sdp/alerts/0: state is ALARM: 1 active", device="mid-sdp/alerts/0")
+    assert judge(FINE._replace(alarms=(alarm("SHLVD"),), **said), CONDITIONS)[0] == "OK"
+    found, findings = judge(FINE._replace(alarms=(alarm(),), **said), CONDITIONS)
+    assert (found, len(findings)) == ("DEGRADED", 1)
+
+
 def test_a_server_that_the_deployment_does_not_run_is_not_missed():
     seen = FINE._replace(servers={"control": "", "quality": "is not exported", "ingest-01": "is not exported"})
     settings = Settings(nodes=60, without="quality, ingest")

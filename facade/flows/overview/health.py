@@ -105,7 +105,8 @@ class Overview:
         found = []
         for one in self.complaints(now)[:_MOST_ISSUES]:
             alarm = {} if one.alarm is None else {"condition": one.alarm[0], "source": one.alarm[1]}
-            found.append({"health": one.severity, "text": one.text, **alarm})
+            device = {"device": one.device} if one.device else {}
+            found.append({"health": one.severity, "text": one.text, **alarm, **device})
         return found
 
     def no_broker(self) -> str:

@@ -68,7 +68,9 @@ class Presence(Health):
             if component != self._server.instance and self._heartbeats.alive(component):
                 for one in heard.heartbeat.complaints:
                     if not one.subarray or one.subarray in self._scans.scanning(now):
-                        yield Complaint("DEGRADED", f"{one.device}: {one.text}", reasons=tuple(one.reasons))
+                        yield Complaint(
+                            "DEGRADED", f"{one.device}: {one.text}", device=one.device, reasons=tuple(one.reasons)
+                        )
 
     def _look(self) -> list[Complaint]:
         # Right after the bus was away nothing new is known of anybody.
