@@ -38,6 +38,7 @@ _REASONS: Mapping[str, str] = {
     "what a deadband holds back cannot be seen from outside": "Sampling.absolute Sampling.relative",
     "an event is due by then only if a value was held back, which cannot be seen from outside": "Sampling.longest",
     "shown only by a system on which nothing was ever reported": "Attribute.initial",
+    "shown only by a system on which the device has a fault": "DeviceClass.complains",
     "how flows are kept apart inside the facade; a topic does not show it": "Topic.qos",
     "see its fields": "Topic.window",
     "which there may be; each attribute's own is compared": "Icd.units",
