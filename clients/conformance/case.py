@@ -81,9 +81,7 @@ class Result:
 
 def cases(checks: tuple[Check[Subject], ...], subject: Subject, id: str) -> list[Case]:
     """Return the cases of one entry."""
-    return [
-        Case(id=f"{id}/{check.aspect}", run=_bound(check, subject)) for check in checks if check.applies(subject)
-    ]
+    return [Case(id=f"{id}/{check.aspect}", run=_bound(check, subject)) for check in checks if check.applies(subject)]
 
 
 def decide(case: Case, system: System) -> Result:

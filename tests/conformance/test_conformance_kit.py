@@ -149,7 +149,10 @@ def test_a_class_that_the_deployment_does_not_run_is_not_shown():
         ICD, classes={name: one for name, one in ICD.classes.items() if name not in system.absent}
     )
     found = {case.id: case for case in catalogue(system)}
-    assert [id for id in found if id.startswith(("SdpMirror/", "SdpAlerts/"))] == ["SdpMirror/devices", "SdpAlerts/devices"]
+    assert [id for id in found if id.startswith(("SdpMirror/", "SdpAlerts/"))] == [
+        "SdpMirror/devices",
+        "SdpAlerts/devices",
+    ]
     system.clock = ManualClock(NOW)
     result = decide(found["SdpMirror/devices"], system)
     assert (result.outcome, "SDP_WITHOUT" in result.detail) == ("skipped", True)
