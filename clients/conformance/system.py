@@ -56,6 +56,7 @@ class System:
         self._commands: dict[str, dict[str, Any]] = {}
         self._polled: dict[str, frozenset[str]] = {}
         self._silent: dict[str, tango.DevFailed] = {}
+        self._answering: dict[str, bool] = {}
         self._samples: dict[str, list[Record]] = {}
         try:
             self.database = open_database(options.tango_host)
@@ -93,11 +94,14 @@ class System:
             raise
 
     def is_silent(self, device: str) -> bool:
-        """Return whether a device has not answered a question."""
-        if device not in self._silent:
-            with suppress(tango.DevFailed):
-                self._ask(device, lambda proxy: proxy.state())
-        return device in self._silent
+        """Return whether a device does not answer even when it is asked for its State, which is done once."""
+        if device not in self._answering:
+            try:
+                self.proxy(device).state()
+                self._answering[device] = True
+            except tango.DevFailed:
+                self._answering[device] = False
+        return not self._answering[device]
 
     def configs(self, device: str) -> dict[str, Any]:
         """Return the configuration of all attributes of a device, by name."""
