@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
+from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
