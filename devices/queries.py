@@ -1,7 +1,7 @@
 """Commands that a device answers itself, and the one form in which a call is refused."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,17 +73,18 @@ def as_tango(where: str) -> Iterator[None]:
     try:
         yield
     except CommandRefused as error:
-        raise refusal(str(error), error.origin, error.reason) from error
+        raise refusal(error.faults or str(error), error.origin, error.reason) from error
     except NotSent as error:
         raise refusal(str(error), where) from error
     except OutcomeUnknown as error:
         raise refusal(str(error), where, "API_CommandTimedOut") from error
 
 
-def refusal(what: str, where: str, reason: str = FAILED) -> tango.DevFailed:
-    """Make the one form in which a Tango call fails: reason, what was wrong, where."""
+def refusal(what: str | Sequence[str], where: str, reason: str = FAILED) -> tango.DevFailed:
+    """Make the one form in which a Tango call fails: reason, what was wrong, where. Several faults have a line each."""
+    text = "\n".join(map(tango_text, [what] if isinstance(what, str) else what))
     try:
-        tango.Except.throw_exception(reason, tango_text(what), where, tango.ErrSeverity.ERR)
+        tango.Except.throw_exception(reason, text, where, tango.ErrSeverity.ERR)
     except tango.DevFailed as failed:
         return failed
     raise AssertionError("unreachable: throw_exception raises")

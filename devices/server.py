@@ -190,7 +190,23 @@ def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
         if not wanted:
             raise ConfigError(what)
         _log.warning("%s", what)
+    _mend_export(database, arguments[0])
     return wanted
+
+
+def _mend_export(database: tango.Database, instance: str) -> None:
+    """Unexport an instance whose admin device has no address: Tango ends with an unknown exception at such a one.
+
+    Astor exports it so for a moment before a first start, and pytango-db does not unexport it.
+    """
+    server = f"{SERVER}/{instance}"
+    try:
+        found = database.get_device_info(f"dserver/{server}")
+    except tango.DevFailed:  # it was never started
+        return
+    if found.exported and not found.ior.upper().startswith("IOR:"):
+        _log.warning("server=%s was exported with the unusable address %r; it is unexported now", server, found.ior)
+        database.unexport_server(server)
 
 
 def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -16,6 +17,11 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait [s]."""
+
+
+def utc_text(time_us: int) -> str:
+    """Return a time [Unix us] as people read it: date and time in UTC, by ISO 8601."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
 
 
 def wait_until(clock: Clock, condition: Callable[[], bool], within: float, each: float = 0.05) -> bool:

@@ -4,6 +4,8 @@ Bad *data* is never an exception (it is a result, see ``facade.codec``); these a
 configuration, a wrong ICD, an absent service, or a mistake of the caller.
 """
 
+from collections.abc import Sequence
+
 
 class FacadeError(Exception):
     """Base of all errors that this package raises on purpose."""
@@ -44,13 +46,26 @@ class CommandRefused(FacadeError):
         What was expected, and what was found.
     origin
         Who refused.
+    faults
+        Each fault by itself, where there are several; the text has all of them in one line, for logs.
     """
 
-    def __init__(self, reason: str, text: str, origin: str) -> None:
+    def __init__(self, reason: str, text: str, origin: str, faults: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.reason = reason
         self.origin = origin
+        self.faults = faults
 
 
 class ArgumentError(FacadeError):
-    """The argument of a command is wrong; the message says which key, what was expected and what came."""
+    """The argument of a command is wrong; the message says which key, what was expected and what came.
+
+    Parameters
+    ----------
+    faults
+        One such sentence each.
+    """
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults

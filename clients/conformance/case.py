@@ -56,6 +56,8 @@ class Check(Generic[Subject]):
     """Gives what was measured; raises `Mismatch` or `NotShown`."""
     applies: Callable[[Subject], bool] = lambda _: True
     """Whether an entry has this aspect."""
+    asks: bool = True
+    """Whether it asks the device of the entry, if that has one: nothing is shown where the device does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +81,7 @@ class Result:
 
 def cases(checks: tuple[Check[Subject], ...], subject: Subject, id: str) -> list[Case]:
     """Return the cases of one entry."""
-    return [
-        Case(id=f"{id}/{check.aspect}", run=_bound(check.judge, subject)) for check in checks if check.applies(subject)
-    ]
+    return [Case(id=f"{id}/{check.aspect}", run=_bound(check, subject)) for check in checks if check.applies(subject)]
 
 
 def decide(case: Case, system: System) -> Result:
@@ -106,5 +106,10 @@ def demand(expected: object, got: object) -> str:
     return str(got)
 
 
-def _bound(judge: Callable[[System, Any], str], subject: Any) -> Callable[[System], str]:
-    return lambda system: judge(system, subject)
+def _bound(check: Check[Any], subject: Any) -> Callable[[System], str]:
+    def run(system: System) -> str:
+        if check.asks and subject.device and system.is_silent(subject.device):
+            raise NotShown(f"{subject.device} does not answer")
+        return check.judge(system, subject)
+
+    return run

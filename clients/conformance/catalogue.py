@@ -26,6 +26,7 @@ from clients.conformance.reported import REPORTED_CHECKS
 from clients.conformance.system import System
 from clients.conformance.topics import topic_checks
 from clients.conformance.values import VALUE_CHECKS
+from clients.conformance.verdicts import NotShown
 from facade.icd.model import DeviceClass, Query
 
 
@@ -43,9 +44,15 @@ def _all(system: System) -> Iterator[Case]:
     yield from cases(ICD_CHECKS, NamedOf(name="icd", entry=system.icd), "icd")
     for device_class in system.icd.classes.values():
         yield from _of_class(system, device_class)
+    for name in system.absent:
+        yield Case(id=f"{name}/devices", run=_absent)
     yield from _of_conditions(system)
     for name, topic in system.icd.topics.items():
         yield from cases(topic_checks(topic), TopicOf(name=name, entry=topic), f"topics/{name}")
+
+
+def _absent(_: System) -> str:
+    raise NotShown("the deployment does not run it (setting `without`, SDP_WITHOUT)")
 
 
 def _of_conditions(system: System) -> Iterator[Case]:

@@ -32,12 +32,13 @@ _REASONS: Mapping[str, str] = {
     "has become attributes when the interface was read, which are compared one by one": """
         Topic.account Account.about Account.figures Account.suppressed Account.lag DeviceClass.accounts
         AccountFigure.label AccountFigure.description AccountFigure.format AccountFigure.stale_after
-        AccountFigure.limits""",
+        AccountFigure.limits AccountFigure.expert""",
     "shown by the tests of the alarms only: the test alert takes a condition without": """
         Condition.on_delay Condition.off_delay Condition.re_alarm Condition.re_alarm_growth Condition.suppressed_by""",
     "what a deadband holds back cannot be seen from outside": "Sampling.absolute Sampling.relative",
     "an event is due by then only if a value was held back, which cannot be seen from outside": "Sampling.longest",
     "shown only by a system on which nothing was ever reported": "Attribute.initial",
+    "shown only by a system on which the device has a fault": "DeviceClass.complains",
     "how flows are kept apart inside the facade; a topic does not show it": "Topic.qos",
     "see its fields": "Topic.window",
     "which there may be; each attribute's own is compared": "Icd.units",

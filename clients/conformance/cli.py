@@ -45,8 +45,8 @@ def conformance(
 ) -> None:
     """Compare a running system with the ICD, entry by entry, through its Tango database and its brokers.
 
-    Nothing is changed without --active. The exit code is 0 when all passed, 1 when something failed, and 2 when
-    the database or the brokers do not answer.
+    Nothing is changed without --active. What the deployment leaves out (SDP_WITHOUT) is not shown. The exit code is 0
+    when all passed, 1 when something failed, and 2 when the database or the brokers do not answer.
 
     Examples: sdp-facade conformance --only SdpMaster
 

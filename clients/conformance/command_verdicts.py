@@ -14,7 +14,7 @@ from clients.conformance.subarray import OBS_STATE, RESULT
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
 from clients.sample_arguments import FAMILIES
-from facade.flows.commands.rules import STABLE
+from facade.flows.commands.rules import STABLE, is_transitional
 from facade.icd.model import Command
 
 QUEUED = 2
@@ -164,6 +164,9 @@ def judge_ending(walk: Walk, outcome: str, on_bus: OnBus) -> str:
     # On the way there a transitional state may be shown, as of each command that was taken.
     if outcome == "REJECTED" and given.path[-1:] not in ([], [given.before]):
         raise Mismatch(f"{given.command.reports} {given.before} again after a rejection", " -> ".join(given.path))
+    if is_transitional(given.obs_state):
+        what = f"an obsState that lasts after {outcome}: the one that holds, or FAULT"
+        raise Mismatch(what, f"{given.obs_state}, which a controller has reported without another after it")
     begin, end = (datetime.fromisoformat(given.known[key]) for key in ("submitted_time", "finished_time"))
     took = (end - begin).total_seconds()
     if outcome == "TIMED_OUT" and not given.command.deadline <= took <= given.command.ceiling + CLOCKS:

@@ -91,6 +91,10 @@ def _exported(system: System, of: DeviceOf) -> str:
 
 
 def _answers(system: System, of: DeviceOf) -> str:
+    try:
+        _exported(system, of)
+    except (Mismatch, tango.DevFailed) as error:
+        raise NotShown(f"{of.device} is not exported") from error
     begin = system.clock.monotonic()
     state = system.proxy(of.device).state()
     return f"{state} after {(system.clock.monotonic() - begin) * 1e3:.1f} ms"
@@ -136,12 +140,13 @@ CLASS_CHECKS: tuple[Check[DeviceOf], ...] = (
         aspect="devices",
         claims=("Icd.classes", "DeviceClass.name", "DeviceClass.device"),
         judge=_demanded,
+        asks=False,
     ),
-    Check(aspect="instance", claims=("DeviceClass.instance",), judge=_instance),
+    Check(aspect="instance", claims=("DeviceClass.instance",), judge=_instance, asks=False),
 )
 DEVICE_CHECKS: tuple[Check[DeviceOf], ...] = (
-    Check(aspect="exported", judge=_exported),
-    Check(aspect="answers", judge=_answers),
+    Check(aspect="exported", judge=_exported, asks=False),
+    Check(aspect="answers", judge=_answers, asks=False),
     Check(aspect="names", judge=_names),
     Check(aspect="state-events", judge=_state_events),
 )

@@ -86,9 +86,9 @@ def _require_folders(options: Options) -> None:
 
 
 def _settings(options: Options) -> Settings:
-    """Return the settings that reach the brokers; those of security come from the settings file as for any program."""
+    """Return the settings that reach the brokers, and what is not run; the others come from the settings file."""
     environment = {
-        **{name: value for name, value in os.environ.items() if name == "SDP_FACADE_CONFIG"},
+        **{name: value for name, value in os.environ.items() if name in ("SDP_FACADE_CONFIG", "SDP_WITHOUT")},
         "KAFKA_BOOTSTRAP": options.bootstrap,
         "SDP_TOPIC_PREFIX": options.prefix,
     }

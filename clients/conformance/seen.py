@@ -66,6 +66,8 @@ class Given:
     """What GetCommand said when the outcome was there."""
     at_end: dict[str, Any] = field(default_factory=dict)
     """What it said at the end of the walk."""
+    obs_state: str = ""
+    """obsState after an outcome that is no good."""
     result: tuple[str, ...] = ()
     """longRunningCommandResult after an outcome that is no good."""
     finished: dict[str, Any] = field(default_factory=dict)

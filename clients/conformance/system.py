@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import tango
+from msgspec.structs import replace
 
 from clients.conformance.observation import Observation, observe
 from clients.conformance.options import SAMPLE, Options
@@ -21,6 +22,7 @@ from facade.bus.port import Record
 from facade.clock import Clock, wait_until
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
+from facade.icd.check_roles import instance_role
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.instances import number_of
 
@@ -44,18 +46,22 @@ class System:
     """
 
     def __init__(self, icd: Icd, options: Options, settings: Settings, clock: Clock) -> None:
-        self.icd, self.options, self.clock = icd, options, clock
+        self.absent = [name for name, one in icd.classes.items() if instance_role(one.instance) in settings.left_out]
+        """Device classes that the deployment does not run, as its setting `without` says."""
+        classes = {name: one for name, one in icd.classes.items() if name not in self.absent}
+        self.icd, self.options, self.clock = replace(icd, classes=classes), options, clock
         self.connection = Connection(settings, clock=clock)
         self._proxies: dict[str, Any] = {}
         self._configs: dict[str, dict[str, Any]] = {}
         self._commands: dict[str, dict[str, Any]] = {}
         self._polled: dict[str, frozenset[str]] = {}
         self._silent: dict[str, tango.DevFailed] = {}
+        self._answering: dict[str, bool] = {}
         self._samples: dict[str, list[Record]] = {}
         try:
             self.database = open_database(options.tango_host)
             self.devices: Mapping[str, list[str]] = {
-                name: in_order(self.database.get_device_name("*", name), options) for name in icd.classes
+                name: in_order(self.database.get_device_name("*", name), options) for name in classes
             }
         except tango.DevFailed as failed:
             what = f"the Tango database at {options.tango_host!r} does not answer: {failed.args[0].desc}"
@@ -86,6 +92,16 @@ class System:
         except tango.DevFailed as failed:
             self._silent[device] = failed
             raise
+
+    def is_silent(self, device: str) -> bool:
+        """Return whether a device does not answer even when it is asked for its State, which is done once."""
+        if device not in self._answering:
+            try:
+                self.proxy(device).state()
+                self._answering[device] = True
+            except tango.DevFailed:
+                self._answering[device] = False
+        return not self._answering[device]
 
     def configs(self, device: str) -> dict[str, Any]:
         """Return the configuration of all attributes of a device, by name."""

@@ -10,10 +10,11 @@ import tango
 
 from clients.conformance.samples import bad, good
 from clients.conformance.seen import FINAL, REPORTED, STEPS, Given, RefusedCall, Walk
-from clients.conformance.subarray import COMMANDED, PENDING, RESULT, STATE, Subarray
+from clients.conformance.subarray import COMMANDED, OBS_STATE, PENDING, RESULT, STATE, Subarray
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, in_words
 from facade.errors import ConfigError
+from facade.flows.commands.rules import is_transitional
 from facade.icd.model import Command, DeviceClass
 
 AT_REST = ("OFF", "EMPTY")
@@ -170,7 +171,14 @@ class _Walker:
                     _SPARE,
                     f"{command.reports} {given.before} again after {command.name}",
                 )
+            else:
+                subarray.wait(
+                    lambda: not is_transitional(subarray.read(OBS_STATE)),
+                    _SPARE,
+                    f"an obsState that lasts after {command.name} is {self._outcome}",
+                )
         finally:
+            given.obs_state = subarray.read(OBS_STATE)
             given.path = subarray.path(command.reports, self._mark)
 
     def _await_outcome(self, given: Given, wanted: str, within: float) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from facade.config import Settings
+from facade.icd.check_roles import instance_role
 from facade.icd.model import Attribute, Condition, DeviceClass, Icd
 from facade.icd.units import unit_of
 from facade.instances import devices_of
@@ -21,19 +22,33 @@ _OTHER = Condition(
     response="Look at unknownConditions and activeAlerts of this device.",
     priority="MEDIUM",
 )
+_TOLD = {
+    "balance": "streamUnbalanced",
+    "overlap": "streamOverlap",
+    "skipped": "streamSkipped",
+    "lag": "streamLagging",
+    "lag_time": "streamLagging",
+    "reservationConflicts": "reservationConflict",
+    "disconnected": "mirrorDisconnected",
+}
+"""Figures of accounts, and attributes, whose limits a condition tells of: two alarms for one cause help nobody."""
 _SIDES = (("min", "<="), ("max", ">="))
 _GRAVITIES = (("alarm", "high"), ("warning", "low"))
 _HEAD = f"""\
 # Rules for Elettra's alarm handler (AlarmHandler): give each line below to its command Load.
 # Derived from the ICD by `sdp-facade icd export`, for a deployment with the default settings.
 #
-# Not tried with a handler: none was at hand. The form follows its documents and its grammar. Before the first Load,
-# its property GroupNames must name the group: none, {GROUP}
+# Tried with a handler of August 2021, which loads all of them. Before the first Load, its property GroupNames must
+# name the group: none, {GROUP}
 #
 # One rule for each alarm condition: the facade has applied the delays already, so they are 0 here. A condition that
 # latches stays an alarm until an operator resets it at its device; states 8 and 9 are LTUNK and LTACK.
-# Up to two rules for each attribute with limits, alarm and warning, in Tango's sense: reaching a limit counts. While a
-# value is invalid, because its stream has stopped, neither is judged.
+# Up to two rules for each attribute with limits that no condition tells of, alarm and warning, in Tango's sense:
+# reaching a limit counts. Conditions tell of the accounts of streams, reservations and mirrored devices.
+#
+# A value is invalid while its stream is silent. The handler makes ERROR of a rule whose value is invalid, and of one
+# whose device does not answer; no formula can avoid this. Set its property ErrorDelay to the longest time for which a
+# stream is silent in good order [s], such as 86400. A lost device or stream is told of by the conditions.
 """
 
 
@@ -43,8 +58,10 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 
 def rules(icd: Icd, settings: Settings) -> Iterator[str]:
-    """Return a rule for each condition, and two for each attribute with limits of each device."""
+    """Return a rule for each condition, and two for each attribute with limits, of each device that is run."""
     for device_class in icd.classes.values():
+        if instance_role(device_class.instance) in settings.left_out:
+            continue
         for devices in devices_of(device_class, settings).values():
             for device in devices:
                 yield from _of_device(icd, device_class, device)
@@ -54,7 +71,8 @@ def _of_device(icd: Icd, device_class: DeviceClass, device: str) -> Iterator[str
     for attribute in device_class.attributes:
         if attribute.enum == _ALARM_STATE:
             yield _of_condition(f"{device}/{attribute.name}", icd.conditions.get(attribute.name, _OTHER))
-        if attribute.limits is not None and not attribute.length:
+        told = _TOLD.get(attribute.name if attribute.account is None else attribute.account.figure)
+        if attribute.limits is not None and not attribute.length and told not in icd.conditions:
             yield from _of_limits(icd, attribute, f"{device}/{attribute.name}")
 
 

@@ -62,6 +62,7 @@ def _of_accounts(icd: Icd, device_class: DeviceClass) -> Iterator[Attribute]:
                 account=AccountSource(stream=name, figure=figure),
                 format=template.format,
                 stale_after=template.stale_after,
+                expert=template.expert,
                 limits=topic.account.lag if figure == "lag" else template.limits,
             )
 

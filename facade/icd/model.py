@@ -78,6 +78,7 @@ class AccountFigure(IcdTable, frozen=True, kw_only=True):
     stale_after: float | None = None
     """As for an attribute."""
     limits: Limits | None = None
+    expert: bool = False
 
 
 MOST_PUSHED = 2047

@@ -2,13 +2,14 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from clients.conformance import samples
 from clients.conformance.alarm import condition_of_test
-from clients.conformance.case import Result
+from clients.conformance.case import Result, decide
 from clients.conformance.catalogue import catalogue, wanted
 from clients.conformance.claims import UNCHECKED, claimed
 from clients.conformance.command_verdicts import (
@@ -23,6 +24,7 @@ from clients.conformance.system import in_order
 from clients.conformance.topics import headers_of, invalid
 from clients.sample_arguments import FAMILIES
 from facade.bus.port import Record
+from facade.clock import ManualClock
 from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
 from facade.icd import model, topic_model
@@ -91,7 +93,7 @@ class FakeSystem:
     """As much of a system as the list of the checks needs."""
 
     def __init__(self, **options: object) -> None:
-        self.icd = ICD
+        self.icd, self.absent = ICD, []
         self.options = Options(tango_host="", bootstrap="", prefix="", **options)
         self.walked_class = ICD.classes["SdpSubarray"]
         families = {"SdpIngestNode": "ingest/000{}", "SdpSubarray": "subarray/0{}"}
@@ -138,6 +140,43 @@ def test_every_entry_has_checks():
             assert f"{device_class.name}/{one.name}/exists" in found
     assert {f"topics/{name}/exists" for name in ICD.topics} <= found
     assert {f"conditions/{name}/state" for name in ICD.conditions} <= found
+
+
+def test_a_class_that_the_deployment_does_not_run_is_not_shown():
+    system = FakeSystem()
+    system.absent = ["SdpMirror", "SdpAlerts"]
+    system.icd = msgspec.structs.replace(
+        ICD, classes={name: one for name, one in ICD.classes.items() if name not in system.absent}
+    )
+    found = {case.id: case for case in catalogue(system)}
+    assert [id for id in found if id.startswith(("SdpMirror/", "SdpAlerts/"))] == [
+        "SdpMirror/devices",
+        "SdpAlerts/devices",
+    ]
+    system.clock = ManualClock(NOW)
+    result = decide(found["SdpMirror/devices"], system)
+    assert (result.outcome, "SDP_WITHOUT" in result.detail) == ("skipped", True)
+
+
+def test_a_device_that_does_not_answer_is_one_failure():
+    class Database:
+        def get_device_info(self, device):
+            return SimpleNamespace(exported=True, ds_full_name="SdpFacade/control")
+
+    system = FakeSystem()
+    system.clock, system.database = ManualClock(NOW), Database()
+    system.devices["SdpMaster"] = ["mid-sdp/control/0"]
+    system.is_silent = lambda device: device == "mid-sdp/control/0"
+    system.proxy = lambda device: SimpleNamespace(state=nobody)
+    found = [case for case in catalogue(system) if case.id.startswith("SdpMaster/")]
+    results = [decide(case, system) for case in found]
+    assert [one.id for one in results if one.outcome == "failed"] == ["SdpMaster/mid-sdp/control/0/answers"]
+    reasons = {one.detail for one in results if one.outcome == "skipped"}
+    assert reasons == {"mid-sdp/control/0 does not answer"}
+
+
+def nobody():
+    raise ConnectionError("nobody is there")
 
 
 def test_what_needs_active_says_so_without_it():

@@ -311,6 +311,7 @@ def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: fl
         "before": "EMPTY",
         "commanded": "EMPTY",
         "path": [],
+        "obs_state": "EMPTY",
     }
     return Walk(device="d", began=NOW, given=[given("AssignResources", **{**usual, **more})], broken_off="")
 
@@ -341,6 +342,13 @@ FAILED = ended().given[0].known
         (ended("REJECTED", "REJECTED", 5, path=["RESOURCING", "EMPTY"]), "REJECTED", "passed"),
         (ended("REJECTED", "REJECTED", 5, path=["IDLE"]), "REJECTED", "Mismatch: expected obsState EMPTY again after"),
         (ended("REJECTED", "REJECTED", 5, commanded="IDLE"), "REJECTED", "Mismatch: expected 'EMPTY', got 'IDLE'"),
+        (ended(obs_state="FAULT"), "FAILED", "passed"),
+        (ended(obs_state="RESOURCING"), "FAILED", "Mismatch: expected an obsState that lasts after FAILED"),
+        (
+            ended("TIMED_OUT", "FAILED", 4, took=60.1, obs_state="RESOURCING"),
+            "TIMED_OUT",
+            "Mismatch: expected an obsState that lasts after TIMED_OUT",
+        ),
         (ended("TIMED_OUT", "FAILED", 4, took=59.9), "TIMED_OUT", "Mismatch: expected it after 60 to 600 s"),
         (ended("TIMED_OUT", "FAILED", 4, took=700.0), "TIMED_OUT", "Mismatch: expected it after 60 to 600 s"),
     ],

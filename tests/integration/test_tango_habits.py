@@ -258,3 +258,18 @@ def test_the_process_ends_when_it_is_told_to(other: Site, restarts: int, end: st
     assert other.server.exit_code() == 0, other.server.tail()
     assert "Traceback" not in other.server.text
     del kept
+
+
+def test_a_server_that_astor_has_exported_without_an_address_starts(other: Site) -> None:
+    """Astor's "Start New" exports the admin device with the address "null"; this database does not unexport it."""
+    info, export = tango.DbDevInfo(), tango.DbDevExportInfo()
+    info.name = export.name = f"dserver/{SERVER}/logs"
+    info._class, info.server = "DServer", f"{SERVER}/logs"
+    export.ior, export.host, export.version, export.pid = "null", "astor", "1", 0
+    other.database.add_device(info)
+    other.database.export_device(export)
+    info.name, info._class = "mid-sdp/logs/0", "SdpLogs"
+    other.database.add_device(info)
+    other.server = other._start("logs", [SERVER, "logs"], KAFKA_BOOTSTRAP=f"127.0.0.1:{choose_port()}")
+    until(lambda: other._answers("mid-sdp/logs/0"), "the device answers")
+    assert "unusable address 'null'" in other.server.tail()

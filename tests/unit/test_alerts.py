@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from facade.bus.port import Record
+from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
@@ -55,7 +56,8 @@ def test_an_alarm_goes_through_its_life(bench):
     raised = bench.alert()
     server.cycle()
     assert (server.state(), server.shows("receiveOverrun"), server.shows("State")) == ("UNACK", "UNACK", "ALARM")
-    assert json.loads(server.shows("activeAlerts")[0])["text"] == "too fast"
+    shown = json.loads(server.shows("activeAlerts")[0])
+    assert (shown["text"], shown["raised_at_utc"]) == ("too fast", utc_text(round(shown["raised_at"] * 1e6)))
     server.acknowledge(comment="seen")
     assert server.state() == "ACKED"
     assert server.events()[-1]["action"]["operator"] == "ann"

@@ -402,6 +402,9 @@ def test_several_mistakes_are_named_together_but_not_all_of_many() -> None:
     message = refusal("releaseres", json.dumps(many))
     assert message.count("expected text, got") == 3
     assert message.endswith("; and more")
+    with pytest.raises(ArgumentError) as refused:
+        ARGUMENTS.check("releaseres", json.dumps(many))
+    assert "; ".join(refused.value.faults) == message
 
 
 def test_an_argument_of_the_greatest_length_is_shown_shortened() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from devices.mapping import to_tango
 from facade.bus.port import Record
-from facade.clock import ManualClock
+from facade.clock import ManualClock, utc_text
 from facade.config import Settings
 from facade.flows.tables.flow import TablesFlow, describe
 from facade.flows.tables.messages import place
@@ -100,6 +100,7 @@ def test_the_newest_complete_solution_is_shown(bench):
         ("solutionId", "sol-7"),
         ("product", GAINS),
         ("validUntil", BASE_US / 1e6 + 600.0),
+        ("validUntilUtc", utc_text(BASE_US + 600_000_000)),
         ("antennas", ("SKA001", "SKA002")),
         ("channels", 4096),
         ("flaggedFraction", 0.02),
@@ -132,6 +133,7 @@ def test_what_a_table_does_not_say_is_invalid(bench):
     bench.tell(summary=SUMMARY | {"valid_from": None, "valid_until": None, "snr": None, "channel_frequencies": []})
     for name in ("validFrom", "validUntil", "snr"):
         assert bench.shown(name).quality is Quality.INVALID
+    assert (bench.shown("validFromUtc").value, bench.shown("validUntilUtc").value) == ("", "")
     assert bench.shown("flaggedFraction").quality is Quality.VALID
     assert bench.shown("State").value == "ON"
 

@@ -15,8 +15,8 @@ from tango.test_context import DeviceTestContext
 from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
 from devices.mapping import to_tango
-from devices.queries import client_of
-from facade.errors import IcdError
+from devices.queries import as_tango, client_of
+from facade.errors import CommandRefused, IcdError
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
 from facade.flows.tables.contents import Contents as HeldContents
@@ -482,3 +482,13 @@ def test_a_class_that_the_icd_does_not_know_stops_the_server():
 
     with pytest.raises(IcdError, match="SdpColour is not in the ICD"):
         device_class(ICD, "SdpColour", SdpColour)
+
+
+@pytest.mark.parametrize(
+    ("faults", "text"),
+    [((), "Scan: one; two\\u000athree"), (("Scan: one", "two\nthree"), "Scan: one\ntwo\\u000athree")],
+)
+def test_each_fault_of_a_refusal_has_a_line_and_none_begins_one_itself(faults: tuple[str, ...], text: str) -> None:
+    with pytest.raises(tango.DevFailed) as failed, as_tango("here"):
+        raise CommandRefused("API_CommandFailed", "Scan: one; two\nthree", "SdpSubarray.Scan", faults)
+    assert failed.value.args[0].desc == text

@@ -258,7 +258,30 @@ def test_a_client_of_protocol_2_is_told_each_change_of_its_command(bench):
         bench.ack(id, status, **options)
         seen.append(change())
     assert tuple(server.shows("lrcProtocolVersions")) == (1, 2)
-    assert seen == [{"status": 1}, {"status": 2}, {"progress": 40}, {"status": 5, "result": [0, "COMPLETED"]}]
+    completed = {"status": 5, "progress": 100, "result": [0, "COMPLETED"]}
+    assert seen == [{"status": 1}, {"status": 2}, {"progress": 40}, completed]
+
+
+def test_a_change_that_is_too_old_leaves_without_an_event(bench):
+    """Else the event would tell a client again what it knows of its own command."""
+    server = bench.server()
+    on(bench, server)
+    first = server.give("Configure", CONFIGURE)
+    bench.ack(first, "COMPLETED")
+    server.cycle()
+    bench.clock.sleep(0.8)
+    abort = server.give("Abort", "")
+    server.cycle()
+    shown = server.shows("_lrcEvent")
+    bench.clock.sleep(0.5)
+    bench.ack(first, "FAILED")  # late: nothing changes
+    server.cycle()
+    assert {first, abort} <= set(shown)
+    assert server.shows("_lrcEvent") == shown
+    bench.clock.sleep(2.0)
+    bench.ack(abort, "ACCEPTED")
+    server.cycle()
+    assert server.shows("_lrcEvent") == (abort, '{"status": 2}')
 
 
 def test_two_changes_within_a_moment_are_in_the_later_event_too(bench):

@@ -783,3 +783,38 @@ def test_no_state_of_a_subarray_is_a_dead_end():
         allowed = [c.name for c in commands if state in c.state and (not c.obs_state or obs_state in c.obs_state)]
         reachable = state == "ON" or obs_state in ("EMPTY", "FAULT")
         assert allowed or not reachable, f"nothing is allowed in {state}, {obs_state}"
+
+
+def test_what_people_see_has_times_that_people_can_read() -> None:
+    for device_class in load().classes.values():
+        entries = {one.name: one for one in device_class.attributes}
+        for one in entries.values():
+            if one.description.startswith("Unix time"):
+                assert one.expert, one.name
+                assert not entries[f"{one.name}Utc"].expert
+
+
+def test_panels_of_operators_have_no_long_text_in_one_row_and_few_figures_of_accounts() -> None:
+    """A panel of ATK is as wide as its longest value, and shows nothing of the others then."""
+    seen = {
+        f"{name}.{one.name}": one for name, made in load().classes.items() for one in made.attributes if not one.expert
+    }
+    long = {
+        "SdpMaster.sdpVersion",
+        "SdpSubarray.receiveAddresses",
+        "SdpSubarray.resources",
+        "SdpSubarray.newestFailure",
+    }
+    assert not long & seen.keys()
+    figures = {one.account.figure for one in seen.values() if one.account}
+    assert figures == {"rate", "dead_lettered", "lag_time"}
+
+
+def test_labels_of_a_commanded_device_say_what_they_count() -> None:
+    for name in ("SdpMaster", "SdpSubarray"):
+        for one in load().classes[name].attributes:
+            if one.name.startswith(("lrc", "_lrc", "longRunning")):
+                assert "ommand" in one.label, one.name
+    for one in load().classes["SdpAlerts"].attributes:
+        if one.name.endswith("Count"):
+            assert "alarms" in one.label, one.name

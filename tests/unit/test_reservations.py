@@ -109,6 +109,7 @@ def test_who_holds_what_is_shown_and_is_back_after_a_kill(bench: Bench) -> None:
         assert (first["owner"], first["names"], first["quantity"]) == ("subarray/01", ["SKA001", "SKA036"], 2)
         assert (second["owner"], second["state"], second["quantity"]) == ("pb-test-00001", "REQUESTED", 4.0)
         assert bench.shown("nextReservationExpiry") == pytest.approx(at + 3600.0)
+        assert bench.shown("nextReservationExpiryUtc") == first["expires"]
         assert bench.shown("nextReservationExpiry", MASTER) == pytest.approx(at + 1800.0)
         assert (bench.shown("reservationConflicts"), bench.shown("conflictingReservations", MASTER)) == (0, ())
         assert bench.sink.shown[FIRST, "reservationsHeld"].time == at
@@ -133,6 +134,7 @@ def test_a_reservation_ends_by_itself_unless_it_is_renewed(bench: Bench) -> None
         assert (bench.counts(), bench.counts(MASTER)) == ((0, held, 0), (0, held, 0))
     assert bench.sink.shown[FIRST, "reservationsHeld"].time == one.expires / 1e6
     assert (bench.shown("reservations"), bench.shown("nextReservationExpiry")) == ((), 0.0)
+    assert bench.shown("nextReservationExpiryUtc") == ""
     bench.start()
     assert bench.counts() == (0, 0, 0)
     one = bench.source.renew(one, seconds=60.0)

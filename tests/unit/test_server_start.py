@@ -57,6 +57,7 @@ def listing(monkeypatch: pytest.MonkeyPatch, *classes: str) -> None:
         get_server_list=lambda pattern: ["SdpFacade/control"],
         get_db_host=lambda: "tangodb",
         get_db_port=lambda: "10000",
+        get_device_info=lambda device: SimpleNamespace(exported=False, ior=""),
     )
     monkeypatch.setattr(server.tango, "Database", lambda: database)
 
@@ -72,6 +73,24 @@ def test_a_class_that_is_no_longer_in_the_interface_is_said_and_left_out(
     listing(monkeypatch, "DServer", "SdpOld", "SdpBus")
     assert server._wanted(load(), ["control"]) == ["SdpBus"]
     assert "sdpold" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("exported", "address", "mended"),
+    [(True, "null", True), (True, "", True), (True, "IOR:010000", False), (False, "null", False)],
+)
+def test_an_instance_that_is_exported_without_an_address_is_unexported(
+    exported: bool, address: str, mended: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Astor's "Start New" leaves it on the embedded database."""
+    listing(monkeypatch, "SdpBus")
+    database, done = server.tango.Database(), []
+    database.get_device_info = lambda device: SimpleNamespace(exported=exported, ior=address)
+    database.unexport_server = done.append
+    monkeypatch.setattr(server.tango, "Database", lambda: database)
+    assert server._wanted(load(), ["control"]) == ["SdpBus"]
+    assert done == ["SdpFacade/control"] * mended
+    assert ("unusable address" in caplog.text) == mended
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from devices.classes import device_classes
 from facade.config import Settings
 from facade.exports import alarms, archiving, tango_db
 from facade.icd.load import load
+from facade.icd.model import Attribute
 
 ICD = load()
 REGISTRATION = json.loads(tango_db.export(ICD)["tango-db/sdp.json"])
@@ -159,6 +160,26 @@ def test_the_tags_are_unique_without_regard_to_case() -> None:
     assert len(set(tags)) == len(tags)
 
 
+def told_by_condition(entry: Attribute) -> bool:
+    """Return whether a condition tells of the limit of an attribute: an account, a reservation, a mirrored device."""
+    return entry.account is not None or entry.name in ("reservationConflicts", "disconnected")
+
+
+def test_a_limit_has_no_rule_only_if_a_condition_tells_of_it() -> None:
+    with_limits = {one.name for name in ATTRIBUTES for one in ATTRIBUTES[name].values() if one.limits}
+    figures = {one.account.figure for one in ATTRIBUTES["SdpBus"].values() if one.limits}
+    assert alarms._TOLD.keys() <= with_limits | figures
+    assert figures <= alarms._TOLD.keys()
+    assert set(alarms._TOLD.values()) <= ICD.conditions.keys()
+
+
+def test_what_a_deployment_does_not_run_has_no_rules() -> None:
+    found = [*alarms.rules(ICD, Settings(without="quality,ingest"))]
+    gone = ("/quality/", "/ingest/")
+    assert found == [line for line in RULES if not any(one in line for one in gone)]
+    assert any(one in line for line in RULES for one in gone)
+
+
 def test_there_is_a_rule_for_each_condition_and_each_limit() -> None:
     found = {(one[0], one[1], one[2], one[3]) for line in RULES for one in comparisons(parsed_rule(line)["formula"])}
     wanted = set()
@@ -166,7 +187,7 @@ def test_there_is_a_rule_for_each_condition_and_each_limit() -> None:
         for attribute, entry in ATTRIBUTES[name].items():
             for side, sign in (("min", "<="), ("max", ">=")):
                 for gravity in ("warning", "alarm"):
-                    limit = getattr(entry.limits, f"{side}_{gravity}", None)
+                    limit = None if told_by_condition(entry) else getattr(entry.limits, f"{side}_{gravity}", None)
                     wanted |= set() if limit is None else {(device, attribute, sign, f"{limit:.10g}")}
             if entry.enum == "AlarmState":
                 wanted |= {(device, attribute, "==", "UNACK"), (device, attribute, "==", "ACKED")}

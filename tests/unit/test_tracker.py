@@ -90,6 +90,17 @@ def test_an_acknowledgement_does_what_the_table_says(before, status):
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
 
 
+def test_a_completed_command_is_done_to_the_end():
+    found = []
+    for options in ({"progress": 75}, {}):
+        one = command()
+        tracker = tracker_with(one, "SENT")
+        tracker.fold_ack(ack(one, "IN_PROGRESS", **options), 0.0)
+        tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
+        found.append(tracker.find(one.id).progress)
+    assert found == [100, None], "of the other none was reported"
+
+
 def test_the_first_outcome_wins_and_later_ones_are_counted():
     one = command()
     tracker = tracker_with(one, "SENT")

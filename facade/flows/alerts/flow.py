@@ -18,6 +18,7 @@ import msgspec
 from facade.bus.port import Record
 from facade.bus.positions import Extent
 from facade.bus.redrive import FROM
+from facade.clock import utc_text
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.ledger import OVERTAKEN, Ledger
 from facade.flows.alerts.log import AlertLog
@@ -235,6 +236,7 @@ class AlertsFlow(Flow):
             "text": alarm.text,
             "occurrence": alarm.occurrence,
             "raised_at": alarm.raised_at / 1e6,
+            "raised_at_utc": utc_text(alarm.raised_at) if alarm.raised_at else "",
             "changed_at": alarm.changed_at / 1e6,
             "raised": alarm.raised,
             "sequence": alarm.through,

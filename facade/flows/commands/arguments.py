@@ -153,7 +153,7 @@ def _refuse(found: Iterable[Complaint]) -> None:
     first = list(islice(found, _MOST_COMPLAINTS + 1))
     if first:
         lines = [f"{json_path(path)}: {what}" for path, what in first[:_MOST_COMPLAINTS]]
-        raise ArgumentError("; ".join(lines) + ("; and more" if len(first) > _MOST_COMPLAINTS else ""))
+        raise ArgumentError(*lines, *(["and more"] if len(first) > _MOST_COMPLAINTS else []))
 
 
 _KINDS = {

@@ -111,7 +111,8 @@ class Gateway:
         try:
             checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
         except ArgumentError as error:
-            raise CommandRefused(FAILED, f"{name}: {error}", where) from error
+            faults = (f"{name}: {error.faults[0]}", *error.faults[1:])
+            raise CommandRefused(FAILED, f"{name}: {error}", where, faults) from error
         document = None if checked is None else checked.document
         transaction_id = (checked and checked.transaction_id) or self._new_transaction_id()
         with ExitStack() as order:

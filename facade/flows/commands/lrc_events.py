@@ -6,7 +6,7 @@ have changed.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from facade.flows.commands.outcomes import TASK_STATUS, Tracked, result
@@ -26,16 +26,27 @@ class LrcEvents:
         self._told: dict[str, dict[str, Any]] = {}
         self._recent: dict[str, tuple[float, dict[str, Any]]] = {}
         """When each command last changed [Unix s], and how."""
+        self._value: tuple[str, ...] = ()
 
     def value(self, commands: Sequence[Tracked], now: float) -> tuple[str, ...]:
-        """Return id, JSON object, id, JSON object ... of the commands that have just changed."""
+        """Return id, JSON object, id, JSON object ... of the commands that have just changed.
+
+        Without a change it is the same as before: a shorter one would be an event that repeats old changes.
+        """
+        states = {one.id: _state(one) for one in commands}
+        changes = {id: changed for id, state in states.items() if (changed := self._changed(id, state))}
+        self._told = states
+        if not changes:
+            return self._value
         self._recent = {id: (at, change) for id, (at, change) in self._recent.items() if now - at <= _KEPT}
-        for one in commands:
-            before = self._told.get(one.id, {})
-            if changed := {name: value for name, value in _state(one).items() if before.get(name) != value}:
-                self._recent[one.id] = (now, {**self._recent.get(one.id, (now, {}))[1], **changed})
-        self._told = {one.id: _state(one) for one in commands}
-        return tuple(text for id, (_, change) in self._recent.items() for text in (id, json.dumps(change)))
+        for id, change in changes.items():
+            self._recent[id] = (now, {**self._recent.get(id, (now, {}))[1], **change})
+        self._value = tuple(text for id, (_, change) in self._recent.items() for text in (id, json.dumps(change)))
+        return self._value
+
+    def _changed(self, id: str, state: Mapping[str, Any]) -> dict[str, Any]:
+        before = self._told.get(id, {})
+        return {name: value for name, value in state.items() if before.get(name) != value}
 
 
 def _state(one: Tracked) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from facade.bus.port import Record
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import (
     BY_FACADE,
+    COMPLETED,
     FINAL,
     IN_PROGRESS,
     MICRO,
@@ -247,6 +248,8 @@ class Tracker:
         tracked.text = ack.text or tracked.text
         if ack.progress is not None:
             tracked.progress = ack.progress
+        if ack.status == COMPLETED and tracked.progress is not None:
+            tracked.progress = 100  # whatever its controller reported last
         if ack.status not in (REJECTED, *BY_FACADE):
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:

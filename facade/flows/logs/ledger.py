@@ -4,11 +4,11 @@ Time is the brokers': a component is silent when others were heard long after it
 silent, and a restart judges as before.
 """
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from facade.clock import utc_text
 from facade.flows.logs.messages import LogCount, LogSummary
 from facade.flows.logs.records import ERROR, SEVERITIES
 from facade.flows.logs.sequences import ShipperNumbers
@@ -134,7 +134,7 @@ class LogLedger:
             state.numbers.add(sequence.shipper, sequence.runs, at, silent_since=at - FORGOTTEN)
         for error in summary.errors:
             where = f"{error.component} on {error.host}" if error.host else error.component
-            line = f"{_iso(error.time)} {SEVERITIES[error.severity]} {where}: {error.text}"
+            line = f"{utc_text(error.time)} {SEVERITIES[error.severity]} {where}: {error.text}"
             if not state.first_error or at - state.last_error > SERIES:
                 state.first_error = line
             state.last_error = at
@@ -282,7 +282,3 @@ def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors
         other = tallies.pop(OTHER, Tally())
         forgotten = tallies.pop(next(iter(tallies)))
         tallies[OTHER] = Tally(other.records + forgotten.records, other.errors + forgotten.errors)
-
-
-def _iso(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")

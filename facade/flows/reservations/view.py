@@ -3,9 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from heapq import nsmallest
 
+from facade.clock import utc_text
 from facade.flows.reservations.ledger import Conflict, Ledger
 from facade.flows.reservations.messages import GRANTED, REFUSED, REQUESTED, owner_of
 from facade.messages import Reservation
@@ -80,13 +80,15 @@ def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Map
     current, conflicts = list(current), list(conflicts)
     counts = Counter(one.state for one in current)
     shown = nsmallest(MOST_SHOWN, current, key=lambda one: (one.expires, one.id))
+    expiry = min((one.expires for one in current if one.state == GRANTED), default=0)
     named = nsmallest(MOST_SHOWN, conflicts, key=lambda one: one.resource)
     return {
         "reservations": tuple(json.dumps(as_dict(one)) for one in shown),
         "reservationsRequested": counts[REQUESTED],
         "reservationsHeld": counts[GRANTED],
         "reservationsRefused": counts[REFUSED],
-        "nextReservationExpiry": min((one.expires for one in current if one.state == GRANTED), default=0) / 1e6,
+        "nextReservationExpiry": expiry / 1e6,
+        "nextReservationExpiryUtc": utc_text(expiry) if expiry else "",
         "reservationConflicts": len(conflicts),
         "conflictingReservations": tuple(json.dumps(_conflict(one)) for one in named),
     }
@@ -104,8 +106,8 @@ def as_dict(one: Reservation) -> dict[str, object]:
         "subarray": one.subarray,
         "owner": owner_of(one),
         "state": one.state,
-        "expires": _iso(one.expires),
-        "time": _iso(one.time),
+        "expires": utc_text(one.expires),
+        "time": utc_text(one.time),
     }
     return found | {name: value for name in ("text", "source") if (value := getattr(one, name))}
 
@@ -114,7 +116,3 @@ def _conflict(one: Conflict) -> dict[str, object]:
     kind, name = one.resource
     held = [{"owner": owner_of(reservation), "id": reservation.id} for reservation in one.reservations[:MOST_SHOWN]]
     return {"kind": kind, "name": name, "reservations": held}
-
-
-def _iso(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")

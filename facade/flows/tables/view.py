@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import BusHealth
+from facade.clock import utc_text
 from facade.flows.tables.flow import TablesFlow, describe, products_of
 from facade.flows.tables.messages import place
 from facade.flows.tables.summaries import PointingSummary, SolutionSummary
@@ -112,6 +113,8 @@ def _solution(table: Table, summary: SolutionSummary) -> dict[str, Value]:
         "sourceModel": summary.source_model,
         "validFrom": _seconds(summary.valid_from),
         "validUntil": _seconds(summary.valid_until),
+        "validFromUtc": "" if summary.valid_from is None else utc_text(summary.valid_from),
+        "validUntilUtc": "" if summary.valid_until is None else utc_text(summary.valid_until),
         "antennas": tuple(summary.antennas),
         "channels": summary.channels,
         "polarisations": tuple(summary.polarisations),
