@@ -1,5 +1,6 @@
 """The processes of a deployment: what was started in its folder is found again, so that none is ever forgotten."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -11,6 +12,8 @@ from facade.infra.processes import GRACE, Process, started_in
 Kind = TypeVar("Kind", bound=Process)
 _LOOKS = 5
 """How often it is looked for what still runs, at the most."""
+_OURS = ("SDP_", "KAFKA_", "TANGO_")
+"""What the variables of a deployment begin with."""
 
 
 class _Start(NamedTuple):
@@ -127,11 +130,22 @@ class Supervisor:
         InfraError
             A process has ended by itself; the message has the end of its log.
         """
-        for name, process in self._running.items():
-            if not self._newest[name].ends and not process.is_alive:
-                raise InfraError(
-                    f"{name} (process {process.pid}) ended by itself; the end of {process.log}:\n{process.tail()}"
-                )
+        for process in self.ended():
+            raise InfraError(
+                f"{process.name} (process {process.pid}) ended by itself; the end of {process.log}:\n{process.tail()}"
+            )
+
+    def ended(self) -> list[Process]:
+        """Return what should run, and has ended by itself or by another's hand."""
+        running = self._running.items()
+        return [process for name, process in running if not self._newest[name].ends and not process.is_alive]
+
+    def command(self, name: str) -> str:
+        """Return the lines that start a process in any shell as it was started here."""
+        process, environment, _ = self._newest[name]
+        ours = {key: value for key, value in (environment or {}).items() if key.startswith(_OURS)}
+        export = f"export {' '.join(f'{key}={shlex.quote(value)}' for key, value in ours.items())}\n" if ours else ""
+        return export + shlex.join(process.record.argv)
 
     def last_words(self) -> str:
         """Return the last line of each log: when something does not happen, one of them mostly says why."""
