@@ -49,6 +49,10 @@ class Supervisor:
         """Return all that should run."""
         return iter([*self._running.values()])
 
+    def pid_file(self, name: str) -> Path:
+        """Return the file with the id of a process, for a person who sends it a signal."""
+        return self.folder / f"{name}.pid"
+
     def stop_left_over(self) -> list[str]:
         """Stop what an earlier run, which could not tidy up, left running; return the names."""
         left = started_in(self.folder, self._clock)
@@ -76,6 +80,7 @@ class Supervisor:
         """
         log = self.folder / f"{name}.log"
         process = kind.start(name, argv, log=log, env=environment, append=self._append, clock=self._clock)
+        self.pid_file(name).write_text(f"{process.pid}\n")
         self._newest[name], self._running[name] = _Start(process, environment, ends), process
         self.started.append(process)
         return process

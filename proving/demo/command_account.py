@@ -157,7 +157,7 @@ class DeviceCommands:
         self.tells = device in found.histories
         """Whether it is a Tango device, which tells what became of its commands."""
         told = {told.id: told.status for told in found.histories.get(device, ())}
-        # A call that was refused as undelivered gave no id, and TM tried again. What is on the topic counts all the same.
+        # A call that was refused as undelivered gave TM no id. What is on the topic all the same counts.
         refused = {id for id, status in told.items() if status == UNDELIVERED} - self.given - self.written
         self.told = {id: status for id, status in told.items() if id not in self.orders | refused}
         self._told = told

@@ -34,7 +34,7 @@ class _Missing(NamedTuple):
 
 
 def stay(demo: Demo, stack: ExitStack) -> None:
-    """Stay until Ctrl-C, and make sure that everything runs again for the account; the stack ends what a person started.
+    """Stay until Ctrl-C, and let everything run again for the account; the stack ends what a person has started.
 
     Raises
     ------
@@ -95,6 +95,7 @@ class Playground:
             if (found := self._find(name)) is not None:
                 self._missing.discard(name)
                 self._theirs[name] = found
+                self._processes.pid_file(name).write_text(f"{found.pid}\n")
                 self._progress.step(f"{name} runs again, as process {found.pid}")
         for process in self._processes:
             if process.is_frozen and process.name not in self._frozen:
@@ -142,11 +143,13 @@ class Playground:
         if code is None or code in _BY_HAND or self._gone or self._find(name) is not None:
             self._note(how)
         else:
-            self._demo.report.failures.append(f"{how} while the demo stayed; the end of {process.log}:\n{process.tail()}")
+            end = f"the end of {process.log}:\n{process.tail()}"
+            self._demo.report.failures.append(f"{how} while the demo stayed; {end}")
         self._miss(name, how)
 
     def _miss(self, name: str, what: str) -> None:
         self._missing.add(name)
+        self._processes.pid_file(name).unlink(missing_ok=True)  # another process may get the number
         lost = " What it has sent is not known any more, so records are not compared in the end." * (name == SIMULATOR)
         self._progress.step(f"{what}. The demo goes on without it.{lost} To start it again, paste into another shell:")
         self._print(self._processes.command(name))
@@ -231,6 +234,7 @@ Then try:
 
     tangogql                      # GraphQL for Taranta, where it is installed
     sdp-facade simulate --help
+    kill -9 $(cat {shlex.quote(str(demo.processes.folder))}/aggregate-1.pid)    # or -STOP; each process has such a file
 
 The account in the end is the simulator's: what you send on ingest.heaps, or put back there, shows as a difference.
 Logs: {demo.options.folder}"""

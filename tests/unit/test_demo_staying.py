@@ -90,7 +90,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> None:
     """End a process as a learner does."""
-    os.kill(process.pid, number)
+    os.kill(int(process.log.with_suffix(".pid").read_text()), number)
     until(lambda: number == signal.SIGSTOP or not process.is_alive, "it has ended")
 
 
@@ -106,7 +106,8 @@ def test_what_a_learner_ends_is_named_and_the_demo_goes_on(stage: Stage, number:
 
 
 def test_the_printed_lines_start_it_again_in_any_shell(stage: Stage) -> None:
-    kill(stage.start("worker"))
+    process = stage.start("worker")
+    kill(process)
     lines = "\n".join(line[4:] for line in stage.look().splitlines() if line.startswith("    "))
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SDP_")}
     shell = subprocess.Popen(["sh", "-c", lines], env=clean, stdout=subprocess.PIPE, text=True, process_group=0)
@@ -114,6 +115,7 @@ def test_the_printed_lines_start_it_again_in_any_shell(stage: Stage) -> None:
         assert shell.stdout is not None
         assert shell.stdout.readline() == "runs\n"
         assert "worker runs again, as process" in stage.look()
+        assert int(stage.demo.processes.pid_file("worker").read_text()) != process.pid
         stage.playground.restore()
         assert stage.demo.processes.alive() == [], "it runs, so the demo starts no second one"
         stage.playground.stop_theirs()
@@ -230,3 +232,25 @@ def test_topics_of_a_demo_are_as_the_icd_says(mirror: bool) -> None:
         kept = _bounded(name, topic, mirror=mirror).config
         expected = {} if mirror and name == "telescope.model" else topic.config
         assert kept.items() >= expected.items(), name
+
+
+@pytest.mark.parametrize(
+    ("found", "same"),
+    [
+        (["/venv/bin/python", "/venv/bin/sdp-facade", "aggregate", "--slot", "1"], True),
+        (["/usr/bin/python3", ".venv/bin/sdp-facade", "aggregate", "--slot", "1"], True),
+        (["/venv/bin/python", "/venv/bin/sdp-facade", "aggregate", "--slot", "0"], False),
+        (["/venv/bin/python", "/venv/bin/sdp-facade", "logs", "aggregate", "--slot", "1"], False),
+        (["tail", "--slot", "1"], False),
+        (["1"], False),
+    ],
+)
+def test_a_process_that_a_person_started_is_known_by_its_program_and_arguments(found: list[str], same: bool) -> None:
+    assert staying._same(("/venv/bin/sdp-facade", "aggregate", "--slot", "1"), found) is same
+
+
+def test_a_device_server_may_be_started_as_status_says() -> None:
+    server = ("/venv/bin/SdpFacade", "ingest-00")
+    assert staying._same(server, ["/venv/bin/python", "/venv/bin/sdp-facade", "serve", "ingest-00"])
+    assert staying._same(server, ["/venv/bin/python", "/venv/bin/SdpFacade", "ingest-00"])
+    assert not staying._same(server, ["tail", "ingest-00"])
