@@ -225,7 +225,7 @@ class Worker(TransactionalWorker):
         limits = self._limits
         if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
             return True
-        if len(self._dead_letters) >= limits.letters or self._closes:
+        if len(self._dead_letters) >= limits.letters or (self._closes and self._lag <= 1.0):
             return True
         if not self._taken:
             wanted = limits.idle_interval
