@@ -1,5 +1,6 @@
 """The processes of a deployment: what was started in its folder is found again, so that none is ever forgotten."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -11,6 +12,8 @@ from facade.infra.processes import GRACE, Process, started_in
 Kind = TypeVar("Kind", bound=Process)
 _LOOKS = 5
 """How often it is looked for what still runs, at the most."""
+_OURS = ("SDP_", "KAFKA_", "TANGO_")
+"""What the variables of a deployment begin with."""
 
 
 class _Start(NamedTuple):
@@ -46,6 +49,10 @@ class Supervisor:
         """Return all that should run."""
         return iter([*self._running.values()])
 
+    def pid_file(self, name: str) -> Path:
+        """Return the file with the id of a process, for a person who sends it a signal."""
+        return self.folder / f"{name}.pid"
+
     def stop_left_over(self) -> list[str]:
         """Stop what an earlier run, which could not tidy up, left running; return the names."""
         left = started_in(self.folder, self._clock)
@@ -73,6 +80,7 @@ class Supervisor:
         """
         log = self.folder / f"{name}.log"
         process = kind.start(name, argv, log=log, env=environment, append=self._append, clock=self._clock)
+        self.pid_file(name).write_text(f"{process.pid}\n")
         self._newest[name], self._running[name] = _Start(process, environment, ends), process
         self.started.append(process)
         return process
@@ -127,11 +135,22 @@ class Supervisor:
         InfraError
             A process has ended by itself; the message has the end of its log.
         """
-        for name, process in self._running.items():
-            if not self._newest[name].ends and not process.is_alive:
-                raise InfraError(
-                    f"{name} (process {process.pid}) ended by itself; the end of {process.log}:\n{process.tail()}"
-                )
+        for process in self.ended():
+            raise InfraError(
+                f"{process.name} (process {process.pid}) ended by itself; the end of {process.log}:\n{process.tail()}"
+            )
+
+    def ended(self) -> list[Process]:
+        """Return what should run, and has ended by itself or by another's hand."""
+        running = self._running.items()
+        return [process for name, process in running if not self._newest[name].ends and not process.is_alive]
+
+    def command(self, name: str) -> str:
+        """Return the lines that start a process in any shell as it was started here."""
+        process, environment, _ = self._newest[name]
+        ours = {key: value for key, value in (environment or {}).items() if key.startswith(_OURS)}
+        export = f"export {' '.join(f'{key}={shlex.quote(value)}' for key, value in ours.items())}\n" if ours else ""
+        return export + shlex.join(process.record.argv)
 
     def last_words(self) -> str:
         """Return the last line of each log: when something does not happen, one of them mostly says why."""

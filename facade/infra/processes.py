@@ -149,6 +149,13 @@ class Process:
         self._found = None
         return False
 
+    @property
+    def is_frozen(self) -> bool:
+        """Return whether a signal (SIGSTOP) holds it up until another (SIGCONT) lets it go on."""
+        with suppress(psutil.NoSuchProcess):
+            return self._found is not None and self._found.status() == psutil.STATUS_STOPPED
+        return False
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal to it alone, if it still runs."""
         if self.is_alive:

@@ -1,7 +1,7 @@
 """The demo's alerts: sources raise and clear some, an operator deals with them, a client counts whether all came."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import tango
 
@@ -9,6 +9,7 @@ from clients.alert_subscription import AlertSubscription
 from clients.scene import ALERTS
 from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
+from facade.flows.alerts import states
 from facade.flows.alerts.follower import Entry
 from facade.flows.alerts.messages import Severity
 from facade.flows.alerts.source import AlertSource
@@ -20,9 +21,12 @@ from proving.demo.system import Demo
 INSTANCE = "alerts"
 _OPERATOR = "demo operator"
 _SHELVED_FOR = 600.0
+_OVER_WITHIN = 100.0
+"""Longest time from the end of the story until its alarms are over [s]: dead letters are told of for a minute."""
 _TRIES = 10
 """So often the operator gives one command, if no broker confirms it in time."""
 _TIMED_OUT, _NOT_ALLOWED = "API_CommandTimedOut", "API_CommandNotAllowed"
+_LATCHED = frozenset({states.LTUNK, states.LTACK})
 _SOURCES = ("receive/0001", "buffer/0", "cooling/2")
 _EXPECTED = {
     ("receiveOverrun", "receive/0001"): "NORM",
@@ -112,6 +116,19 @@ class AlertScenario:
         report.failures += [f"alerts: {text}" for text in self._lost]
         report.failures += disagreeing("alerts", report.alert_account)
 
+    def tidy_up(self) -> None:
+        """End what the story has left, as an operator does: a demo that stays begins without an alarm."""
+        self._clear("coolantWarm", "cooling/2", "18 C")
+        self._clear("pipelineFailed", "buffer/0", "processing block pb-7 was started again")
+        if self._state("coolantWarm", "cooling/2") == states.SHLVD:
+            self._act("Unshelve", "coolantWarm", "cooling/2", comment="pump has been changed")
+        over = self._progress.wait_until(lambda: not self._in(states.ACTIVE), _OVER_WITHIN, "the alarms are over")
+        for alarm in self._in(states.UNACKNOWLEDGED | _LATCHED):
+            command = "Reset" if alarm["state"] in _LATCHED else "Acknowledge"
+            self._act(command, str(alarm["condition"]), str(alarm["source"]), comment="seen; it is over")
+        left = [f"{alarm['condition']} of {alarm['source']}" for alarm in self._in(states.ACTIVE)]
+        self._progress.step("alerts: no alarm is left" if over is not None else f"alerts: left: {', '.join(left)}")
+
     def settled(self) -> bool:
         """Return whether the client has everything that was sent and done."""
         found = sum(entry.alert is not None and entry.alert["source"] in self._sent for entry in self.entries)
@@ -172,9 +189,15 @@ class AlertScenario:
         except tango.DevFailed:
             return "no answer"
 
+    def _in(self, wanted: Collection[str]) -> list[dict[str, object]]:
+        return [alarm for alarm in self._alarms() if alarm["state"] in wanted]
+
     def _alarm(self, condition: str, source: str) -> dict[str, object]:
-        alarms = json.loads(self._ask(lambda proxy: proxy.command_inout("GetAlarms")))
-        return next((one for one in alarms if (one["condition"], one["source"]) == (condition, source)), {})
+        return next((one for one in self._alarms() if (one["condition"], one["source"]) == (condition, source)), {})
+
+    def _alarms(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(self._ask(lambda proxy: proxy.command_inout("GetAlarms")))
+        return found
 
     def _ask(self, what: Callable[[tango.DeviceProxy], str]) -> str:
         return str(what(self._demo.deployment.proxy(self._name)))

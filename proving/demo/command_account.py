@@ -11,7 +11,7 @@ import msgspec
 
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from facade.flows.commands.outcomes import ACCEPTED, BY_FACADE, COMPLETED, FINAL
+from facade.flows.commands.outcomes import ACCEPTED, BY_FACADE, COMPLETED, FINAL, UNDELIVERED
 from proving.demo.account import Line
 from proving.demo.journal import Given
 from proving.demo.plan import OBSERVATION
@@ -157,7 +157,9 @@ class DeviceCommands:
         self.tells = device in found.histories
         """Whether it is a Tango device, which tells what became of its commands."""
         told = {told.id: told.status for told in found.histories.get(device, ())}
-        self.told = {id: status for id, status in told.items() if id not in self.orders}
+        # A call that was refused as undelivered gave TM no id. What is on the topic all the same counts.
+        refused = {id for id, status in told.items() if status == UNDELIVERED} - self.given - self.written
+        self.told = {id: status for id, status in told.items() if id not in self.orders | refused}
         self._told = told
         self.outcomes: dict[str, list[str]] = defaultdict(list)
         """Different ones, the first first: a controller may repeat an outcome, but not change it."""

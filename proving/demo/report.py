@@ -55,6 +55,8 @@ class DemoReport(msgspec.Struct, kw_only=True):
     restarts: list[Interval] = []
     """From each kill until all was back and quiet [Unix s]."""
     kills: list[Kill] = []
+    experiments: list[Kill] = []
+    """What ended or stood still while the demo stayed, by a person's hand: no failure."""
     first_values_after: float | None = None
     """From the start of the simulator until all nodes showed a value [s]."""
     worker_recovery: float | None = None

@@ -31,7 +31,7 @@ from proving.demo.processing import account_for_blocks
 from proving.demo.report import DemoReport
 from proving.demo.services import alive, are_ours
 from proving.demo.shipping import LogScenario
-from proving.demo.staying import what_to_try
+from proving.demo.staying import stay
 from proving.demo.system import SIMULATOR, Demo, set_up
 from proving.demo.tables import (
     print_account,
@@ -114,7 +114,7 @@ def _play(demo: Demo, stack: ExitStack) -> None:
     with demo.progress.view(watch):
         _run(demo, stack)
         if demo.options.stay:
-            _stay(demo)
+            stay(demo, stack)
         _stop(demo)
     _judge(demo)
 
@@ -127,6 +127,7 @@ def _start_servers(demo: Demo) -> None:
     controller = " a controller," if demo.options.controller else ""
     controller = " controllers of SDP, its processing and its workers," if demo.options.orders else controller
     progress.step(f"started: 2 aggregate workers,{controller} the device servers {instances}")
+    baseline.measure(demo, judges=False)
     devices = [device for names in side.devices.values() for device in names]
     took = progress.demand(
         lambda: all(side.read(device, ["State"]) for device in devices), FLOWS_WITHIN, "all devices answer"
@@ -144,6 +145,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     begin = clock.now()
     demo.start_simulator()
     progress.step(f"simulator: {options.nodes} nodes, {options.rate:,.0f} heaps/s each, with some of every fault")
+    baseline.measure(demo, judges=False)
     progress.demand(lambda: demo.tango_side.windows_since(begin), FLOWS_WITHIN, "all nodes show a value")
     demo.report.first_values_after = clock.now() - begin
     progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
@@ -200,20 +202,16 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         mirror.account()
     if logs is not None:
         logs.account()
-
-
-def _stay(demo: Demo) -> None:
-    demo.progress.console.print(what_to_try(demo), highlight=False, soft_wrap=True, markup=False)
-    try:
-        while True:
-            demo.progress.wait(3600.0)
-    except KeyboardInterrupt:
-        demo.progress.step("the account follows; Ctrl-C once more leaves it out")
+    if options.stay:
+        alerts.tidy_up()
 
 
 def _stop(demo: Demo) -> None:
-    demo.processes.stop(SIMULATOR)
     report, progress, clock = demo.report, demo.progress, demo.clock
+    if not demo.processes[SIMULATOR].is_alive:
+        progress.step("the simulator ended before, so nobody knows all that was sent: records are not compared")
+        return
+    demo.processes.stop(SIMULATOR)
     sent = report.sent = read_report(demo.sent_file)
     ended = sent.began + sent.elapsed
     progress.step(
@@ -244,11 +242,10 @@ def _short_of(sent: Report) -> str:
 def _judge(demo: Demo) -> None:
     report, console = demo.report, demo.progress.console
     sent = report.sent
-    if sent is None:
-        return
-    found = demo.tango_side.found()
-    report.account = compare(sent, found)
-    wrong = disagreements(sent, report.account)
+    wrong: list[str] = []
+    if sent is not None:
+        report.account = compare(sent, demo.tango_side.found())
+        wrong = disagreements(sent, report.account)
     flows = (
         report.order_account,
         report.alert_account,
@@ -258,11 +255,12 @@ def _judge(demo: Demo) -> None:
         report.log_account,
     )
     accounts = (*report.command_account, *chain(*flows))
-    report.balanced = not wrong and all(line.agrees for line in accounts)
+    report.balanced = sent is not None and not wrong and all(line.agrees for line in accounts)
     verdict.measure(demo, demo.recorder.records())
     report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
     write_json(demo.options.report_file, report)  # all that was found, whatever comes while it is cleared away
-    print_account(console, sent, report.account)
+    if sent is not None:
+        print_account(console, sent, report.account)
     if demo.options.controller:
         print_commands(console, report)
         print_orders(console, report)

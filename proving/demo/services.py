@@ -28,7 +28,7 @@ def bring_up(options: DemoOptions, say: Say) -> local.Endpoints:
         file.write_bytes(msgspec.json.encode([]))
     endpoints = local.up(local.Options(state_dir=options.state_dir, tango_db=options.tango_db), report=say)
     if file.exists():
-        file.write_bytes(msgspec.json.encode([*alive(options).values()]))
+        adopt(options)
     say(f"services: Kafka at {endpoints.bootstrap}, Tango database at TANGO_HOST={endpoints.tango_host}")
     return endpoints
 
@@ -55,6 +55,11 @@ def are_ours(options: DemoOptions) -> bool:
         started = msgspec.json.decode(_file(options).read_bytes(), type=list[int])
         return not started or set(alive(options).values()) <= set(started)
     return False
+
+
+def adopt(options: DemoOptions) -> None:
+    """Take note that services of a demo have other process ids: someone has started them again."""
+    _file(options).write_bytes(msgspec.json.encode([*alive(options).values()]))
 
 
 def alive(options: DemoOptions) -> dict[str, int]:

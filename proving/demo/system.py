@@ -111,6 +111,8 @@ class Demo:
         options, faults = self.options, msgspec.to_builtins(self.options.faults())
         names = ("gaps", "duplicates", "disorder", "late", "ahead", "garbage")
         chances = [f"--{name}={faults[name]}" for name in names]
+        # A demo that stays is well once its story is over, and shows what a person does to it.
+        chances += [f"--faults-for={options.seconds}"] * options.stay
         form = ["--columnar"] if options.columnar else []
         rates = [f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}"]
         self.sent_file.unlink(missing_ok=True)
@@ -215,7 +217,7 @@ def set_up(
     )
     exported = {"SDP_LOG_EXPORT": LOGS} if options.logs else {}
     deployment = Deployment(settings, endpoints, progress, processes, exported)
-    _topics(deployment, stack)
+    _topics(deployment, stack, mirror=options.mirror)
     _register(deployment)
     stack.callback(processes.stop_all)
     recorder = EventRecorder(endpoints.tango_host, progress.clock, keep=_EVENTS_KEPT)  # ends with the process
@@ -240,7 +242,7 @@ def _without(options: DemoOptions) -> str:
     return ",".join(left_out)
 
 
-def _topics(deployment: Deployment, stack: ExitStack) -> None:
+def _topics(deployment: Deployment, stack: ExitStack, *, mirror: bool) -> None:
     say, settings, topics = deployment.progress.step, deployment.settings, deployment.icd.topics
     earlier = Deployment(
         msgspec.structs.replace(settings, prefix=PREFIX),
@@ -258,12 +260,12 @@ def _topics(deployment: Deployment, stack: ExitStack) -> None:
             say(f"topics: left for the next demo to delete: {error}")
 
     stack.callback(delete)
-    deployment.create_topics({name: _bounded(name, topic) for name, topic in topics.items()})
+    deployment.create_topics({name: _bounded(name, topic, mirror=mirror) for name, topic in topics.items()})
     say(f"topics: {len(topics)} created with the prefix {settings.prefix}")
 
 
-def _bounded(name: str, topic: Topic) -> Topic:
-    if name == MODEL:  # its account looks at all records: none is compacted before its segment is full
+def _bounded(name: str, topic: Topic, *, mirror: bool) -> Topic:
+    if name == MODEL and mirror:  # its account looks at all records: none is compacted before its segment is full
         return msgspec.structs.replace(topic, config={})
     if topic.qos not in ("bulk", "log"):
         return topic

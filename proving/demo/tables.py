@@ -1,5 +1,7 @@
 """What a demo prints in the end: tables for people."""
 
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +20,10 @@ from proving.demo.report import DemoReport
 from proving.demo.timing import Spread, longest_delay
 
 _MOST_NODES, _NODE = 20, "node "
+_TOO_LATE = re.compile(r"expected\b.*\bwithin ")
+"""In a failure: a limit of time was passed."""
+_PATIENCE = 4
+"""The least that is suggested."""
 _TITLES = {
     "heapsTotal": "heaps",
     "heapsLate": "late",
@@ -167,6 +173,16 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
     """Print what is not well, where the report is, and last of all the verdict in one line."""
     for failure in report.failures:
         console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
+    for one in report.experiments:
+        done = f"{one.what} after {one.time - report.began:.1f} s"
+        console.print(f"no failure, as a person did it: {escape(done)}", highlight=False, soft_wrap=True)
+    if any(_TOO_LATE.search(failure) for failure in report.failures):
+        patience = max(_PATIENCE, 2 * math.ceil(max(report.patience, report.slowness)))
+        console.print(
+            f"Something took too long. On a slow or busy machine, allow more time with --patience {patience:g}, or send"
+            " less with --nodes 2 --rate 1000.",
+            highlight=False,
+        )
     if report.slowness > 1:
         console.print(
             f"This machine takes {report.slowness:.1f} times as long as the one for which the limits of time were set:"
@@ -180,6 +196,8 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
 
 def _in_one_line(report: DemoReport) -> str:
     if not (count := len(report.failures)):
+        if not report.balanced:
+            return "What was compared balances, and every limit is kept. Records were not compared."
         commands = ", every command has one outcome," if report.commands else ""
         return f"Everything balances to the last record{commands} and every limit is kept."
     found = f"{count} failure{'s' if count > 1 else ''}, named above"

@@ -12,18 +12,26 @@ from typing import NamedTuple
 
 import pytest
 
+from facade.clock import SystemClock, wait_until
 from facade.infra import local
 from facade.infra.processes import started_in
 from tests.support.processes import Running
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BUSY = " --nodes 2 --rate 1000 --patience 20 --no-live'"
 """What the page says to add on a busy machine; the patience is more, as no test judges pace."""
+
+_STAYS_WITHIN = 1800.0
+"""Longest time until the story of the demo is over, and its alarms with it [s]."""
+_WELL_WITHIN = 600.0
+"""Longest time until the alarms of a busy machine are over [s]."""
+_LOOKS = 12
+"""Blocks before the chapter in which something is broken."""
 
 
 class Block(NamedTuple):
@@ -34,8 +42,12 @@ class Block(NamedTuple):
 
 
 def page() -> list[Block]:
-    """Return the blocks in order, without the wheel's, which tests/unit/test_packaging.py installs."""
-    return [block for one in BLOCK.findall(PAGE.read_text()) if "pip install" not in (block := Block(*one)).text]
+    """Return the blocks in order, without the wheel's, which tests/unit/test_packaging.py installs.
+
+    The page's state folder is that of the test.
+    """
+    text = PAGE.read_text().replace(".run/demo/", "$SDP_STATE_DIR/demo/")
+    return [block for one in BLOCK.findall(text) if "pip install" not in (block := Block(*one)).text]
 
 
 class Reader:
@@ -65,7 +77,7 @@ class Reader:
 
     def shell(self, text: str) -> Running:
         """Paste a block into a new shell, and return it."""
-        name = "-".join(text.split()[:3])
+        name = "-".join(text.split()[:3]).replace("/", "-")
         argv = ["bash", "-c", f"cd {shlex.quote(str(ROOT))}\n{self._preamble}\n{text}"]
         self._shells[name] = Running.start(name, argv, log=self._folder / f"{name}.log", env=os.environ)
         return self._shells[name]
@@ -102,9 +114,10 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     environment = {**os.environ, "MAKEFLAGS": f"BIN={Path(sys.executable).parent}"}
     running = Running.start("demo", argv, log=tmp_path / "demo.log", env=environment)
     try:
-        for milestone in ("devices registered", "all nodes show values", "The demo stays until Ctrl-C"):
-            until(lambda text=milestone: text in running.text or not running.running, milestone)
-            assert running.running, running.tail()
+        stays = "The demo stays until Ctrl-C"
+        wait_until(SystemClock(), lambda: stays in running.text or not running.running, _STAYS_WITHIN, 1.0)
+        assert stays in running.text, running.tail()
+        assert running.running, running.tail()
         yield running
     finally:
         running.stop()
@@ -114,8 +127,9 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
 
 
 def read(reader: Reader, blocks: list[Block]) -> None:
-    """Do what the page says, from the first look to the acknowledgement."""
-    watch, first, second, on, refused, off, follow, simulate, alarms, acknowledge = blocks
+    """Do what the page says, from the first look to the end of the alarm."""
+    status, watch, first, second, on, refused, off, follow, simulate, alarms, acknowledge, recover = blocks
+    all_is_well(reader, status)
     watching = reader.shell(watch.text)
     watching.says("nodes 2/2")  # without a terminal it prints lines
     os.killpg(watching.pid, signal.SIGINT)
@@ -132,25 +146,75 @@ def read(reader: Reader, blocks: list[Block]) -> None:
     simulating = reader.shell(simulate.text)
     assert simulating.exit_code() == 0, simulating.text
     until(lambda: len(following.text.splitlines()) >= before + 3, "three alerts, each with its number")
-    assert "UNACK" in reader.python(alarms.text)
+    assert "receiveOverrun simulated-000 CRITICAL UNACK" in reader.python(alarms.text)
     reader.python(acknowledge.text)
     following.says("ann")
+    recovering = reader.shell(recover.text)
+    assert recovering.exit_code() == 0, recovering.text
+    following.says("CLEARED")
+
+
+def break_something(reader: Reader, blocks: list[Block], demo: Running) -> None:
+    """Do what the page says to break, and see what it says."""
+    kill, again, freeze, status, thaw, spoil, letters, redrive = blocks
+    said = len(demo.text)
+
+    def says(text: str) -> None:
+        until(lambda: text in demo.text[said:] or not demo.running, text)
+        assert demo.running, demo.tail()
+
+    assert reader.shell(kill.text).exit_code() == 0
+    says("The demo goes on without it. To start it again")
+    reader.shell(again.text)
+    says("aggregate-1 runs again, as process")
+    assert reader.shell(freeze.text).exit_code() == 0
+    says("ingest-00 is frozen")
+    looked = reader.shell(status.text)
+    assert looked.exit_code() != 0
+    assert "device server ingest-00: does not answer" in " ".join(looked.text.split())
+    assert reader.shell(thaw.text).exit_code() == 0
+    says("ingest-00 goes on")
+    reader.python(spoil.text)
+    until(lambda: "not-json" in output_of(reader, letters), "the dead letter")
+    assert "would fail again" in " ".join(output_of(reader, redrive).split())
+
+
+def output_of(reader: Reader, block: Block) -> str:
+    """Paste a block, and return what it has printed when it has ended."""
+    shell = reader.shell(block.text)
+    assert shell.exit_code() == 0, shell.text
+    return shell.text
+
+
+def all_is_well(reader: Reader, status: Block) -> None:
+    """Ask until all is well, as the page says."""
+
+    def is_well() -> bool:
+        shell = reader.shell(status.text)
+        return shell.exit_code() == 0 and shell.text.startswith("OK")
+
+    assert wait_until(SystemClock(), is_well, _WELL_WITHIN, 1.0), "all is well"
 
 
 def test_two_readers_follow_the_tutorial(demo: Running, tmp_path: Path) -> None:
     (export,) = re.findall(r"^\s*(export .*)$", demo.text, re.MULTILINE)
     start, activate, *blocks = page()
     assert (start.language, activate.text) == ("sh", "source .venv/bin/activate\n")
-    assert [one.language for one in blocks] == ["sh", *["python"] * 5, "sh", "sh", "python", "python"]
+    looks, experiments = blocks[:_LOOKS], blocks[_LOOKS:]
+    assert [one.language for one in looks] == ["sh", "sh", *["python"] * 5, "sh", "sh", "python", "python", "sh"]
+    assert [one.language for one in experiments] == [*["sh"] * 5, "python", "sh", "sh"]
     # In a checkout whose environment is elsewhere, its programs are.
     preamble = f"{export}\nsource {shlex.quote(str(Path(sys.prefix) / 'bin' / 'activate'))}"
     for name in ("first", "second"):
         reader = Reader(tmp_path / name, preamble)
         try:
-            read(reader, blocks)
+            read(reader, looks)
+            if name == "second":  # with the reader's shells the worker ends that was started there
+                break_something(reader, experiments, demo)
         finally:
             reader.leave()
     os.killpg(demo.pid, signal.SIGINT)  # Ctrl-C goes to make and to all below it
     demo.exit_code()
     assert "equal" in demo.text
+    assert "no failure, as a person did it: aggregate-1" in demo.text
     assert "DIFFERS" not in demo.text

@@ -123,6 +123,19 @@ def test_the_word_of_a_controller_behind_the_deadline_is_late_and_no_second_outc
     assert any("got TIMED_OUT, REJECTED, FAILED" in failure for failure in wrong_commands(found))
 
 
+def test_a_call_that_was_refused_as_undelivered_is_none_that_nobody_gave() -> None:
+    """On a busy machine no broker took it in time; TM gave it again, and the account named the id of the first try."""
+    told = [*FOUND.histories[DEVICE], HistoryEntry("0", "UNDELIVERED")]
+    found = msgspec.structs.replace(FOUND, histories={DEVICE: told})
+    assert wrong_commands(found) == []
+    assert all(line.agrees for line in compare_commands(found))
+    for other in (
+        msgspec.structs.replace(found, commands=[*FOUND.commands, command("On", "0")]),  # it was delivered all the same
+        msgspec.structs.replace(found, given=[*FOUND.given, given("On", "0")]),  # TM was given its id
+    ):
+        assert any("0: " in failure for failure in wrong_commands(other))
+
+
 def test_an_outcome_that_is_repeated_and_a_command_that_is_begun_again_are_well() -> None:
     found = msgspec.structs.replace(
         FOUND,

@@ -73,3 +73,38 @@ def test_a_refusal_of_the_first_try_is_a_failure() -> None:
     for reason in ("API_CommandNotAllowed", "API_CommandFailed"):
         with pytest.raises(tango.DevFailed):
             act(reason)
+
+
+def tidied(*alarms: tuple[str, str, str], shelved: bool = True) -> tuple[list[tuple[str, str]], list[str]]:
+    """Tidy up, with these alarms (condition, source, state) once nothing is active any more; give actions and steps."""
+    done: list[tuple[str, str]] = []
+    steps: list[str] = []
+    found = [{"condition": condition, "source": source, "state": state} for condition, source, state in alarms]
+    scenario: Any = SimpleNamespace(
+        _clear=lambda condition, *_: done.append(("clear", condition)),
+        _state=lambda *_: "SHLVD" if shelved else "NORM",
+        _act=lambda command, condition, *_, **__: done.append((command, condition)),
+        _progress=SimpleNamespace(wait_until=lambda condition, *_: 1.0 if condition() else None, step=steps.append),
+        _in=lambda wanted: [one for one in found if one["state"] in wanted],
+    )
+    AlertScenario.tidy_up(scenario)
+    return done, steps
+
+
+def test_a_demo_that_stays_begins_without_an_alarm() -> None:
+    """Alarms of its own story, which latched or were shelved, let `status` report DEGRADED for ever."""
+    done, steps = tidied(("storageLow", "buffer/0", "LTUNK"), ("deadLetters", "sdp-facade/ingest.heaps", "RTNUN"))
+    assert done == [
+        ("clear", "coolantWarm"),
+        ("clear", "pipelineFailed"),
+        ("Unshelve", "coolantWarm"),
+        ("Reset", "storageLow"),
+        ("Acknowledge", "deadLetters"),
+    ]
+    assert steps == ["alerts: no alarm is left"]
+
+
+def test_an_alarm_that_is_not_over_is_named_and_left() -> None:
+    done, steps = tidied(("streamLagging", "sdp-facade/ingest.heaps", "ACKED"), shelved=False)
+    assert done == [("clear", "coolantWarm"), ("clear", "pipelineFailed")]
+    assert steps == ["alerts: left: streamLagging of sdp-facade/ingest.heaps"]

@@ -164,6 +164,19 @@ def test_a_fault_leaves_the_values_alone() -> None:
     assert list(dict.fromkeys(values(doubled))) == values(plain)
 
 
+def test_chance_ends_after_its_time_and_clocks_stay_wrong() -> None:
+    """A demo that stays is well once its story is over; its dead letters never ended."""
+    faults = replace(FAULTS["everything"], chance_seconds=20.0)
+    stream, _ = cut(replace(PLAIN, faults=faults), 60_000)
+    assert stream.account.expected() == cut(replace(PLAIN, faults=faults), 60_000, size=1000)[0].account.expected()
+    fired = dict(stream.account.fired)
+    assert all(fired[name] for name in ("gaps", "duplicates", "disorder", "late", "ahead", "garbage"))
+    for _ in range(10):
+        stream.take(1000, NOW_US)
+    later = stream.account.fired
+    assert all(later[name] == fired[name] for name in ("gaps", "duplicates", "disorder", "garbage"))
+
+
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("nodes", [3, 40])
 def test_the_account_equals_a_recount(name: str, nodes: int) -> None:

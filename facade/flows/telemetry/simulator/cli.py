@@ -70,6 +70,9 @@ def ingest(
     ahead: Annotated[float, share(help="The data time is in the future.")] = 0.0,
     ahead_seconds: Annotated[float, fault(help="How far.")] = FAR,
     garbage: Annotated[float, share(help="A malformed record follows; all kinds in turn.")] = 0.0,
+    faults_for: Annotated[
+        float | None, fault(min=0, help="Probabilities are 0 after this time, in seconds. Default: never.")
+    ] = None,
     silence: Annotated[
         list[str] | None, fault(metavar="NODE:FROM:TO", help="A node stops; seconds. Repeatable.")
     ] = None,
@@ -96,6 +99,7 @@ def ingest(
         ahead=ahead,
         ahead_seconds=ahead_seconds,
         garbage=garbage,
+        chance_seconds=faults_for,
         silences=tuple(map(Silence.parse, silence or ())),
         skews=tuple(map(Skew.parse, skew or ())),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from facade.flows.telemetry.simulator.faults import MICRO, Outcome, Scenario
+from facade.flows.telemetry.simulator.faults import MICRO, Faults, Outcome, Scenario
 
 Column = npt.NDArray[Any]
 
@@ -90,7 +90,9 @@ class Draws:
 
     def block(self) -> Block:
         """Draw the next heaps."""
-        shape = self._shape
+        shape, ends = self._shape, self._faults.chance_seconds
+        if ends is not None and self._done >= ends * self._scenario.rate:
+            self._faults = Faults(silences=self._faults.silences)  # the skews of clocks are in `_skew`
         active = self._active()
         skipped = self._happens("gaps", active)
         steps = active.astype(np.int64) + skipped

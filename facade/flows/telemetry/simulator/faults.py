@@ -116,6 +116,8 @@ class Faults:
     """[s]."""
     garbage: float = 0.0
     """Probability that a malformed record follows; the kinds take turns, see `.garbage`."""
+    chance_seconds: float | None = None
+    """For so long the probabilities hold, in stream time [s]; None: always."""
     silences: tuple[Silence, ...] = ()
     skews: tuple[Skew, ...] = ()
 
@@ -131,6 +133,8 @@ class Faults:
             value = getattr(self, field.name)
             if field.type is float and not field.name.endswith("_seconds") and not 0 <= value <= 1:
                 raise ConfigError(f"{field.name}: expected a probability from 0 to 1, got {value}")
+        if self.chance_seconds is not None and not self.chance_seconds >= 0:  # so that NaN is refused as well
+            raise ConfigError(f"chance_seconds: expected at least 0 s, got {self.chance_seconds}")
         if self.late + self.ahead > 1:
             raise ConfigError(f"late + ahead: expected at most 1, got {self.late + self.ahead}")
         for node in (*(silence.node for silence in self.silences), *(skew.node for skew in self.skews)):

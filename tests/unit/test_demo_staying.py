@@ -1,0 +1,256 @@
+"""A demo that stays survives what a learner does to it: it says what is missing, and goes on."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from facade.clock import ManualClock
+from facade.errors import InfraError
+from facade.icd.load import load
+from facade.infra.processes import Process, started_in
+from proving.demo import staying
+from proving.demo.options import DemoOptions
+from proving.demo.report import DemoReport
+from proving.demo.scenario import _stop
+from proving.demo.staying import Playground, stay
+from proving.demo.system import SIMULATOR, _bounded
+from proving.demo.tables import print_verdict
+from proving.demo.timing import Spread
+from proving.demo.verdict import passed_limits
+from proving.progress import Progress
+from proving.supervisor import Supervisor
+from tests.support.waiting import until
+
+PREFIX = "demo-staying."
+PROGRAM = "import signal, sys; print('runs', flush=True); signal.pause()"
+ENVIRONMENT = {**os.environ, "SDP_TOPIC_PREFIX": PREFIX}
+
+
+class Stage(NamedTuple):
+    """A demo without Kafka and Tango, in which anything may run."""
+
+    demo: Any
+    playground: Playground
+    output: io.StringIO
+    services: dict[str, int]
+    adopted: list[int]
+
+    def start(self, name: str, code: str = PROGRAM, word: str = "") -> Process:
+        """Start a process of the demo."""
+        process: Process = self.demo.processes.start(
+            Process, name, [sys.executable, "-c", code, word or name], ENVIRONMENT
+        )
+        until(lambda: "runs" in process.tail() or not process.is_alive, f"{name} runs")
+        return process
+
+    def look(self) -> str:
+        """Look once more, and return what was printed."""
+        before = len(self.output.getvalue())
+        self.demo.clock.sleep(2.0)
+        self.playground.look()
+        return self.output.getvalue()[before:]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    clock, output = ManualClock(1000.0), io.StringIO()
+    services, adopted = {"kafka": 1, "tango-db": 2}, list[int]()
+    monkeypatch.setattr(staying, "alive", lambda _: {**services})
+    monkeypatch.setattr(staying, "are_ours", lambda _: True)
+    monkeypatch.setattr(staying, "adopt", lambda _: adopted.append(1))
+    progress = Progress(Console(file=output, width=300), clock)
+    processes = Supervisor(tmp_path / "demo", clock)
+    demo: Any = SimpleNamespace(
+        options=DemoOptions(state_dir=tmp_path),
+        progress=progress,
+        processes=processes,
+        clock=clock,
+        report=DemoReport(began=clock.now(), nodes=2, rate=1000.0, seconds=30.0, balanced=True),
+        deployment=SimpleNamespace(
+            settings=SimpleNamespace(prefix=PREFIX), variables={"SDP_TOPIC_PREFIX": PREFIX}, icd=load()
+        ),
+        tango_side=SimpleNamespace(devices={"SdpIngestNode": ["a/b/0"]}, subarrays=["a/c/1"]),
+    )
+    yield Stage(demo, Playground(demo), output, services, adopted)
+    for left in started_in(tmp_path / "demo"):
+        left.kill()
+
+
+def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> None:
+    """End a process as a learner does."""
+    os.kill(int(process.log.with_suffix(".pid").read_text()), number)
+    until(lambda: number == signal.SIGSTOP or not process.is_alive, "it has ended")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_learner_ends_is_named_and_the_demo_goes_on(stage: Stage, number: signal.Signals) -> None:
+    """It ended everything: a learner's first experiment destroyed the playground."""
+    kill(stage.start("controller"), number)
+    said = stage.look()
+    assert re.search(rf"controller \(process \d+\) was ended by {number.name}\. The demo goes on without it", said)
+    assert stage.look() == "", "it is said once"
+    assert stage.demo.report.failures == []
+    assert [one.what.partition(" ")[0] for one in stage.demo.report.experiments] == ["controller"]
+
+
+def test_the_printed_lines_start_it_again_in_any_shell(stage: Stage) -> None:
+    process = stage.start("worker")
+    kill(process)
+    lines = "\n".join(line[4:] for line in stage.look().splitlines() if line.startswith("    "))
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SDP_")}
+    shell = subprocess.Popen(["sh", "-c", lines], env=clean, stdout=subprocess.PIPE, text=True, process_group=0)
+    try:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "runs\n"
+        assert "worker runs again, as process" in stage.look()
+        assert int(stage.demo.processes.pid_file("worker").read_text()) != process.pid
+        stage.playground.restore()
+        assert stage.demo.processes.alive() == [], "it runs, so the demo starts no second one"
+        stage.playground.stop_theirs()
+        assert shell.wait() in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    finally:
+        if shell.poll() is None:
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.communicate()
+
+
+def test_what_is_missing_in_the_end_is_started_again_for_the_account(stage: Stage) -> None:
+    kill(stage.start("worker"))
+    stage.look()
+    kill(stage.start("server"))  # within the last second before Ctrl-C
+    stage.playground.restore()
+    assert sorted(one.partition(" ")[0] for one in stage.demo.processes.alive()) == ["server", "worker"]
+    ((began, settled),) = stage.demo.report.restarts
+    assert began <= stage.demo.clock.now() < settled, "the pace of these events is not judged"
+
+
+def test_a_process_that_fails_by_itself_is_a_failure_all_the_same(stage: Stage) -> None:
+    process = stage.start("worker", "print('runs'); raise SystemExit(3)")
+    until(lambda: not process.is_alive, "it has ended")
+    assert "The demo goes on without it" in stage.look()
+    (failure,) = stage.demo.report.failures
+    assert "worker" in failure
+    assert "has ended with exit code 3" in failure
+    assert stage.demo.report.experiments == []
+
+
+def test_a_frozen_process_is_told_and_goes_on_for_the_account(stage: Stage) -> None:
+    process = stage.start("server")
+    kill(process, signal.SIGSTOP)
+    until(lambda: process.is_frozen, "it is frozen")
+    assert f"server is frozen; it goes on after: kill -CONT {process.pid}" in stage.look()
+    stage.playground.restore()
+    until(lambda: not process.is_frozen, "it goes on")
+
+
+def test_kafka_may_be_away_for_a_while_and_is_named_with_its_command(stage: Stage) -> None:
+    del stage.services["kafka"]
+    said = stage.look()
+    assert "kafka has ended. The demo waits 60 s for it" in said
+    assert re.search(r"^    \S+sdp-facade infra up --state-dir \S+$", said, re.MULTILINE)
+    stage.services["kafka"] = 3
+    assert "kafka runs again, as process 3" in stage.look()
+    assert stage.adopted, "the demo stops it in the end"
+    stage.demo.clock.sleep(100.0)
+    assert stage.look() == ""
+
+
+def test_without_kafka_or_a_database_the_demo_ends_and_says_so(stage: Stage) -> None:
+    del stage.services["tango-db"]
+    stage.look()
+    with pytest.raises(InfraError, match="tango-db: not running"):
+        stage.playground.restore()
+    stage.demo.clock.sleep(59.0)
+    with pytest.raises(InfraError, match="tango-db is gone for good"):
+        stage.look()
+
+
+def test_it_stays_until_ctrl_c_whatever_is_killed(stage: Stage) -> None:
+    victim = stage.start("worker")
+    sleep: Callable[[float], None] = stage.demo.clock.sleep
+    looks: list[float] = []
+
+    def learn(seconds: float) -> None:
+        looks.append(seconds)
+        sleep(seconds)
+        if len(looks) == 50:
+            kill(victim)
+        if len(looks) == 200:
+            raise KeyboardInterrupt
+
+    stage.demo.clock.sleep = learn
+    stage.demo.progress.check = stage.demo.processes.check
+    with ExitStack() as stack:
+        stay(stage.demo, stack)
+        assert stage.demo.progress.check == stage.demo.processes.check
+        assert len(stage.demo.processes.alive()) == 1
+    assert "The demo goes on without it" in stage.output.getvalue()
+
+
+def test_kills_by_a_person_are_told_in_the_end_and_are_no_failure(stage: Stage) -> None:
+    kill(stage.start("worker"))
+    stage.look()
+    console = Console(file=io.StringIO(), width=200, record=True)
+    print_verdict(console, stage.demo.report, Path("report.json"))
+    lines = console.export_text().splitlines()
+    assert any(re.search(r"no failure.*: worker \(process \d+\) was ended by SIGKILL", line) for line in lines)
+    assert lines[-1].startswith("Everything balances")
+
+
+def test_without_its_simulator_a_demo_compares_no_records_and_says_so(stage: Stage) -> None:
+    kill(stage.start(SIMULATOR))
+    assert "records are not compared" in stage.look()
+    stage.playground.restore()
+    assert stage.demo.processes.alive() == []
+    _stop(stage.demo)
+    assert stage.demo.report.sent is None
+    judged = msgspec.structs.replace(
+        stage.demo.report, balanced=False, notification_latency=Spread(p50=1.0, p99=2.0, longest=3.0, count=1)
+    )
+    assert passed_limits(DemoOptions(kills=False), load(), judged) == []
+    console = Console(file=io.StringIO(), width=200, record=True)
+    print_verdict(console, judged, Path("report.json"))
+    assert console.export_text().splitlines()[-1].endswith("Records were not compared.")
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_topics_of_a_demo_are_as_the_icd_says(mirror: bool) -> None:
+    """`bus check` on a demo reported four settings of telescope.model, which no flow of that demo used."""
+    for name, topic in load().topics.items():
+        kept = _bounded(name, topic, mirror=mirror).config
+        expected = {} if mirror and name == "telescope.model" else topic.config
+        assert kept.items() >= expected.items(), name
+
+
+@pytest.mark.parametrize(
+    ("found", "same"),
+    [
+        (["/venv/bin/python", "/venv/bin/sdp-facade", "aggregate", "--slot", "1"], True),
+        (["/usr/bin/python3", ".venv/bin/sdp-facade", "aggregate", "--slot", "1"], True),
+        (["/venv/bin/python", "/venv/bin/sdp-facade", "aggregate", "--slot", "0"], False),
+        (["/venv/bin/python", "/venv/bin/sdp-facade", "logs", "aggregate", "--slot", "1"], False),
+        (["tail", "--slot", "1"], False),
+        (["1"], False),
+    ],
+)
+def test_a_process_that_a_person_started_is_known_by_its_program_and_arguments(found: list[str], same: bool) -> None:
+    assert staying._same(("/venv/bin/sdp-facade", "aggregate", "--slot", "1"), found) is same
+
+
+def test_a_device_server_may_be_started_as_status_says() -> None:
+    server = ("/venv/bin/SdpFacade", "ingest-00")
+    assert staying._same(server, ["/venv/bin/python", "/venv/bin/sdp-facade", "serve", "ingest-00"])
+    assert staying._same(server, ["/venv/bin/python", "/venv/bin/SdpFacade", "ingest-00"])
+    assert not staying._same(server, ["tail", "ingest-00"])
