@@ -46,7 +46,7 @@ def contents(file: Path) -> dict[str, int]:
 def asked_for() -> Iterator[tuple[str, ...]]:
     """Return what the code asks `facade.resources.resource` for."""
     for file in (
-        file for package in ("facade", "devices", "clients", "proving") for file in (ROOT / package).rglob("*.py")
+        file for package in ("facade", "devices", "clients", "proving", "sdp_facade_sdk") for file in (ROOT / package).rglob("*.py")
     ):
         text = file.read_text()
         if "facade.resources import resource" not in text:
@@ -75,17 +75,17 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     there = contents(wheel)
     sources = {
         file.relative_to(ROOT).as_posix()
-        for package in ("facade", "devices", "clients", "proving")
+        for package in ("facade", "devices", "clients", "proving", "sdp_facade_sdk")
         for file in (ROOT / package).rglob("*.py")
     }
     assert {name for name in there if name.endswith(".py")} == sources
-    rest = {name.split("/")[0] for name in there} - {"facade", "devices", "clients", "proving"}
+    rest = {name.split("/")[0] for name in there} - {"facade", "devices", "clients", "proving", "sdp_facade_sdk"}
     assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
 
 
 def test_what_is_imported_says_that_it_has_types(wheel: Path) -> None:
     assert {name for name in contents(wheel) if name.endswith("/py.typed")} == {
-        f"{package}/py.typed" for package in ("facade", "devices", "clients", "proving")
+        f"{package}/py.typed" for package in ("facade", "devices", "clients", "proving", "sdp_facade_sdk")
     }
 
 
