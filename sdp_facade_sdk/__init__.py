@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from facade.bus.kafka.opening import open_bus
     from facade.bus.memory import MemoryBus, MemoryLog
     from facade.bus.port import Fenced, Record, Writer
-    from facade.clock import SystemClock
     from facade.config import Settings, load_settings
     from facade.controller.api import Controller, Rejected
     from facade.controller.call import Call
@@ -53,7 +52,7 @@ __all__ = [
     "decode_solution",
     # The bus, its settings and errors.
     "BusError", "ConfigError", "FacadeError", "Fenced", "KafkaBus", "NotSent", "OutcomeUnknown", "Record", "Settings",
-    "SystemClock", "Writer", "load_settings", "open_bus",
+    "Writer", "load_settings", "open_bus",
     # Tests.
     "MemoryBus", "MemoryContext", "MemoryLog",
 ]  # fmt: skip
@@ -65,7 +64,6 @@ _MODULES = {
     "facade.bus.kafka.opening": ("open_bus",),
     "facade.bus.memory": ("MemoryBus", "MemoryLog"),
     "facade.bus.port": ("Fenced", "Record", "Writer"),
-    "facade.clock": ("SystemClock",),
     "facade.config": ("Settings", "load_settings"),
     "facade.controller.api": ("Controller", "Rejected"),
     "facade.controller.call": ("Call",),

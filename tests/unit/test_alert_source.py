@@ -169,7 +169,8 @@ def test_each_source_has_a_count_of_its_own():
 def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):
     """Its Python on the simulation's brokers, and its JSON against the schema."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()
-    monkeypatch.setattr("facade.bus.kafka.bus.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "localhost:1")
+    monkeypatch.setattr("facade.bus.kafka.opening.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
     monkeypatch.chdir(tmp_path)
     names = {}
     for name in ("difference", "template"):
