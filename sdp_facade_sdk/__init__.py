@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from facade.flows.tables.solution import Solution, decode_npy
     from facade.producer.heaps import HeapProducer, Standing
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - by the parts of docs/api
     # Controllers.
     "BlockSource", "Call", "Cancelled", "Conflict", "Controller", "Device", "Ledger", "NotFollowed", "Order",
     "OrderOutcome", "Rejected", "ReservationSource", "newest_sequence", "read_ledger", "run",

@@ -81,6 +81,15 @@ class HeapProducer:
         The folder cannot be used, or a setting is wrong.
     ValueError
         `rows` is out of its range.
+
+    Examples
+    --------
+    >>> with HeapProducer(node=42, spool="spool-of-node-42") as producer:
+    ...     producer.start()
+    ...     producer.add(scan_id=7, channel_count=64, seq=0, time=1795276800000000, channel_start=0, received=64,
+    ...                  lost=0, late=0, flagged_fraction=0.25, latency=0.5)
+    >>> producer.standing.waiting
+    0
     """
 
     def __init__(

@@ -19,7 +19,9 @@ def section(title: str) -> str:
 def packages() -> list[str]:
     """Return all packages; a simulator belongs to its flow."""
     found = [
-        path.parent for top in ("facade", "devices", "clients", "proving", "sdp_facade_sdk") for path in (ROOT / top).rglob("__init__.py")
+        path.parent
+        for top in ("facade", "devices", "clients", "proving", "sdp_facade_sdk")
+        for path in (ROOT / top).rglob("__init__.py")
     ]
     return sorted(path.relative_to(ROOT).as_posix() for path in found if path.name != "simulator")
 

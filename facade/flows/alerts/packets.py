@@ -79,6 +79,13 @@ class PacketCodec:
     ------
     ConfigError
         The Avro library is not installed, or a schema is not compatible.
+
+    Examples
+    --------
+    >>> detections = AlertSource("transients/beam-17", packets=PacketCodec())
+    >>> image = Content("cutoutDifference", "application/fits", b"SIMPLE  = ...")
+    >>> alert = detections.raise_alert("transientDetected", "INFO", "7.5 sigma", {"snr": 7.5}, with_attachments=[image])
+    >>> detections.close()
     """
 
     def __init__(self, icd: Icd | None = None, others: Mapping[str, Schema] | None = None) -> None:

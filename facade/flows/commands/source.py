@@ -71,11 +71,10 @@ class StateSource(OwnBus):
         now_us = round(self._clock.now() * 1e6)
         message = StateMessage(device=device, attribute=attribute, value=text, time=now_us, origin=self._origin)
         record = state_record(message)
-        read = decode_state(record.value)
-        if isinstance(read, StateMessage):
-            read = DeviceStates(self._icd, {device: self._class_of(device)}).take(read, 0)
-        if isinstance(read, Rejected):
-            raise ValueError(f"{device}/{attribute}: {read.path}: {read.detail}")
+        shown = DeviceStates(self._icd, {device: self._class_of(device)})
+        for read in (decode_state(record.value), shown.take(message, 0)):
+            if isinstance(read, Rejected):
+                raise ValueError(f"{device}/{attribute}: {read.path}: {read.detail}")
         self._writer.send_durably(record, CONFIRMED_WITHIN)
 
     def _class_of(self, device: str) -> str:

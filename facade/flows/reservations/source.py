@@ -56,9 +56,7 @@ class ReservationSource(OwnBus):
     ('REQUESTED', 'RELEASED')
     """
 
-    def __init__(
-        self, source: str, send: Callable[[Record], None] | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, source: str, send: Callable[[Record], None] | None = None, clock: Clock | None = None) -> None:
         self._send = self._open_durable(source) if send is None else send
         self._source, self._clock = source, clock or SystemClock()
 
