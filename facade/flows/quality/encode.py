@@ -38,7 +38,7 @@ def encode_metric(
     time
         Of the data [Unix us].
     **more
-        scan_id, source and sequence, as in `facade.messages.Metric`.
+        scan_id, source and sequence, as in the message `metric`.
 
     Raises
     ------

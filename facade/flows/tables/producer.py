@@ -102,7 +102,7 @@ class TableProducer(OwnBus):
         content
             The bytes, or the path of a file.
         content_type
-            Media type, such as `facade.flows.tables.content.ARROW`.
+            Media type, such as `ARROW`.
         table
             Id of the table; by default a new one. After a failure give the same id again: segments that had arrived
             count once.
