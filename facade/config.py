@@ -105,6 +105,22 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     return make_settings(values, origin)
 
 
+def load_client_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings of a program beside the facade. It must name its broker, so that none is guessed.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
+    """
+    if not environment.get("KAFKA_BOOTSTRAP", read_file(environment)[0].get("bootstrap")):
+        raise ConfigError(
+            f"no Kafka broker is configured: expected host:port in KAFKA_BOOTSTRAP, or bootstrap in the file of"
+            f" {FILE_VARIABLE}; got neither. `sdp-facade infra env` prints the variables of a local system"
+        )
+    return load_settings(environment)
+
+
 def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """Return the contents of the settings files, if any are named, and their paths.
 

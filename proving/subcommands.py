@@ -1,8 +1,13 @@
 """Sub-commands of ``sdp-facade`` that show what the facade does, and measure it."""
 
+from importlib.util import find_spec
+
 from facade.manifest import Subcommand
 
-SUBCOMMANDS = (
+_DEMO = Subcommand(
+    ("demo",), "proving.demo.cli:demo", "Run the whole system here, and account for every record.", section="Develop"
+)
+_PROOFS = (
     Subcommand(
         ("alert-faults",),
         "proving.fault_runs.alerts:alert_faults",
@@ -20,12 +25,6 @@ SUBCOMMANDS = (
         "proving.fault_runs.blocks:block_faults",
         "Publish states of processing blocks while processes are killed.",
         section="Fault and load runs",
-    ),
-    Subcommand(
-        ("demo",),
-        "proving.demo.cli:demo",
-        "Run the whole system here, and account for every record.",
-        section="Develop",
     ),
     Subcommand(
         ("faults",),
@@ -70,3 +69,6 @@ SUBCOMMANDS = (
         section="Fault and load runs",
     ),
 )
+"""These run from the source tree: a wheel has the demo only."""
+
+SUBCOMMANDS = (_DEMO, *(_PROOFS if find_spec("proving.bench") else ()))

@@ -31,6 +31,14 @@ class MemoryLog:
         Number of partitions by topic; by default the topics of the interface.
     clock
         Gives each record the time at which it was appended.
+
+    Examples
+    --------
+    >>> log = MemoryLog()
+    >>> alerts = AlertSource("receive/0007", MemoryBus(log))
+    >>> alert = alerts.raise_alert("receiveOverrun", "ALARM", "312 heaps/s dropped")
+    >>> [record.key for record in log.records("alerts")]
+    [b'receiveOverrun']
     """
 
     def __init__(self, partitions: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:

@@ -1,8 +1,7 @@
-"""The SDK for SDP's controllers: handlers of commands, and the rules that make their execution safe.
+"""SDP's controllers: handlers of commands, and the rules that make their execution safe.
 
-    from facade.controller import Call, Controller, run
-
-Names are imported when they are first asked for, so that importing the package costs nothing.
+Programs import them from `sdp_facade_sdk`. Names are imported when they are first asked for, so that importing the
+package costs nothing.
 """
 
 from importlib import import_module

@@ -2,14 +2,6 @@
 
 A handler does what the command asks, reports the new state, and returns. `facade.controller.execution`
 keeps the rules that every controller must obey; a handler need not know them.
-
-    controller = Controller("my-subarrays", "SdpSubarray")
-
-    @controller.command("Configure")
-    def configure(call: Call) -> None:
-        call.report(obsState="CONFIGURING")
-        ...
-        call.report(obsState="READY", scanType=call.argument["scan_type"])
 """
 
 from collections.abc import Callable, Sequence
@@ -43,6 +35,16 @@ class Controller:
         is the only one of its group.
     orders
         Device classes and executors of the ICD to which its handlers give orders.
+
+    Examples
+    --------
+    >>> controller = Controller("my-subarrays", "SdpSubarray")
+    >>> @controller.command("Configure")
+    ... def configure(call: Call) -> None:
+    ...     call.report(obsState="CONFIGURING")
+    ...     call.wait(1.0)  # in the place of real work
+    ...     call.report(scanType=call.argument["scan_type"], obsState="READY")
+    >>> run(controller)
     """
 
     def __init__(self, component: str, *classes: str, group: str | None = None, orders: Sequence[str] = ()) -> None:

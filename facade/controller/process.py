@@ -17,7 +17,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.port import Fenced, Writer
 from facade.clock import Clock, SystemClock
-from facade.config import Settings, load_settings
+from facade.config import Settings, load_client_settings
 from facade.controller.api import Controller
 from facade.controller.execution import Execution
 from facade.controller.rivals import await_no_rival
@@ -71,7 +71,7 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     icd, clock = load(), SystemClock()
-    settings = settings or load_settings()
+    settings = settings or load_client_settings()
     controller.commands(icd)  # before anything is opened
     start_log_export(icd, settings, controller.component, clock)
     devices = devices_of(controller.classes, icd, settings)

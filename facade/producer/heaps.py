@@ -17,7 +17,7 @@ from facade.bus.kafka.connection import Connection
 from facade.clock import Clock, SystemClock, wait_until
 from facade.codec.batches import HEADER
 from facade.codec.heap_batches import TYPES, heap_batch
-from facade.config import Settings, load_settings
+from facade.config import Settings, load_client_settings
 from facade.errors import ConfigError
 from facade.producer.folder import DiskFolder, Folder
 from facade.producer.forwarding import BatchLog, Forwarder, pack
@@ -81,6 +81,15 @@ class HeapProducer:
         The folder cannot be used, or a setting is wrong.
     ValueError
         `rows` is out of its range.
+
+    Examples
+    --------
+    >>> with HeapProducer(node=42, spool="spool-of-node-42") as producer:
+    ...     producer.start()
+    ...     producer.add(scan_id=7, channel_count=64, seq=0, time=1795276800000000, channel_start=0, received=64,
+    ...                  lost=0, late=0, flagged_fraction=0.25, latency=0.5)
+    >>> producer.standing.waiting
+    0
     """
 
     def __init__(
@@ -100,7 +109,7 @@ class HeapProducer:
         self._node, self._rows, self._period, self._clock = node, rows, period, clock or SystemClock()
         self._spool = Spool(_opened(spool), most_bytes=most_bytes)
         if log is None:
-            log = KafkaBatchLog(Connection(settings or load_settings()), client=f"node-{node}")
+            log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
         self._columns = {name: array("d" if "f" in kind else "q") for name, kind in TYPES.items()}

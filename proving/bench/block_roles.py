@@ -44,7 +44,7 @@ def publish(context: RoleContext, *, records: int, rate: float, subarrays: int) 
     """
     clock, slipped = context.clock, 0.0
     writer = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="publisher")
-    source = BlockSource(writer.send, "processing-controller", clock)
+    source = BlockSource("processing-controller", writer.send, clock)
     begin = clock.monotonic()
     for number in range(records):
         turn, block = divmod(number, OPEN)
@@ -77,7 +77,7 @@ def fail_blocks(
     events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{SUBARRAY}"), "newestFailure", _block)
     events.subscribe(tango.DeviceProxy(bare), "last", lambda text: f"bare {text.split()[0]}")
     writer = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="controller")
-    source = BlockSource(writer.send, "processing-controller", clock)
+    source = BlockSource("processing-controller", writer.send, clock)
     records = KafkaWriter(bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
     samples = []
     for number in range(first, first + _NOT_COUNTED + count):

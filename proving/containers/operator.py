@@ -43,7 +43,7 @@ class Operator:
         """
         clock = SystemClock()
         writer = KafkaWriter(Connection(self._settings, clock=clock), health=BusHealth(), client="containers")
-        AlertSource(writer, _SOURCE, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
+        AlertSource(_SOURCE, writer, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
         writer.close(_WITHIN_S)
         self.await_state("UNACK")
         about = {"condition": _CONDITION, "source": _SOURCE, "occurrence": self._alarm()["occurrence"]}

@@ -47,7 +47,7 @@ class AlertScenario:
         self._demo, self._progress = demo, demo.progress
         self._name = demo.tango_side.devices[ALERTS][0]
         writer = KafkaWriter(demo.deployment.connection, health=BusHealth(), client="demo-source")
-        self._sources = {name: AlertSource(writer, name, demo.clock) for name in _SOURCES}
+        self._sources = {name: AlertSource(name, writer, demo.clock) for name in _SOURCES}
         self._actions: set[tuple[str, str, str]] = set()
         """Action, condition and source. One that was tried again may have been done at the first try, whose id nobody
         was told: the second is then a dead letter."""

@@ -37,7 +37,7 @@ def tell_blocks(context: RoleContext, *, journal: str, subarray: int, seed: int,
     file, clock = Path(journal), context.clock
     name = f"controller-{subarray}"
     writer = KafkaBus(Connection(context.settings, clock=clock), client=name).writer()
-    blocks = BlockSource(lambda record: writer.send_durably(record, _SEND_WITHIN), name, clock)
+    blocks = BlockSource(name, lambda record: writer.send_durably(record, _SEND_WITHIN), clock)
     begin = clock.monotonic()
     with file.open("a") as lines:
         for number, step in enumerate(plan(seed, subarray, records)[count_confirmed(file) :]):

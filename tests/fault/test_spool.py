@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 PRODUCER = """
 import signal, sys, threading, time
 import numpy as np
-from facade.producer import HeapProducer
+from facade.producer.heaps import HeapProducer
 
 stop = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stop.set())

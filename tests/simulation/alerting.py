@@ -67,7 +67,7 @@ class Alerting:
         """Be a component that raises and clears alerts; the last ones send packets."""
         writer = KafkaWriter(site.connection(process), health=BusHealth(), client=process.name)
         packets = PacketCodec(ICD) if number >= SOURCES else None
-        alerts = AlertSource(writer, f"receive/{number:04d}", process.clock, packets=packets, icd=ICD)
+        alerts = AlertSource(f"receive/{number:04d}", writer, process.clock, packets=packets, icd=ICD)
         random = site.scheduler.random
         while True:
             process.clock.sleep(0.2 + 2.0 * random.random())

@@ -91,7 +91,7 @@ class Processing:
         clock = _SetBack(process.clock, _BACK * self.starts[subarray])
         self.starts[subarray] += 1
         source = BlockSource(
-            lambda record: writer.send_durably(record, _PATIENCE), process.name, clock, after=_newest(site, process)
+            process.name, lambda record: writer.send_durably(record, _PATIENCE), clock, after=_newest(site, process)
         )
         random = site.scheduler.random
         while True:

@@ -31,7 +31,7 @@ def bus(bench: Bench) -> MemoryBus:
 
 
 def source(bench: Bench, bus: MemoryBus, **options) -> AlertSource:
-    return AlertSource(bus, "receive/1", bench.clock, icd=ICD, **options)
+    return AlertSource("receive/1", bus, bench.clock, icd=ICD, **options)
 
 
 def on_bus(broker: MemoryBroker) -> list:
@@ -161,7 +161,7 @@ def test_attachments_that_cannot_be_taken_are_refused(bench, bus):
 def test_each_source_has_a_count_of_its_own():
     clock = ManualClock()
     broker = MemoryBroker(clock, PARTITIONS)
-    one, two = (AlertSource(MemoryBus(broker), name, clock, icd=ICD) for name in ("a", "b"))
+    one, two = (AlertSource(name, MemoryBus(broker), clock, icd=ICD) for name in ("a", "b"))
     one.raise_alert("receiveOverrun", "INFO", "x")
     assert two.raise_alert("receiveOverrun", "INFO", "x").sequence == 1
 
@@ -169,7 +169,8 @@ def test_each_source_has_a_count_of_its_own():
 def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):
     """Its Python on the simulation's brokers, and its JSON against the schema."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()
-    monkeypatch.setattr("facade.bus.kafka.bus.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "localhost:1")
+    monkeypatch.setattr("facade.bus.kafka.opening.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
     monkeypatch.chdir(tmp_path)
     names = {}
     for name in ("difference", "template"):

@@ -33,7 +33,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
         self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        self.source = BlockSource(self.broker.append, "processing-controller", self.clock)
+        self.source = BlockSource("processing-controller", self.broker.append, self.clock)
         self.start()
 
     def start(self) -> None:
@@ -184,7 +184,7 @@ def test_a_controller_whose_clock_was_set_back_goes_on_after_its_earlier_states(
     after = newest_sequence(bench.broker.read(BLOCKS), "processing-controller")
     assert after == newest
     set_back = ManualClock(BASE_US / 1e6 - 3600.0)
-    bench.source = BlockSource(bench.broker.append, "processing-controller", set_back, after=after)
+    bench.source = BlockSource("processing-controller", bench.broker.append, set_back, after=after)
     bench.tell(1, "FINISHED")
     bench.cycle()
     assert bench.counts()["FINISHED"] == 1

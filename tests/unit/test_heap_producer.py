@@ -15,8 +15,8 @@ from facade.clock import ManualClock
 from facade.codec.batches import BatchReader, ReadBatch
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
-from facade.producer import HeapProducer
 from facade.producer.folder import DiskFolder
+from facade.producer.heaps import HeapProducer
 from facade.producer.spool import Spool
 from tests.support.waiting import until
 

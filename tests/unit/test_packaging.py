@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,10 @@ from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 DATA = "facade/_data"
+PACKAGES = {"facade", "devices", "clients", "proving", "sdp_facade_sdk"}
+SOURCES = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+PROOFS = re.compile(r"proving/((bench|containers|fault_runs|fuzz)/|(gauges|overload|testbed)\.py)")
+"""Files that run from the source tree only."""
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:
@@ -45,9 +50,7 @@ def contents(file: Path) -> dict[str, int]:
 
 def asked_for() -> Iterator[tuple[str, ...]]:
     """Return what the code asks `facade.resources.resource` for."""
-    for file in (
-        file for package in ("facade", "devices", "clients", "proving") for file in (ROOT / package).rglob("*.py")
-    ):
+    for file in SOURCES:
         text = file.read_text()
         if "facade.resources import resource" not in text:
             continue
@@ -73,19 +76,28 @@ def test_the_wheel_has_every_file_that_the_code_reads(wheel: Path) -> None:
 
 def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     there = contents(wheel)
-    sources = {
-        file.relative_to(ROOT).as_posix()
-        for package in ("facade", "devices", "clients", "proving")
-        for file in (ROOT / package).rglob("*.py")
-    }
-    assert {name for name in there if name.endswith(".py")} == sources
-    rest = {name.split("/")[0] for name in there} - {"facade", "devices", "clients", "proving"}
+    sources = {file.relative_to(ROOT).as_posix() for file in SOURCES}
+    assert {name for name in there if name.endswith(".py")} == {one for one in sources if not PROOFS.match(one)}
+    assert any(name.startswith("proving/demo/") for name in there)
+    rest = {name.split("/")[0] for name in there} - PACKAGES
     assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
+
+
+def test_no_module_of_the_wheel_imports_one_that_it_lacks(wheel: Path) -> None:
+    there = [name for name in contents(wheel) if name.endswith(".py")]
+    for name in (name for name in there if "proving." in (ROOT / name).read_text()):
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proving"):
+                paths = [
+                    node.module.replace(".", "/"),
+                    *(f"{node.module}.{one.name}".replace(".", "/") for one in node.names),
+                ]
+                assert not [path for path in paths if PROOFS.match(f"{path}/") or PROOFS.match(f"{path}.py")], name
 
 
 def test_what_is_imported_says_that_it_has_types(wheel: Path) -> None:
     assert {name for name in contents(wheel) if name.endswith("/py.typed")} == {
-        f"{package}/py.typed" for package in ("facade", "devices", "clients", "proving")
+        f"{package}/py.typed" for package in PACKAGES
     }
 
 
@@ -111,8 +123,11 @@ from facade.cli.app import app
 from facade.resources import resource
 from typer.testing import CliRunner
 
-for words in ("version", "icd check", "demo --help"):
+for words in ("version", "icd check", "demo --help", "--help"):
     print(CliRunner().invoke(app, words.split(), catch_exceptions=False).output)
+import sdp_facade_sdk
+print("producer in", sdp_facade_sdk.AlertSource.__module__)
+print("bench is", CliRunner().invoke(app, ["bench"]).exit_code)
 print("schemas in", resource("schemas"))
 """
 
@@ -136,4 +151,8 @@ def test_the_installed_wheel_runs_in_any_folder(wheel: Path, tmp_path: Path) -> 
     output = output_of(sys.executable, "-c", IN_ONE_PROCESS)
     assert "SdpMaster" in output
     assert "--stay" in output
+    assert "Run the whole system here" in output
+    assert "Measure the facade" not in output, "its package is not in the wheel"
+    assert "bench is 2" in output.splitlines()
+    assert "producer in facade.flows.alerts.source" in output.splitlines()
     assert f"schemas in {installed / DATA / 'schemas'}" in output.splitlines()

@@ -34,7 +34,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
         self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        self.source = ReservationSource(self.broker.append, "subarray-controller", self.clock)
+        self.source = ReservationSource("subarray-controller", self.broker.append, self.clock)
         self.start()
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ def test_who_holds_what_is_shown_and_is_back_after_a_kill(bench: Bench) -> None:
         assert (bench.shown("reservationConflicts"), bench.shown("conflictingReservations", MASTER)) == (0, ())
         assert bench.sink.shown[FIRST, "reservationsHeld"].time == at
         bench.start()
-    manager = ReservationSource(bench.broker.append, "platform-services", bench.clock)
+    manager = ReservationSource("platform-services", bench.broker.append, bench.clock)
     manager.refuse(wanted, "no nodes are free")
     bench.cycle()
     assert bench.counts() == (0, 1, 1)
@@ -250,7 +250,7 @@ def test_each_record_of_a_source_is_newer_than_the_one_before(bench: Bench) -> N
     """Also where the clock stands still or was set back, and whoever writes it."""
     one = bench.reserve(1, "SKA001", state="REQUESTED")
     bench.clock.sleep(-5.0)
-    manager = ReservationSource(bench.broker.append, "platform-services", bench.clock)
+    manager = ReservationSource("platform-services", bench.broker.append, bench.clock)
     one = manager.grant(one)
     one = bench.source.renew(one, seconds=100.0)
     one = bench.source.release(one)

@@ -14,7 +14,7 @@ _READ_ALL = 10.0
 
 
 class KafkaBus:
-    """Opens the readers and the writer of one process; see `facade.runtime.event_loop.Bus`.
+    """The bus of one process: its readers and its writer.
 
     Parameters
     ----------

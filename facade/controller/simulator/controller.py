@@ -188,8 +188,8 @@ class SimulatedController:
         What has no execution block has no blocks that could be told of.
         """
         records: list[Record] = []
-        told_of = BlockSource(records.append, self.controller.component, self._clock)
-        reserved = ReservationSource(records.append, self.controller.component, self._clock)
+        told_of = BlockSource(self.controller.component, records.append, self._clock)
+        reserved = ReservationSource(self.controller.component, records.append, self._clock)
 
         def tell(told: Iterable[blocks.BlockState], changes: Mapping[str, Any] = MappingProxyType({})) -> None:
             for one in told if eb_id else ():

@@ -29,6 +29,11 @@ class Comparison(msgspec.Struct, frozen=True):
     ------
     ConfigError
         The field or the comparison does not exist, or the value has the wrong type.
+
+    Examples
+    --------
+    >>> Comparison.parse("values.snr >= 7")
+    Comparison(field='values.snr', comparison='>=', value=7.0)
     """
 
     field: str
@@ -87,6 +92,11 @@ class AlertFilter(msgspec.Struct, frozen=True, kw_only=True):
     ------
     ConfigError
         The severity does not exist.
+
+    Examples
+    --------
+    >>> bright = AlertFilter(condition="transientDetected", fields=(Comparison.parse("values.snr >= 7"),))
+    >>> failing = AlertFilter(source="receive/*", severity="ALARM")
     """
 
     condition: str = "*"

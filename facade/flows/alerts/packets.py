@@ -21,6 +21,7 @@ from facade.errors import BusError
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
 from facade.flows.alerts.packet_schemas import PacketSchema, Schema, TooManyError, other_schemas, own_schema
+from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, Rejected, Suppressed, Unused
 from facade.printable import printable
@@ -70,7 +71,7 @@ class PacketCodec:
     Parameters
     ----------
     icd
-        The interface, from `facade.icd.load.load`.
+        The interface; by default the shipped one.
     others
         Schemas of other versions by name, for reading. By default the shipped ones.
 
@@ -78,9 +79,16 @@ class PacketCodec:
     ------
     ConfigError
         The Avro library is not installed, or a schema is not compatible.
+
+    Examples
+    --------
+    >>> detections = AlertSource("transients/beam-17", packets=PacketCodec())
+    >>> image = Content("cutoutDifference", "application/fits", b"SIMPLE  = ...")
+    >>> alert = detections.raise_alert("transientDetected", "INFO", "7.5 sigma", {"snr": 7.5}, with_attachments=[image])
+    >>> detections.close()
     """
 
-    def __init__(self, icd: Icd, others: Mapping[str, Schema] | None = None) -> None:
+    def __init__(self, icd: Icd | None = None, others: Mapping[str, Schema] | None = None) -> None:
         own = own_schema()
         named = {"alert-packet.avsc": own, **(other_schemas() if others is None else others)}
         schemas = [PacketSchema(name, written, own) for name, written in named.items()]
@@ -89,7 +97,7 @@ class PacketCodec:
         """By how a packet of each begins."""
         self.head = MARKER + self._own.fingerprint
         """How every packet that is written here begins."""
-        self._most_packet = icd.topics[PACKETS].max_bytes
+        self._most_packet = (icd or load()).topics[PACKETS].max_bytes
 
     def encode(self, alert: Alert, contents: Sequence[Content] = ()) -> bytes:
         """Return the bytes of a packet.

@@ -1,10 +1,6 @@
 """Alerts of an SDP component: numbered, with the time since when each condition is active, and confirmed by the bus.
 
-::
-
-    alerts = AlertSource(bus.writer(), "receive/0007", SystemClock())
-    alerts.raise_alert("receiveOverrun", "ALARM", "expected no drops, got 312 heaps/s", {"dropped": 312.0})
-    alerts.clear("receiveOverrun", "no drops for 10 s")
+See `AlertSource` for an example.
 """
 
 import threading
@@ -12,31 +8,32 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from facade import tracing
+from facade.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
 from facade.bus.port import Record, Writer
-from facade.clock import Clock
+from facade.clock import Clock, SystemClock
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Severity, alert_record, decode_alert
 from facade.flows.alerts.packets import Content, PacketCodec
 from facade.icd.model import Icd
 from facade.outcome import Rejected
 
-CONFIRMED_WITHIN = 5.0
-"""Longest wait for the bus, unless asked otherwise [s]."""
 
-
-class AlertSource:
+class AlertSource(OwnBus):
     """Raises and clears the alerts of one source. Several threads may use it.
+
+    As a context manager it is closed at the end of the block.
 
     A source with a codec sends packets only, because alerts on two topics would overtake each other.
 
     Parameters
     ----------
-    writer
-        Writes the records, such as `KafkaBus.writer()`.
     source
         Name of the component, down to the part that is concerned. Only one process may use it at a time.
+    writer
+        Writes the records, such as ``open_bus(...).writer()``. By default the source opens a bus of its own, with the
+        settings of the environment, and `close` closes it.
     clock
-        Gives the times of the alerts.
+        Gives the times of the alerts; by default the system's clock.
     timeout
         Longest wait until all in-sync replicas have an alert [s]. With None, alerts are queued, and the writer counts
         and logs those that fail.
@@ -44,19 +41,33 @@ class AlertSource:
         Makes packets, which may have attachments. By default alerts are sent without attachments.
     icd
         The interface; by default the shipped one.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
+
+    Examples
+    --------
+    >>> with AlertSource("receive/0007") as alerts:
+    ...     raised = alerts.raise_alert("receiveOverrun", "ALARM", "expected no drops, got 312/s", {"dropped": 312.0})
+    ...     cleared = alerts.clear("receiveOverrun", "no drops for 10 s")
+    >>> raised.state, cleared.state
+    ('ACTIVE', 'CLEARED')
     """
 
     def __init__(
         self,
-        writer: Writer,
         source: str,
-        clock: Clock,
+        writer: Writer | None = None,
+        clock: Clock | None = None,
         *,
         timeout: float | None = CONFIRMED_WITHIN,
         packets: PacketCodec | None = None,
         icd: Icd | None = None,
     ) -> None:
-        self._writer, self._source, self._clock = writer, source, clock
+        self._writer = self._open(source) if writer is None else writer
+        self._source, self._clock = source, clock or SystemClock()
         self._timeout, self._packets = timeout, packets
         self._lock = threading.Lock()
         self._sequence = 0

@@ -1,44 +1,57 @@
-"""Reports the states of the processing blocks of a controller.
-
-::
-
-    blocks = BlockSource(lambda record: writer.send_durably(record, 5.0), "processing-controller", SystemClock())
-    blocks.tell("pb-mvp01-20261123-00001", "eb-mvp01-20261123-00001", 1, "batch", "RUNNING", progress=20.0)
-    blocks.remove("pb-mvp01-20261123-00001")
-
-A controller that starts again goes on after its earlier states, also if its clock has been set back::
-
-    after = newest_sequence(bus.read_all(BLOCKS), "processing-controller")
-    blocks = BlockSource(send, "processing-controller", SystemClock(), after=after)
-"""
+"""Reports the states of the processing blocks of a controller."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from facade.bus.kafka.opening import OwnBus
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, SystemClock
 from facade.flows.blocks.messages import BLOCKS, block_record, read_block
 from facade.messages import ProcessingBlock
 from facade.outcome import Rejected
 
 
-class BlockSource:
+class BlockSource(OwnBus):
     """Reports the processing blocks of one controller. One thread may use it; it stores nothing.
+
+    As a context manager it is closed at the end of the block.
 
     Parameters
     ----------
-    send
-        Writes a record, and raises an error if the bus has not confirmed it; such as `Call.publish`.
     source
         Name of the controller.
+    send
+        Writes a record, and raises an error if the bus has not confirmed it; in a handler `Call.publish`. By default
+        the source opens a bus of its own, with the settings of the environment, and `close` closes it.
     clock
-        Gives the times of the states.
+        Gives the times of the states; by default the system's clock.
     after
         The `sequence` of the first state is greater; see `newest_sequence`.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
+
+    Examples
+    --------
+    >>> with BlockSource("processing-controller") as blocks:
+    ...     block = blocks.tell("pb-mvp01-20261123-00001", "eb-mvp01-20261123-00001", 1, "batch", "RUNNING")
+    ...     blocks.remove("pb-mvp01-20261123-00001")
+    >>> block.state
+    'RUNNING'
     """
 
-    def __init__(self, send: Callable[[Record], None], source: str, clock: Clock, *, after: int = 0) -> None:
-        self._send, self._source, self._clock = send, source, clock
+    def __init__(
+        self,
+        source: str,
+        send: Callable[[Record], None] | None = None,
+        clock: Clock | None = None,
+        *,
+        after: int = 0,
+    ) -> None:
+        self._send = self._open_durable(source) if send is None else send
+        self._source, self._clock = source, clock or SystemClock()
         self._sequence = after
 
     def tell(self, pb_id: str, eb_id: str, subarray: int, kind: Any, state: Any, **more: Any) -> ProcessingBlock:
@@ -98,6 +111,14 @@ def newest_sequence(records: Iterable[Record], source: str) -> int:
         left out.
     source
         Name of the controller.
+
+    Examples
+    --------
+    A controller that starts again continues after its earlier states, also if its clock has been set back:
+
+    >>> earlier = open_bus("processing-controller").read_all("processing-blocks")
+    >>> after = newest_sequence(earlier, "processing-controller")
+    >>> blocks = BlockSource("processing-controller", after=after)
     """
     blocks = map(read_block, records)
     return max((one.sequence for one in blocks if isinstance(one, ProcessingBlock) and one.source == source), default=0)

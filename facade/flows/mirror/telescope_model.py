@@ -1,12 +1,6 @@
 """The SDK for programs of SDP that read the state of the telescope: values of its attributes at a time.
 
-::
-
-    with TelescopeModel(load_settings()) as model:
-        model.wait(10.0)
-        pointing = model.at(time)["mid-dish/dish-manager/ska001/achievedpointing"]
-        if pointing.quality == "VALID":
-            use(pointing.value)
+See `TelescopeModel` for an example.
 """
 
 import threading
@@ -16,8 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.opening import open_bus
 from facade.bus.port import Reader, Record
 from facade.clock import Clock, SystemClock, wait_until
 from facade.config import Settings
@@ -61,7 +54,7 @@ class TelescopeModel:
     Parameters
     ----------
     settings
-        The deployment, from `facade.config.load_settings`.
+        The deployment. By default the environment and the settings file give it.
     keep
         Length of the past that is kept [s].
     wraps
@@ -69,18 +62,32 @@ class TelescopeModel:
         along the shorter way.
     clock
         Replacement of the system's clock, for tests.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
+
+    Examples
+    --------
+    >>> AZIMUTH = "mid-dish/dish-manager/ska001/azimuth"
+    >>> with TelescopeModel(wraps={AZIMUTH: 360.0}) as model:
+    ...     has_all = model.wait(10.0)
+    ...     known = model.at(1795282430.8, AZIMUTH)[AZIMUTH]
+    >>> if known.quality == "VALID":
+    ...     print(known.value)
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Settings | None = None,
         *,
         keep: float = 120.0,
         wraps: Mapping[str, float] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._bus = KafkaBus(Connection(settings, clock=self._clock), client="telescope-model")
+        self._bus = open_bus("telescope-model", settings, clock=self._clock)
         self._keep = keep
         self._wraps = {name.lower(): wrap for name, wrap in (wraps or {}).items()}
         self._points: dict[str, list[_Point]] = {}

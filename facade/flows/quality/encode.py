@@ -38,12 +38,20 @@ def encode_metric(
     time
         Of the data [Unix us].
     **more
-        scan_id, source and sequence, as in `facade.messages.Metric`.
+        scan_id, source and sequence, as in the message `metric`.
 
     Raises
     ------
     ConfigError
         Arrow is wanted, and its library is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> writer = open_bus("quality-pipeline").writer()
+    >>> spectrum = np.ones(1024, np.float32)
+    >>> record = encode_metric(spectrum, subarray=1, metric="bandpassAmplitude", time=1795276800000000, unit="Jy")
+    >>> writer.send_durably(record, 5.0)
     """
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     header = Metric(

@@ -170,6 +170,14 @@ def read_ledger(records: Iterable[Record], now: int) -> Ledger:
         left out.
     now
         The present time [Unix us].
+
+    Examples
+    --------
+    >>> import time
+    >>> now_us = time.time_ns() // 1000
+    >>> known = read_ledger(open_bus("my-controller").read_all("reservations"), now_us)
+    >>> known.holders("receptors", "SKA001", now_us)
+    []
     """
     ledger = Ledger()
     for record in records:

@@ -1,25 +1,13 @@
-"""Writes reservations: requests of controllers, and the answers of the services that manage the resources.
-
-::
-
-    source = ReservationSource(lambda record: writer.send_durably(record, 5.0), "subarray-controller", SystemClock())
-    wanted = source.reserve("subarray-01/receptors", 1, "receptors", ["SKA001"], seconds=3600.0)
-    source.renew(wanted, seconds=3600.0)
-    source.release(wanted)
-
-The topic says who holds a resource::
-
-    known = read_ledger(bus.read_all(RESERVATIONS), now_us)
-    known.holders("receptors", "SKA001", now_us)
-"""
+"""Writes reservations: requests of controllers, and the answers of the services that manage the resources."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from facade.bus.kafka.opening import OwnBus
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, SystemClock
 from facade.flows.reservations.messages import (
     GRANTED,
     REFUSED,
@@ -33,20 +21,21 @@ from facade.messages import Reservation
 from facade.outcome import Rejected
 
 
-class ReservationSource:
+class ReservationSource(OwnBus):
     """Writes reservations. One thread may use it; it stores nothing.
 
     Each method returns the reservation that it has written. Give the newest one to the next call; records that
-    other programs have written are on the topic.
+    other programs have written are on the topic. As a context manager the source is closed at the end of the block.
 
     Parameters
     ----------
-    send
-        Writes a record, and raises an error if the bus has not confirmed it; such as `Call.publish`.
     source
         Name of the controller, or of the service that manages the resources.
+    send
+        Writes a record, and raises an error if the bus has not confirmed it; in a handler `Call.publish`. By default
+        the source opens a bus of its own, with the settings of the environment, and `close` closes it.
     clock
-        Gives the times of the reservations.
+        Gives the times of the reservations; by default the system's clock.
 
     Raises
     ------
@@ -54,10 +43,22 @@ class ReservationSource:
         By each method: the schema of the message forbids a value. Nothing was sent.
     BusError
         By each method: the bus has not confirmed the record. Call again.
+    ConfigError
+        No broker is configured, or a setting is wrong.
+
+    Examples
+    --------
+    >>> with ReservationSource("subarray-controller") as source:
+    ...     wanted = source.reserve("subarray-01/receptors", 1, "receptors", ["SKA001"], seconds=3600.0)
+    ...     renewed = source.renew(wanted, seconds=3600.0)
+    ...     released = source.release(renewed)
+    >>> wanted.state, released.state
+    ('REQUESTED', 'RELEASED')
     """
 
-    def __init__(self, send: Callable[[Record], None], source: str, clock: Clock) -> None:
-        self._send, self._source, self._clock = send, source, clock
+    def __init__(self, source: str, send: Callable[[Record], None] | None = None, clock: Clock | None = None) -> None:
+        self._send = self._open_durable(source) if send is None else send
+        self._source, self._clock = source, clock or SystemClock()
 
     def reserve(
         self,

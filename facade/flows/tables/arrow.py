@@ -78,6 +78,18 @@ def encode(solution: Solution) -> bytes:
         The Arrow library is not installed.
     ValueError
         The parts of the solution do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shape = (2, 16, 2)  # antennas, channels, polarisations
+    >>> solution = Solution(
+    ...     solution_id="cal-7", kind="gains", source_model="J1939-6342", valid_from=1795276800000000,
+    ...     valid_until=1795277400000000, antennas=("SKA001", "SKA036"), frequencies=np.linspace(0.95e9, 1.05e9, 16),
+    ...     polarisations=("XX", "YY"), gains=np.ones(shape, np.complex64), flags=np.zeros(shape, bool),
+    ...     snr=np.full((2, 16), 50.0, np.float32))
+    >>> decode_solution(encode_solution(solution)).antennas
+    ('SKA001', 'SKA036')
     """
     require_arrow()
     said = {name: getattr(solution, name) for name in _SAID}

@@ -122,7 +122,14 @@ def _pointing(_: str, content: memoryview) -> Summary | str:
 
 
 def encode_pointing(offsets: Sequence[PointingOffset]) -> bytes:
-    """Write a table of pointing offsets as JSON."""
+    """Write a table of pointing offsets as JSON.
+
+    Examples
+    --------
+    >>> offsets = [PointingOffset(dish="SKA001", scan_id=17, cross_elevation=0.01, elevation=-0.02)]
+    >>> with TableProducer() as tables:
+    ...     last = tables.send("subarray/01/pointing", "pointing", encode_pointing(offsets), JSON)
+    """
     return msgspec.json.encode(offsets)
 
 

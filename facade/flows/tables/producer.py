@@ -1,12 +1,4 @@
-"""Sends tables: in segments, or as a reference to a file or object; the bus confirms each.
-
-::
-
-    tables = TableProducer(bus.writer(), SystemClock())
-    tables.send("subarray/01/gains", "gains", Path("gains.arrow"), "application/vnd.apache.arrow.file")
-    tables.place("s3://tables/sky-7.fits", "sky-model", "sky-model", Path("sky.fits"), "application/fits")
-    tables.refer("file:///data/tables/sky.fits", "sky-model", "sky-model", "application/fits", size=n, sha256=digest)
-"""
+"""Sends tables: in segments, or as a reference to a file or object; the bus confirms each."""
 
 import hashlib
 import math
@@ -18,8 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from facade.bus.kafka.opening import OwnBus
 from facade.bus.port import Record, Writer
-from facade.clock import Clock
+from facade.clock import Clock, SystemClock
 from facade.flows.tables.messages import CALIBRATION, encode, segment_decoder, segment_record
 from facade.flows.tables.places import upload
 from facade.icd.load import load
@@ -41,26 +34,50 @@ Progress = Callable[[Literal["hashed", "sent"], int], None]
 """Called with the bytes that have been hashed so far, then with those that have been confirmed or written."""
 
 
-class TableProducer:
+class TableProducer(OwnBus):
     """Sends tables, or references to them.
+
+    As a context manager it is closed at the end of the block.
 
     Parameters
     ----------
     writer
-        Writes the records, such as `KafkaBus.writer()`.
+        Writes the records, such as ``open_bus(...).writer()``. By default the producer opens a bus of its own, with
+        the settings of the environment, and `close` closes it.
     clock
-        Gives the times of the tables.
+        Gives the times of the tables; by default the system's clock.
     timeout
         Longest wait for the confirmation of a batch of segments [s].
     icd
         The interface; by default the shipped one.
+    client
+        Name of the program, for the logs of the brokers.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
+
+    Examples
+    --------
+    >>> with TableProducer() as tables:
+    ...     last = tables.send("subarray/01/gains", "gains", b"..." * 1000, ARROW, segment=1024)
+    >>> last.index, last.count, last.size
+    (2, 3, 3000)
     """
 
     def __init__(
-        self, writer: Writer, clock: Clock, *, timeout: float = CONFIRMED_WITHIN, icd: Icd | None = None
+        self,
+        writer: Writer | None = None,
+        clock: Clock | None = None,
+        *,
+        timeout: float = CONFIRMED_WITHIN,
+        icd: Icd | None = None,
+        client: str = "table-producer",
     ) -> None:
         icd = icd or load()
-        self._writer, self._clock, self._timeout = writer, clock, timeout
+        self._writer = self._open(client) if writer is None else writer
+        self._clock, self._timeout = clock or SystemClock(), timeout
         self._most = icd.topics[CALIBRATION].max_bytes - _HEADER_ROOM
 
     def send(
@@ -85,7 +102,7 @@ class TableProducer:
         content
             The bytes, or the path of a file.
         content_type
-            Media type, such as `facade.flows.tables.content.ARROW`.
+            Media type, such as `ARROW`.
         table
             Id of the table; by default a new one. After a failure give the same id again: segments that had arrived
             count once.

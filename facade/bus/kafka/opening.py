@@ -1,0 +1,70 @@
+"""Opens the bus of the deployment that the environment names: for programs that use the SDKs."""
+
+from collections.abc import Callable
+from typing import Self
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.port import Record, Writer
+from facade.clock import Clock
+from facade.config import Settings, load_client_settings
+
+CONFIRMED_WITHIN = 5.0
+"""Longest wait for the bus, unless asked otherwise [s]."""
+
+
+def open_bus(client: str, settings: Settings | None = None, *, clock: Clock | None = None) -> KafkaBus:
+    """Open the bus of a deployment. Several producers of one process may share it.
+
+    Parameters
+    ----------
+    client
+        Name of the program, for the logs of the brokers.
+    settings
+        The deployment. By default the environment and the settings file give it.
+    clock
+        Replacement of the system's clock, for tests.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
+
+    Examples
+    --------
+    >>> bus = open_bus("receive-0007")
+    >>> alerts = AlertSource("receive/0007", bus.writer())
+    >>> blocks = BlockSource("receive-0007", bus.writer().send)
+    >>> bus.writer().close(5.0)
+    """
+    return KafkaBus(Connection(settings or load_client_settings(), clock=clock), client=client)
+
+
+class OwnBus:
+    """A producer that opens a bus of its own unless it is given a writer.
+
+    As a context manager it is closed at the end of the block.
+    """
+
+    _own: Writer | None = None
+
+    def _open(self, client: str) -> Writer:
+        """Return the writer of a bus that `close` closes."""
+        self._own = open_bus(client.replace("/", "-")).writer()
+        return self._own
+
+    def _open_durable(self, client: str) -> Callable[[Record], None]:
+        """Return a function that writes durably to such a bus."""
+        writer = self._open(client)
+        return lambda record: writer.send_durably(record, CONFIRMED_WITHIN)
+
+    def close(self, timeout: float = CONFIRMED_WITHIN) -> None:
+        """Wait for records that are queued, at most `timeout` [s]. A writer that was given stays open."""
+        if self._own is not None:
+            self._own.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

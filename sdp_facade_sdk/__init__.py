@@ -1,0 +1,97 @@
+"""The public surface of the facade: everything that programs of SDP and their tests import.
+
+    from sdp_facade_sdk import AlertSource
+
+Names are imported when they are first asked for, so that importing the package costs nothing. All other modules of the
+distribution are its inside, and may change with each release.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clients.alert_subscription import AlertSubscription
+    from devices.in_memory import MemoryContext
+    from facade.bus.kafka.bus import KafkaBus
+    from facade.bus.kafka.opening import open_bus
+    from facade.bus.memory import MemoryBus, MemoryLog
+    from facade.bus.port import Fenced, Record, Writer
+    from facade.config import Settings, load_settings
+    from facade.controller.api import Controller, Rejected
+    from facade.controller.call import Call
+    from facade.controller.device import Cancelled, Device
+    from facade.controller.orders import NotFollowed, Order, OrderOutcome
+    from facade.controller.process import run
+    from facade.errors import BusError, ConfigError, FacadeError, NotSent, OutcomeUnknown
+    from facade.flows.alerts.filter import AlertFilter, Comparison
+    from facade.flows.alerts.follower import Entry
+    from facade.flows.alerts.packets import Content, PacketCodec
+    from facade.flows.alerts.source import AlertSource
+    from facade.flows.blocks.source import BlockSource, newest_sequence
+    from facade.flows.commands.source import StateSource
+    from facade.flows.mirror.telescope_model import Known, TelescopeModel
+    from facade.flows.quality.encode import encode_metric
+    from facade.flows.reservations.ledger import Conflict, Ledger, read_ledger
+    from facade.flows.reservations.source import ReservationSource
+    from facade.flows.tables.arrow import decode as decode_solution
+    from facade.flows.tables.arrow import encode as encode_solution
+    from facade.flows.tables.content import ARROW, JSON, NPY, PointingOffset, encode_pointing
+    from facade.flows.tables.producer import TableProducer
+    from facade.flows.tables.solution import Solution, decode_npy
+    from facade.producer.heaps import HeapProducer, Standing
+
+__all__ = [  # noqa: RUF022 - by the parts of docs/api
+    # Controllers.
+    "BlockSource", "Call", "Cancelled", "Conflict", "Controller", "Device", "Ledger", "NotFollowed", "Order",
+    "OrderOutcome", "Rejected", "ReservationSource", "newest_sequence", "read_ledger", "run",
+    # Producers.
+    "ARROW", "JSON", "NPY", "AlertSource", "Content", "HeapProducer", "PacketCodec", "PointingOffset", "Solution",
+    "Standing", "StateSource", "TableProducer", "encode_metric", "encode_pointing", "encode_solution",
+    # Readers.
+    "AlertFilter", "AlertSubscription", "Comparison", "Entry", "Known", "TelescopeModel", "decode_npy",
+    "decode_solution",
+    # The bus, its settings and errors.
+    "BusError", "ConfigError", "FacadeError", "Fenced", "KafkaBus", "NotSent", "OutcomeUnknown", "Record", "Settings",
+    "Writer", "load_settings", "open_bus",
+    # Tests.
+    "MemoryBus", "MemoryContext", "MemoryLog",
+]  # fmt: skip
+
+_MODULES = {
+    "clients.alert_subscription": ("AlertSubscription",),
+    "devices.in_memory": ("MemoryContext",),
+    "facade.bus.kafka.bus": ("KafkaBus",),
+    "facade.bus.kafka.opening": ("open_bus",),
+    "facade.bus.memory": ("MemoryBus", "MemoryLog"),
+    "facade.bus.port": ("Fenced", "Record", "Writer"),
+    "facade.config": ("Settings", "load_settings"),
+    "facade.controller.api": ("Controller", "Rejected"),
+    "facade.controller.call": ("Call",),
+    "facade.controller.device": ("Cancelled", "Device"),
+    "facade.controller.orders": ("NotFollowed", "Order", "OrderOutcome"),
+    "facade.controller.process": ("run",),
+    "facade.errors": ("BusError", "ConfigError", "FacadeError", "NotSent", "OutcomeUnknown"),
+    "facade.flows.alerts.filter": ("AlertFilter", "Comparison"),
+    "facade.flows.alerts.follower": ("Entry",),
+    "facade.flows.alerts.packets": ("Content", "PacketCodec"),
+    "facade.flows.alerts.source": ("AlertSource",),
+    "facade.flows.blocks.source": ("BlockSource", "newest_sequence"),
+    "facade.flows.commands.source": ("StateSource",),
+    "facade.flows.mirror.telescope_model": ("Known", "TelescopeModel"),
+    "facade.flows.quality.encode": ("encode_metric",),
+    "facade.flows.reservations.ledger": ("Conflict", "Ledger", "read_ledger"),
+    "facade.flows.reservations.source": ("ReservationSource",),
+    "facade.flows.tables.arrow": ("decode_solution", "encode_solution"),
+    "facade.flows.tables.content": ("ARROW", "JSON", "NPY", "PointingOffset", "encode_pointing"),
+    "facade.flows.tables.producer": ("TableProducer",),
+    "facade.flows.tables.solution": ("Solution", "decode_npy"),
+    "facade.producer.heaps": ("HeapProducer", "Standing"),
+}
+_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+_RENAMED = {"decode_solution": "decode", "encode_solution": "encode"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), _RENAMED.get(name, name))
