@@ -34,7 +34,7 @@ class BlockSource:
     clock
         Gives the times of the states.
     after
-        The `sequence` of the first state is greater; see `newest_sequence`.
+        Continue numbering after this sequence, such as `newest_sequence` after a restart.
     """
 
     def __init__(self, send: Callable[[Record], None], source: str, clock: Clock, *, after: int = 0) -> None:
