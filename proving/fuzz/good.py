@@ -79,6 +79,9 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             **{name: [value] for name, value in partial.items() if name != "fields"},
             "fields": {"latency": {name: [value] for name, value in statistics.items()}},
         },
+        "watermark": {
+            "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "partitions": 1, "log": "log", "read_to": now_us,
+        },
         "log-summary": {
             "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "log": "log", "offset_from": 2 * number,
             "offset_to": 2 * number + 2, "part": 0, "sequences": [{"shipper": "fuzz", "runs": [[1, 2]]}],
@@ -136,6 +139,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             "source_raised_at": now_us, "source_sequence": 1, "raised": 1, "pending": "", "pending_at": 0,
             "pending_occurrence": 0, "shelved_until": 0, "out_of_service": False, "action": "COMMENT",
             "operator": "ann", "comment": "seen", "acted_at": now_us, "acknowledged_at": 0, "acted": [0],
+            "actions": [{"action": "COMMENT", "operator": "ann", "comment": "seen", "time": now_us}],
         },
         "table-segment": {**table, "index": 0, "count": 1, "start": 0},
         "table": {
@@ -182,6 +186,7 @@ _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
     "ingest-summary": lambda one: str(one["node"]),
     "telemetry-summary": lambda one: f"{one['stream']}/{one['group']}",
     "rack-summary": lambda one: f"{one['first']}-{one['last']}",
+    "watermark": lambda one: f"watermark/{one['stream']}/{one['partition']}",
     "stream-account": lambda one: f"{one['stream']}/{one['partition']}",
     "snapshot": lambda one: f"{one['instance']}/{one['topic']}",
     "worker-position": lambda one: f"{one['group']}/{one['topic']}/{one['partition']}",

@@ -21,6 +21,7 @@ _SLACK = 150
 """What a place may have more elements than in the first half of its process' life."""
 
 MAY_GROW = {
+    "Arguments._schemas": 2_000,  # of the ICD, which another place may have reached before
     "AlertLog._entries": 20_000,  # SdpAlerts' history
     "Assembly._past": 10_000,  # tables that have ended
     "CommandAck.states": 1_000_000,  # in 50 acknowledgements of each of 20,000 commands
@@ -31,6 +32,8 @@ MAY_GROW = {
     "LrcEvents._told": 10_000,
     "NewestMetric.array": 1_000,  # of each metric
     "Parents._ended": 5_000,
+    "FieldStatistics.sketch": 5_000,  # as of Partial.fields
+    "Partial.fields": 1_000,  # in up to 16 windows of each node while a worker stands still
     "Progress._stands": 1_000,  # partitions
     "Publisher._due_at": 1_000,  # attributes
     "QualityView._counts": 1_000,  # attributes
