@@ -78,8 +78,8 @@ def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
             if icd.roles[role].side == "SDP":
                 names = [*(part_of(icd, role, side, topic).messages or message_names(topic, one)), *headers]
                 found[side].update(name for name in names if role != _OWN_TOOL or name in examples)
-    for side, names in found.items():
-        yield from ((name, side) for name in names)
+    for what, its in found.items():
+        yield from ((name, what) for name in its)
 
 
 def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
