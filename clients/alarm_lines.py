@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from facade.flows.alerts.follower import Entry
 from facade.icd.model import Condition
+from facade.icd.words import runbook
 from facade.printable import printable
 
 _COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO": "cyan"}
@@ -55,7 +56,7 @@ def alarm_lines(alarm: Mapping[str, Any], conditions: Mapping[str, Condition]) -
         did = f"{one['action']} by {one['operator']} at {_moment(one['time'])}{comment}"
         yield f"          [dim]{_plain(did)}[/dim]"
     if (condition := conditions.get(alarm["condition"])) is not None:
-        yield f"          -> {escape(condition.response)}"
+        yield f"          -> {escape(condition.response)} [dim](see {runbook(alarm['condition'])})[/dim]"
 
 
 def without_repeats(entries: list[Entry]) -> list[Entry]:

@@ -78,7 +78,7 @@ class AlertSubscription:
             thread.start()
 
     def close(self) -> None:
-        """End the subscription. After it there are no calls, except if a callback has called it."""
+        """End the subscription. No callback runs after `close` returns, unless a callback itself called it."""
         self._closed.set()
         self._renew.set()
         for thread in self._threads:

@@ -10,6 +10,7 @@ from facade.findings import DEGRADED, FAILED, NOTE, OK, RANKS, UNKNOWN, Finding,
 from facade.flows.alerts import states
 from facade.icd.check_roles import instance_role
 from facade.icd.model import Condition, Icd
+from facade.icd.words import runbook
 from facade.instances import devices_of
 
 _THERE = states.ACTIVE | {states.LTUNK, states.LTACK}
@@ -117,13 +118,19 @@ def _health(
     for issue in issues:
         if issue.get("device") == ALERTS:
             continue  # its alarms are told one by one
-        condition = conditions.get(issue.get("condition", ""))
-        alarm = known.get((issue.get("condition", ""), issue.get("source", "")))
+        name, source = issue.get("condition", ""), issue.get("source", "")
+        alarm = known.get((name, source))
         if alarm is not None and alarm["state"] in _QUIET:
             continue
         state = "" if alarm is None else f"{alarm['severity']} {alarm['state']}: "
-        about = f"{issue['condition']} of {issue['source']}" if condition else "SdpMaster"
-        yield Finding(issue["health"], about, f"{state}{issue['text']}", condition.response if condition else "")
+        about = f"{name} of {source}" if name in conditions else "SdpMaster"
+        yield Finding(issue["health"], about, f"{state}{issue['text']}", *_advice(name, conditions))
+
+
+def _advice(name: str, conditions: Mapping[str, Condition]) -> tuple[str, str]:
+    """Return what to do about a condition, and where its entry is; nothing of one that the ICD does not name."""
+    condition = conditions.get(name)
+    return ("", "") if condition is None else (condition.response, runbook(name))
 
 
 def _issues(master: Mapping[str, Any] | None) -> list[dict[str, str]]:
@@ -172,11 +179,10 @@ def _alerts(seen: Seen) -> Iterator[Finding]:
 def _alarms(alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition]) -> Iterator[Finding]:
     there = sorted((one for one in alarms if one["state"] in _THERE), key=urgency, reverse=True)
     for alarm in there[:_MOST_ALARMS]:
-        condition = conditions.get(alarm["condition"])
         level = NOTE if alarm["severity"] == "INFO" else DEGRADED
         about = f"{alarm['condition']} of {alarm['source']}"
         text = f"{alarm['severity']} {alarm['state']}: {alarm['text']}"
-        yield Finding(level, about, text, condition.response if condition else "")
+        yield Finding(level, about, text, *_advice(alarm["condition"], conditions))
     rest = there[_MOST_ALARMS:]
     if rest:
         level = NOTE if all(one["severity"] == "INFO" for one in rest) else DEGRADED

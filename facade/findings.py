@@ -23,6 +23,8 @@ class Finding(NamedTuple):
     text: str
     do: str = ""
     """What to do; empty: the text says it."""
+    see: str = ""
+    """Entry of docs/reference that says more; empty: none does."""
 
 
 def overall(findings: Sequence[Finding]) -> str:
@@ -36,5 +38,6 @@ def line(finding: Finding) -> str:
     from rich.markup import escape  # takes longer to import than all else here
 
     style, do = STYLES[finding.level], f" [bold]->[/bold] {escape(finding.do)}" if finding.do else ""
+    do += f" [dim](see {finding.see})[/dim]" if finding.see else ""
     about, text = escape(printable(finding.about)), escape(printable(finding.text))
     return f"[{style}]{finding.level:<8}[/{style}]  [bold]{about}[/bold]: {text}{do}"

@@ -96,6 +96,8 @@ class Words:
     """What is said of each end of each topic; of an end without, only that records are written or read."""
     examples: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """One record, or one header that is JSON, of each message that SDP's side writes or must understand."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The key of the record of each example."""
     headers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Topics whose records are bytes that a header describes: its name, and the message whose schema its JSON has."""
     messages: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _REASONS: Mapping[str, str] = {
         AccountSource.stream AccountSource.figure DeviceClass.state_source""",
     "for people; neither Tango nor Kafka has a place for it": """
         Command.description Query.description DeviceClass.description Topic.description Role.description Role.side
-        Condition.response Condition.priority""",
+        Condition.causes Condition.check Condition.response Condition.ends Condition.priority""",
     "who may is for the broker's access rules to say; who did does not stand in a record": """
         Topic.writers Topic.readers Icd.roles Icd.quotas""",
     "a rule of the aggregate workers; the demo's account shows it": """

@@ -87,12 +87,12 @@ class Call(Device):
         self._cancelled.set()
 
     def claim(self) -> None:
-        """Make sure that no other controller can have begun the command, before a state is told of it.
+        """Confirm with the broker that this controller still owns the command; called before a state is reported.
 
         Raises
         ------
         Cancelled
-            Another one can: its partition has moved while this process stood still.
+            Another controller owns it: its partition has moved while this process was suspended.
         """
         if not (self.moved or self.is_ours(self)):
             self.moved = True

@@ -94,7 +94,7 @@ class Handling:
             self.outbox.send(msgspec.structs.replace(known, states={}), call.headers)
 
     def call_hook(self, device: str, command: str, id: str) -> None:
-        """Have the controller see to a device whose command was cut short and will not be gone on with.
+        """Run the `interrupted` hook for a device whose command will not resume.
 
         A state on the way, which the command has left, becomes FAULT: no other command would lead out of it.
         """
@@ -129,7 +129,7 @@ class Handling:
         """Return whether no other controller has begun a command that runs, as far as can be known now.
 
         One that must not be repeated stays with who has begun it. Another controller begins a repeatable one again
-        once it has the partition. Who stood still does not know that, so the broker is asked.
+        once it has the partition. A process that was suspended cannot know this, so the broker is asked.
         """
         now, place = self.clock.monotonic(), call.place
         if not call.message.repeatable:

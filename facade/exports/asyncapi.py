@@ -63,7 +63,8 @@ def document(icd: Icd) -> Node:
             "messageTraits": {"traced": traced()},
             "parameters": {
                 "prefix": {
-                    "description": "Prefix of the deployment (SDP_TOPIC_PREFIX), so that deployments cannot meet.",
+                    "description": "Prefix of the deployment (SDP_TOPIC_PREFIX). Gives each deployment on a shared "
+                    "cluster its own names.",
                     "default": Settings().prefix,
                 }
             },

@@ -21,6 +21,8 @@ BINDING = "0.5.0"
 """Version of AsyncAPI's Kafka bindings."""
 JSON = "application/json"
 _BYTES = "application/octet-stream"
+_BATCH = "batch"
+"""Header of a columnar batch, and the message whose schema its JSON has."""
 _KEYWORDS = frozenset(
     (
         *("type", "const", "enum", "title", "description", "default", "x-unit"),
@@ -52,6 +54,9 @@ def _message(icd: Icd, name: str, topic: Topic, one: str) -> Node:
         found = _json_message(icd, one)
         if "arrow" in topic.encodings and one == topic.message:
             found["headers"] = _batch_headers(one)
+            batches = [words.examples[_BATCH] for words in words_of(icd) if _BATCH in words.examples]
+            examples = [{"headers": {_BATCH: batch}} for batch in batches if batch["message"].startswith(f"{one}/")]
+            found["examples"] = [*found.get("examples", ()), *examples]
         return found
     for words in words_of(icd):
         if name in words.headers:
@@ -81,7 +86,7 @@ def _json_message(icd: Icd, name: str) -> Node:
 def _batch_headers(name: str) -> Node:
     """Describe the header of a record that has many such messages as columns."""
     what = "Only of a columnar batch, an Arrow stream with one row for each message; see decision 0022."
-    properties = {"batch": _reference("batch")}
+    properties = {_BATCH: _reference(_BATCH)}
     return {"title": f"{code_name(name)}Headers", "type": "object", "description": what, "properties": properties}
 
 

@@ -45,6 +45,11 @@ def items(texts: Iterable[str], depth: int = 0) -> str:
     return "\n".join(_wrapped(text, f"{indent}- ", f"{indent}  ") for text in texts)
 
 
+def code_block(language: str, text: str) -> str:
+    """Return text as a block of code."""
+    return f"```{language}\n{text}\n```"
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; the cells are ready Markdown, except for ``|``."""
     lines = [headings, ["---"] * len(headings), *rows]

@@ -10,9 +10,10 @@ from facade.icd.words import duration_in_words, families
 
 _FOLDER = "docs/reference"
 _ALERTS = (
-    "Each condition has its meaning and the response of an operator (the rationalization of IEC 62682). Any number of "
-    "sources may raise a condition, and each of them has its own alarm. The attribute of {classes} shows the state of "
-    "the most urgent one. `otherConditions` and `unknownConditions` show conditions that are not listed here."
+    "This page is the runbook of the alarms: each condition has its meaning, its causes, what to check, the response, "
+    "and how the alarm ends (the rationalization of IEC 62682). Any number of sources may raise a condition, and each "
+    "of them has its own alarm. The attribute of {classes} shows the state of the most urgent one. `otherConditions` "
+    "and `unknownConditions` show conditions that are not listed here."
 )
 _ENUMS = "Labels of the Tango enumerations with their values. Enumerations that SKA defines have SKA's values."
 _INDEX = (
@@ -33,7 +34,7 @@ _OTHERS = (
     ("Topics", "topics.md", "keys, partitions, retention, and the rights of each role"),
     ("Messages", "messages.md", "the fields of each message"),
     ("Executors", "executors.md", "the executors that controllers give orders to, with their commands"),
-    ("Alerts", "alerts.md", "alarm conditions, their meaning, and the response of an operator"),
+    ("Alerts", "alerts.md", "the runbook: causes, checks and the response for each alarm condition"),
     ("Enumerations", "enums.md", "labels and values"),
 )
 
@@ -87,7 +88,10 @@ def _alerts(icd: Icd) -> str:
 
 
 def _condition_facts(condition: Condition) -> Iterator[str]:
+    yield f"Causes: {escaped(' '.join(condition.causes))}"
+    yield f"Check: {escaped(condition.check)}"
     yield f"Response: {escaped(condition.response)}"
+    yield f"Ends: {escaped(condition.ends)}"
     yield f"Priority: {condition.priority}"
     if condition.latching:
         yield "Latching: an alarm stays, after the condition has cleared, until it is reset"

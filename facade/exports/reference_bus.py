@@ -1,9 +1,13 @@
 """The reference pages of the bus: topics, and the messages on them."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from facade.exports.markdown import code, escaped, items, link, page, paragraph
+from facade.exports.asyncapi import ends
+from facade.exports.asyncapi_messages import message_names
+from facade.exports.asyncapi_words import part_of, words_of
+from facade.exports.markdown import code, code_block, escaped, items, link, page, paragraph
 from facade.icd.fields import Schema, properties
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic, Window
@@ -18,12 +22,24 @@ _ROLES = (
 )
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
-    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Keys that are not listed are refused."
+    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused."
 )
+_PARTS = {
+    "send": (
+        "Messages that you write",
+        "Programs of SDP write these messages. Ids and times in the examples are made up.",
+    ),
+    "receive": ("Messages that you read", "The facade writes these messages for programs of SDP."),
+    "": ("Internal messages", "Only the facade writes and reads these messages. They may change with any release."),
+}
+"""Heading and introduction of each part of the page of messages, by what programs of SDP do with its messages."""
+_OWN_TOOL = "operator-tool"
+"""Role of the commands of `sdp-facade`: it is no program that a team writes."""
 _ENCODINGS = {
     "json": "JSON, a message in a record",
     "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
 }
+_WIDTH = 118
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
@@ -36,14 +52,72 @@ def topics_page(icd: Icd) -> str:
 
 
 def messages_page(icd: Icd) -> str:
-    """Return the page of all messages, field by field."""
+    """Return the page of all messages, field by field: first those that programs of SDP write, with an example each."""
+    sides = dict(_sides(icd))
     blocks = []
-    for name, schema in icd.messages.items():
-        blocks += [f"## {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
-        where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
-        blocks += [f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."]
-        blocks += ["\n".join(_fields(schema, 0))]
+    for side, (heading, introduction) in _PARTS.items():
+        names = [name for name in icd.messages if sides.get(name, "") == side]
+        blocks += [f"## {heading}", paragraph(introduction)] if names else []
+        for name in names:
+            schema = icd.messages[name]
+            blocks += [f"### {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
+            where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
+            blocks += [f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."]
+            blocks += _example(icd, name) if side else ()
+            blocks += ["\n".join(_fields(schema, 0))]
     return page("Messages", paragraph(_MESSAGES), *blocks)
+
+
+def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
+    """Return what programs of SDP do with each message; those that they write last, as these are often read too."""
+    found: dict[str, set[str]] = {"receive": set(), "send": set()}
+    examples = {name for words in words_of(icd) for name in words.examples}
+    for topic, one in icd.topics.items():
+        headers = [name for _, name in _headers(icd, topic)]
+        for role, side in ends(one):
+            if icd.roles[role].side == "SDP":
+                names = [*(part_of(icd, role, side, topic).messages or message_names(topic, one)), *headers]
+                found[side].update(name for name in names if role != _OWN_TOOL or name in examples)
+    for what, its in found.items():
+        yield from ((name, what) for name in its)
+
+
+def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
+    """Return the headers that describe the bytes of a topic's records, with the message whose schema each has."""
+    yield from (words.headers[topic] for words in words_of(icd) if topic in words.headers)
+    if "arrow" in icd.topics[topic].encodings:
+        yield "batch", "batch"
+
+
+def _example(icd: Icd, name: str) -> Iterator[str]:
+    """Return a record that can be copied, with where it belongs; nothing where its flow has none."""
+    for words in words_of(icd):
+        if name in words.examples:
+            yield _where(icd, name, words.keys.get(name))
+            yield code_block("json", "\n".join(_json_lines(words.examples[name])))
+
+
+def _where(icd: Icd, name: str, key: str | None) -> str:
+    keyed = "without a key" if key is None else f"with the key {code(key)}"
+    for topic, one in icd.topics.items():
+        if name in _of(one):
+            return paragraph(f"A record on {code(topic)} {keyed}:")
+        for header, message in _headers(icd, topic):
+            if name == message:
+                return paragraph(f"The header {code(header)} of a record on {code(topic)} {keyed}:")
+    return paragraph("An example:")
+
+
+def _json_lines(example: Mapping[str, Any]) -> Iterator[str]:
+    """Return an object as JSON, with as many fields on a line as there is room for."""
+    line = "{"
+    for name, value in example.items():
+        field = f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}, "
+        if len(line) + len(field) > _WIDTH and line.strip("{ "):
+            yield line.rstrip()
+            line = " "
+        line += field
+    yield line.removesuffix(", ") + "}"
 
 
 def _of(topic: Topic) -> tuple[str, ...]:

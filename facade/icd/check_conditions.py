@@ -22,10 +22,15 @@ def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Found:
         yield "", f"expected lowerCamelCase, at most 100 letters, got {name!r}"
     if not one.label.strip():
         yield "label", f"expected text, got {one.label!r}"
-    for key in ("description", "response"):
+    for key in ("description", "check", "response", "ends"):
         text = getattr(one, key)
         if not text.strip().endswith("."):
             yield key, f"expected text that ends with a full stop, got {text!r}"
+    if not one.causes:
+        yield "causes", "expected at least one cause, got none"
+    for at, text in enumerate(one.causes):
+        if not text.strip().endswith("."):
+            yield f"causes[{at}]", f"expected text that ends with a full stop, got {text!r}"
 
 
 @of_condition.rule

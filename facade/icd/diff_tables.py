@@ -84,7 +84,7 @@ QUERY: Mapping[str, Rule] = {
 }
 
 CONDITION: Mapping[str, Rule] = {
-    **_each("label description response", text),
+    **_each("label description causes check response ends", text),
     **_each("priority latching on_delay off_delay re_alarm re_alarm_growth suppressed_by", changed(adds(OPERATORS))),
 }
 

@@ -179,6 +179,12 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     response: str
     """What the operator is to do."""
     priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
+    causes: tuple[str, ...] = ()
+    """Possible causes, the most likely one first."""
+    check: str = ""
+    """How the operator finds out which cause it is."""
+    ends: str = ""
+    """When the alarm clears, and what then is left to do."""
     latching: bool = False
     """Whether an alarm stays, after the condition has cleared, until it is reset."""
     on_delay: float = 0.0

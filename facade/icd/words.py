@@ -34,6 +34,11 @@ _LAST_DIGITS = re.compile(r"\d+$")
 _UNITS_OF_TIME = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
+def runbook(condition: str) -> str:
+    """Return the entry of a condition in docs/reference, as terminals print it."""
+    return f"alerts.md#{condition.lower()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Attributes that differ in nothing but a part of their name, or one attribute."""

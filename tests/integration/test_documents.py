@@ -11,6 +11,7 @@ import pytest
 import tango
 
 from facade.icd.load import load
+from facade.infra.kafka import libraries
 from tests.conftest import Deploy
 from tests.support.waiting import HANG, until
 
@@ -97,3 +98,27 @@ def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
     ]
     with pytest.raises(tango.DevFailed, match="not allowed when obsState is READY"):
         subarray.ReleaseAllResources()
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+@pytest.mark.slow
+def test_the_java_program_of_the_page_publishes_a_state(deploy: Deploy) -> None:
+    deployment = deploy()
+    page = (HOW_TO / "publish-a-state.md").read_text()
+    (name, program), *others = re.findall(r'^```java title="(.+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
+    assert not others
+    source = deployment.folder / name
+    source.write_text(program)
+    deployment.server("subarray")
+    done = subprocess.run(
+        ["java", "-cp", f"{libraries(print)}/*", str(source)],
+        env={**os.environ, **deployment.environment},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    subarray = deployment.proxy(SUBARRAY)
+    until(lambda: list(subarray.errorMessages or ()) == ["receive/0007: disk full"], "the state is shown")

@@ -59,7 +59,8 @@ def test_the_list_says_what_is_wrong_and_what_to_do_the_most_urgent_first(bench,
     assert lines[0].split()[:6] == ["2", "UNACK", "CRITICAL", "storageLow", "of", "b"]
     assert (
         lines[-1].strip()
-        == "-> Look at them with sdp-facade dead-letters list, and inform the team that writes the stream."
+        == "-> Look at them with sdp-facade dead-letters list, and inform the team that writes the stream. "
+        "(see alerts.md#deadletters)"
     )
     assert r"2 records\u001b[2J" in lines[-2]
     assert [one["condition"] for one in json.loads(run("list --json"))] == ["storageLow", "deadLetters"]

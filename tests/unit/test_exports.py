@@ -90,7 +90,8 @@ def test_what_else_is_installed_is_in_other_folders_and_never_in_the_sources(
     (tmp_path / "sdp_storm/icd").mkdir(parents=True)  # a name that no other test has: an import is kept
     (tmp_path / "sdp_storm/__init__.py").touch()
     words = {"label": "Storm", "description": "A storm comes.", "response": "Stow.", "priority": "HIGH"}
-    text = "".join(f'{key} = "{value}"\n' for key, value in words.items())
+    words |= {"check": "Look at the wind.", "ends": "It clears when the wind drops."}
+    text = "".join(f'{key} = "{value}"\n' for key, value in words.items()) + 'causes = ["Wind."]\n'
     (tmp_path / "sdp_storm/icd/conditions.toml").write_text(f"[conditions.storm]\n{text}")
     monkeypatch.syspath_prepend(tmp_path)
     flow = Manifest(name="weather", summary="", interface="sdp_storm:")

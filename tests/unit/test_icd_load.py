@@ -24,7 +24,10 @@ GOOD = {
 [conditions.tooHot]
 label = "Too hot"
 description = "It is too hot."
+causes = ["The heating is on.", "It is summer."]
+check = "Look at the thermometer."
 response = "Open a window."
+ends = "It clears when it is cool."
 priority = "HIGH"
 """,
     "icd/topics.toml": """

@@ -1,8 +1,10 @@
 """The reference pages: complete, with links that lead somewhere, and text that Markdown does not take for markup."""
 
+import json
 import re
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -15,6 +17,27 @@ from facade.icd.words import families
 ICD = load()
 PAGES = {path.rsplit("/", 1)[1]: text for path, text in export(ICD).items()}
 DOCS = Path(__file__).parents[2] / "docs"
+HEADERS = {"batch": "batch", "metric": "metric", "table-segment": "segment"}
+KEYS = {
+    "alert": "{condition}",
+    "batch": "{constants[node]}",
+    "command": "{device}",
+    "command-ack": "{device}",
+    "flagging": "{subarray}",
+    "heap": "{node}",
+    "heartbeat": "{component}",
+    "metric": "subarray/{subarray:02d}/{metric}",
+    "mirror-rule": "{rule}",
+    "processing-block": "{pb_id}",
+    "receive-buffer": "{node}",
+    "reservation": "{id}",
+    "state": "{device}/{attribute}",
+    "storage": "",
+    "table": "{product}",
+    "table-segment": "{product}",
+    "telescope-attribute": "{name}",
+}
+"""The key of a record of each message that programs of SDP write or read, by its fields."""
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -112,12 +135,42 @@ def test_all_messages_have_all_their_fields_and_refuse_others() -> None:
             assert not named or f"`{path.rsplit('.', 1)[-1]}` (" in about
 
 
+def parts(name: str) -> dict[str, str]:
+    """Give the parts of a page by their headings."""
+    return {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGES[name], flags=re.MULTILINE)[1:]}
+
+
+def test_messages_that_a_team_writes_stand_apart_from_internal_ones() -> None:
+    found = {heading: re.findall(r"^### `(.+)`$", part, re.MULTILINE) for heading, part in parts("messages.md").items()}
+    assert list(found) == ["Messages that you write", "Messages that you read", "Internal messages"]
+    written, read, internal = found.values()
+    assert sorted([*written, *read, *internal]) == sorted(ICD.messages)
+    assert {"heap", "batch", "metric", "table-segment", "state", "command-ack", "flagging", "storage"} <= set(written)
+    assert read == ["table", "telescope-attribute"]
+    assert {"alert-action", "ingest-summary", "snapshot", "stream-account"} <= set(internal)
+
+
+@pytest.mark.parametrize(
+    "name", re.findall(r"^### `(.+)`$", PAGES["messages.md"].split("## Internal")[0], re.MULTILINE)
+)
+def test_a_message_of_a_team_has_a_record_to_copy_with_its_topic_and_key(name: str) -> None:
+    about = section(PAGES["messages.md"], f"`{name}`")
+    (block,) = re.findall(r"^```json\n(.*?)^```$", about, re.DOTALL | re.MULTILINE)
+    example = json.loads(block)
+    jsonschema.Draft202012Validator(ICD.messages[name]).validate(example)
+    ((topic, key),) = re.findall(r" on `(\S+)` with(?:out a key| the key `(\S+)`):\n", about)
+    assert name in (ICD.topics[topic].message, *ICD.topics[topic].also) or f"The header `{HEADERS[name]}` of" in about
+    assert key == KEYS[name].format(**example)
+
+
 def test_all_topics_conditions_and_labels_are_there() -> None:
     for name, topic in ICD.topics.items():
         assert flat(escaped(topic.description)) in flat(section(PAGES["topics.md"], f"`{name}`"))
     for name, condition in ICD.conditions.items():
         about = flat(section(PAGES["alerts.md"], f"`{name}`"))
-        assert f"Response: {escaped(condition.response)}" in about
+        for label, text in (("Check", condition.check), ("Response", condition.response), ("Ends", condition.ends)):
+            assert f"{label}: {escaped(text)}" in about
+        assert f"Causes: {escaped(' '.join(condition.causes))}" in about
         assert f"Priority: {condition.priority}" in about
     for name, labels in ICD.enums.items():
         rows = re.findall(r"^\| (\d+) \| (\w+) \|$", section(PAGES["enums.md"], name), re.MULTILINE)

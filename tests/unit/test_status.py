@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rich.text import Text
 from typer.testing import CliRunner
 
 from clients import cli, status_look
@@ -10,7 +11,7 @@ from clients.status import Seen, judge, without
 from facade.cli.app import app
 from facade.config import Settings
 from facade.errors import InfraError
-from facade.findings import EXIT_CODES
+from facade.findings import EXIT_CODES, line
 from facade.icd.load import load
 
 ICD = load()
@@ -89,6 +90,7 @@ def test_the_worst_comes_first_and_gives_the_word(changed, word, first):
 def test_an_alarm_says_what_to_do():
     _, (finding,) = judge(FINE._replace(alarms=(alarm(),)), CONDITIONS)
     assert finding.do == CONDITIONS["workerGone"].response
+    assert Text.from_markup(line(finding)).plain.endswith(f"-> {finding.do} (see alerts.md#workergone)")
 
 
 def test_the_first_line_counts_the_alarms_by_what_they_need(sees):

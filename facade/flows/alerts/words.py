@@ -53,4 +53,5 @@ WORDS = Words(
             "values": {"dropped": 312.0},
         },
     },
+    keys={"alert": "receiveOverrun"},
 )

@@ -26,7 +26,7 @@ class BlockSource(OwnBus):
     clock
         Gives the times of the states; by default the system's clock.
     after
-        The `sequence` of the first state is greater; see `newest_sequence`.
+        Continue numbering after this sequence, such as `newest_sequence` after a restart.
 
     Raises
     ------

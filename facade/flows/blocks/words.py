@@ -26,4 +26,5 @@ WORDS = Words(
             "source": "processing-controller",
         },
     },
+    keys={"processing-block": "pb-mvp01-20261123-00001"},
 )

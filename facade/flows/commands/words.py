@@ -105,4 +105,10 @@ WORDS = Words(
             "role": "controller",
         },
     },
+    keys={
+        "command": "mid-sdp/subarray/01",
+        "command-ack": "mid-sdp/subarray/01",
+        "state": "mid-sdp/subarray/01/obsState",
+        "heartbeat": "my-subarrays",
+    },
 )

@@ -75,4 +75,5 @@ WORDS = Words(
             ],
         }
     },
+    keys={"log-summary": "logs/0"},
 )

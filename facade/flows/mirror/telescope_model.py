@@ -49,7 +49,7 @@ class _Point(NamedTuple):
 class TelescopeModel:
     """Reads the topic of the telescope model, and keeps its recent past. Any thread may ask for values.
 
-    It is a context manager: it reads from the begin of the block to its end.
+    It is a context manager: it reads from the beginning of the block to its end.
 
     Parameters
     ----------

@@ -52,4 +52,5 @@ WORDS = Words(
             "origin": "operator",
         },
     },
+    keys={"telescope-attribute": "mid-dish/dish-manager/ska001/achievedpointing", "mirror-rule": "pointing"},
 )

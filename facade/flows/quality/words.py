@@ -21,4 +21,5 @@ WORDS = Words(
             "unit": "Jy",
         },
     },
+    keys={"metric": "subarray/01/noiseAntenna"},
 )

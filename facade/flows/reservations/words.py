@@ -31,4 +31,5 @@ WORDS = Words(
             "source": "subarray-controller",
         },
     },
+    keys={"reservation": "subarray-01/receptors"},
 )
