@@ -44,6 +44,16 @@ class Device:
                 raise CommandRefused(error.reason, error.desc, error.origin) from failed
             raise self._away(failed) from failed
 
+    def write(self, attribute: str, value: Any) -> None:
+        """Write an attribute; errors as of `command`."""
+        try:
+            self._proxy.write_attribute(attribute, value)
+        except tango.DevFailed as failed:
+            error = failed.args[0]
+            if error.reason in _REFUSALS:
+                raise CommandRefused(error.reason, error.desc, error.origin) from failed
+            raise self._away(failed) from failed
+
     def read(self, *attributes: str) -> dict[str, Any]:
         """Return the values of attributes; None for one that has no valid value.
 

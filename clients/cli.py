@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from clients.status import judge, left_out, without
+from clients.status import counts, judge, left_out, without
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -80,7 +80,7 @@ def status(
 
     Example: TANGO_HOST=localhost:10000 sdp-facade status || page-somebody
     """
-    clock, health, findings, servers = SystemClock(), UNKNOWN, list[Finding](), dict[str, str]()
+    clock, health, findings, servers, alarms = SystemClock(), UNKNOWN, list[Finding](), dict[str, str](), ""
     try:
         require_tango_database(tango_host)
         from clients.status_look import look as look_at  # with Tango, whose import takes a second
@@ -88,6 +88,7 @@ def status(
         icd = load()
         seen = without(look_at(tango_host, clock, icd.enums["HealthState"]), icd, load_settings())
         servers = dict(seen.servers)
+        alarms = "" if seen.alarms is None else f"; alarms: {counts(seen.alarms)}"
         health, findings = judge(seen, icd.conditions)
     except FacadeError as error:
         findings = [Finding(UNKNOWN, "sdp-facade status", str(error))]
@@ -101,7 +102,7 @@ def status(
         head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP at {escape(tango_host or 'an unknown place')}"
         answering = sum(not why for why in servers.values())
         moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        say(f"{head}, {moment}; {answering} of {len(servers)} device servers answer")
+        say(f"{head}, {moment}; {answering} of {len(servers)} device servers answer{alarms}")
         for finding in findings:
             say(line(finding))
     raise typer.Exit(EXIT_CODES[health])

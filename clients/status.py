@@ -78,6 +78,17 @@ def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Fi
     return overall(found), found
 
 
+def counts(alarms: Sequence[AlarmDict]) -> str:
+    """Return in words the number of alarms that wait for a person, are acknowledged, and are silenced."""
+    words = {
+        "not acknowledged": states.UNACKNOWLEDGED,
+        "acknowledged": (states.ACKED, states.LTACK),
+        "shelved, suppressed or out of service": _QUIET,
+    }
+    numbers = {word: sum(one["state"] in kinds for one in alarms) for word, kinds in words.items()}
+    return ", ".join(f"{number} {word}" for word, number in numbers.items() if number) or "none"
+
+
 def _servers(seen: Seen) -> Iterator[Finding]:
     if not seen.servers:
         do = "register the devices: sdp-facade register"

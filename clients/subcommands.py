@@ -15,6 +15,7 @@ SUBCOMMANDS = (
     Subcommand(("alerts", "return-to-service"), f"{_ALERTS}:return_to_service", "Put an alarm back into service."),
     Subcommand(("alerts", "shelve"), f"{_ALERTS}:shelve", "Suppress an alarm for a limited time."),
     Subcommand(("alerts", "unshelve"), f"{_ALERTS}:unshelve", "End the shelving of an alarm before its time."),
+    Subcommand(("command",), "clients.command:command", "Give a command to a device, and wait for its outcome."),
     Subcommand(
         ("conformance",),
         "clients.conformance.cli:conformance",

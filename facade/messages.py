@@ -599,6 +599,17 @@ class TelescopeAttribute(Message, frozen=True, kw_only=True, tag_field="schema",
     error: Annotated[str, Meta(max_length=500)] = ""
 
 
+class Watermark(Message, frozen=True, kw_only=True, tag_field="schema", tag="watermark/1"):
+    """Watermark of a partition; the wire form is ``watermark.schema.json``."""
+
+    worker: Annotated[str, Meta(max_length=200)]
+    stream: Annotated[str, Meta(max_length=151)]
+    partition: Annotated[int, Meta(ge=0, le=100000)]
+    partitions: Annotated[int, Meta(ge=1, le=100001)]
+    log: Annotated[str, Meta(min_length=1, max_length=100)]
+    read_to: Natural
+
+
 class WorkerPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag="worker-position/1"):
     """Position of a worker; the wire form is ``worker-position.schema.json``."""
 

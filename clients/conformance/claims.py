@@ -25,7 +25,7 @@ _REASONS: Mapping[str, str] = {
     "who may is for the broker's access rules to say; who did does not stand in a record": """
         Topic.writers Topic.readers Icd.roles Icd.quotas""",
     "a rule of the aggregate workers; the demo's account shows it": """
-        Window.length Window.hold Window.time Window.group Window.sequence Window.epoch Window.quantile_error
+        Window.length Window.disorder Window.time Window.group Window.sequence Window.epoch Window.quantile_error
         Window.summary Window.groups Window.most_groups Window.all_expected""",
     "no Tango device: only its own controller executes what another one orders": """
         Icd.executors Executor.description Executor.device Executor.commands""",

@@ -95,6 +95,12 @@ class Span:
     """Of the record before the end; -1: not known."""
     partitions: int = 0
     """How many the topic has, as last heard; 0: not known."""
+    read_to: int = 0
+    """All records that the broker appended before this time are taken [Unix us]; 0: not known.
+
+    It is the append time of the last record taken, or the brokers' time before the partition was asked for its end, if
+    nothing lay behind the last record taken.
+    """
 
 
 class TransactionalLog(Protocol):
@@ -115,6 +121,16 @@ class TransactionalLog(Protocol):
 
     def spans(self) -> Mapping[tuple[str, int], Span]:
         """Return what was taken since the last commit, by topic and partition, of each that this worker has."""
+
+    @property
+    def broker_time(self) -> int:
+        """Return the brokers' time [Unix us], as far as it is known: never ahead of it; 0: not known yet."""
+
+    def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
+        """Ask where partitions end, by topic and partition, and move `read_to` on where everything is taken.
+
+        Without an answer nothing moves. The wait for it is short.
+        """
 
     def commit(self, records: Iterable[Record]) -> None:
         """Write `records` and commit the place after everything taken, all or nothing.

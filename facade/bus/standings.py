@@ -177,10 +177,16 @@ class Standings:
         stops = self._at[place].stops
         return stops[0] if stops else math.inf
 
-    def take(self, place: Place, after: int, epoch: int = -1) -> None:
-        """Note that the records before an offset were taken, and the leader epoch of the last one."""
+    def take(self, place: Place, after: int, epoch: int = -1, appended: int = 0) -> None:
+        """Note that the records before an offset were taken, and the leader epoch and append time of the last one."""
         span = self._at[place].span
         span.end, span.leader_epoch = after, epoch
+        span.read_to = max(span.read_to, appended)
+
+    def is_read(self, place: Place, time: int) -> None:
+        """Note that everything is taken that was appended before a time [Unix us]."""
+        span = self._at[place].span
+        span.read_to = max(span.read_to, time)
 
     def take_up_to_stop(self, place: Place) -> None:
         """Note that there is nothing more before the place where the transaction has to end."""
@@ -219,7 +225,8 @@ class Standings:
             if at.is_at_stop:
                 del at.stops[0]
             log = at.span.log if at.stops else at.log
-            at.span = Span(log, at.span.end, at.span.end, leader_epoch=at.span.leader_epoch)
+            epoch, read_to = at.span.leader_epoch, at.span.read_to
+            at.span = Span(log, at.span.end, at.span.end, leader_epoch=epoch, read_to=read_to)
 
 
 def _written(position: WorkerPosition | None) -> tuple[str, int] | None:

@@ -11,7 +11,7 @@ sense: 3, 3.0 and 3e0 are the same number. (`facade.codec.decode` is stricter: i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -72,6 +72,7 @@ class ColumnDecoder:
             if why := why_no_column(part, required=field in schema.get("required", ())):
                 raise IcdError(f"{name}.schema.json: properties.{field}: {why}")
         self._fields = number_fields(schema)
+        self._integers = {field.name for field in self._fields if field.integer}
         self._others = [
             field
             for field, part in properties.items()
@@ -87,7 +88,7 @@ class ColumnDecoder:
         """Decode a batch; a bad record is a result and never an exception."""
         decoded = self._decoder.decode(values)
         columns = self._columns(decoded.items)
-        unused = decoded.unused
+        unused = {index: self._as_written(why) for index, why in decoded.unused.items()}
         index = np.arange(len(values))
         if unused:
             index = np.delete(index, list(unused))
@@ -105,6 +106,12 @@ class ColumnDecoder:
             index = index[good]
             unused = dict(sorted(unused.items()))
         return Table(columns, index, unused)
+
+    def _as_written(self, why: Unused) -> Unused:
+        """Return a rejection in the words of the schema: all numbers are decoded as if they had a fraction."""
+        if isinstance(why, Rejected) and why.path.removeprefix("$.") in self._integers:
+            return replace(why, detail=why.detail.replace("Expected `float`", "Expected `int`"))
+        return why
 
     def _columns(self, items: list[msgspec.Struct]) -> dict[str, Column]:
         rows = len(items)
@@ -142,9 +149,9 @@ def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tupl
     """Say of each value that is not legal, with its place, why."""
     for i, value in zip(index.tolist(), values.tolist(), strict=True):
         if value < field.low:
-            detail = f"Expected `{field.kind}` >= {field.low:g}"
+            detail = f"Expected `{field.kind}` >= {field.low:.17g}"
         elif value > field.high:
-            detail = f"Expected `{field.kind}` <= {field.high:g}"
+            detail = f"Expected `{field.kind}` <= {field.high:.17g}"
         else:
             detail = "Expected `int`"
         yield i, Rejected(Reason.SCHEMA, f"$.{field.name}", f"{detail}, got {value:.17g}")

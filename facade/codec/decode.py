@@ -3,12 +3,14 @@
 One bad record never hides its neighbours, and nothing that a record holds raises here.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
+import msgspec.inspect
 from msgspec.structs import fields
 
 from facade.outcome import TOMBSTONE, Rejected, Unused
@@ -16,6 +18,9 @@ from facade.printable import excerpt
 
 _VERSION_FIELD = "schema"
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
+
+_PART = re.compile(r"\.?([^.\[\]$]+|\[[^\]]*\])")
+"""A step of msgspec's path, such as ``$.states[...].value``."""
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 
@@ -72,6 +77,7 @@ class BatchDecoder(Generic[Message]):
     """
 
     def __init__(self, *struct_types: type[Message]) -> None:
+        self._types = struct_types
         self._versions = [version for one in struct_types if (version := _version_of(one)) is not None]
         wanted: Any = Union[struct_types]  # noqa: UP007 - made at run time
         if any(one.__struct_config__.tag for one in struct_types):
@@ -146,7 +152,27 @@ class BatchDecoder(Generic[Message]):
         if self._versions and version not in self._versions:
             what = f"expected {' or '.join(map(repr, self._versions))}, got {version!r:.80}"
             return Rejected(Reason.VERSION, f"$.{_VERSION_FIELD}", excerpt(what))
+        if detail.startswith("Invalid enum value") and (labels := _labels(self._types, path)):
+            detail = excerpt(f"{detail}, expected one of {', '.join(labels)}")
         return Rejected(Reason.SCHEMA, path, detail)
+
+
+def _labels(struct_types: Iterable[type[msgspec.Struct]], path: str) -> list[str]:
+    """Return the values that a field of one of some structs may have, where it has a choice of them."""
+    for one in struct_types:
+        found: Any = msgspec.inspect.type_info(one)
+        for part in _PART.findall(path):
+            found = _inner(found, part)
+        if isinstance(found, msgspec.inspect.LiteralType):
+            return [str(value) for value in found.values]
+    return []
+
+
+def _inner(outer: Any, part: str) -> Any:
+    """Return the type of a field, or of the items of a list or a mapping; None: there is none."""
+    if isinstance(outer, msgspec.inspect.StructType):
+        return next((field.type for field in outer.fields if field.encode_name == part), None)
+    return getattr(outer, "item_type", None) or getattr(outer, "value_type", None)
 
 
 def _version_of(struct_type: type[msgspec.Struct]) -> str | None:

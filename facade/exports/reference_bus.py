@@ -84,8 +84,8 @@ def _window(window: Window) -> Iterator[str]:
     each = "" if window.group is None else f", for each {code(window.group)}"
     yield (
         f"Windows of {duration_in_words(window.length)} by {code(window.time)}{each}, aggregated on "
-        f"{link(code(window.summary), 'topics.md', window.summary)}; in silence a window is shown "
-        f"{duration_in_words(window.hold)} after its end"
+        f"{link(code(window.summary), 'topics.md', window.summary)}; closed when partitions are read up to "
+        f"{duration_in_words(window.disorder)} after the end of a window"
     )
     yield (
         f"Late: data time more than {duration_in_words(window.lateness)} behind the broker's; refused: more than "

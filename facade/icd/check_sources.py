@@ -154,8 +154,9 @@ def windows_close_before_they_are_stale(icd: Icd) -> Iterator[Finding]:
     for owner, attribute, source in _sourced(icd):
         window = window_of(icd, source.topic)
         limit = owner.stale_after if attribute.stale_after is None else attribute.stale_after
-        if window is not None and source.over == "window" and 0 < limit < window.length + window.hold:
-            what = f"expected 0 or number >= window.length + hold = {window.length + window.hold:g}, got {limit:g}"
+        if window is not None and source.over == "window" and 0 < limit < window.length + window.disorder:
+            least = window.length + window.disorder
+            what = f"expected 0 or number >= window.length + disorder = {least:g}, got {limit:g}"
             yield at(owner, attribute, "stale_after", what)
 
 

@@ -13,6 +13,8 @@ SHORTEST, LONGEST = 1.0, 86_400.0
 MOST_GROUPS = 10_000
 _LONGEST_NAME = 200
 """Characters of a group's name, as the summary messages have them."""
+_WATERMARK = "watermark"
+"""Message that summary topics must have beside their own: it closes windows."""
 _SUMMARY_FIELDS = ("worker", "partition", "partials")
 
 
@@ -22,7 +24,7 @@ def window_numbers_are_possible(icd: Icd) -> Iterator[Finding]:
         if not SHORTEST <= window.length <= LONGEST or not (window.length * 1e6).is_integer():
             what = f"expected number from {SHORTEST:g} to {LONGEST:g}, in whole microseconds, got {window.length:g}"
             yield _at(name, "length", f"{what}; a worker that is behind commits once in {SHORTEST:g} s")
-        for key in ("lateness", "ahead", "hold"):
+        for key in ("lateness", "ahead", "disorder"):
             value = getattr(window, key)
             if not 0 <= value <= LONGEST:
                 yield _at(name, key, f"expected number from 0 to {LONGEST:g}, got {value:g}")
@@ -114,6 +116,8 @@ def window_summaries_have_a_topic(icd: Icd) -> Iterator[Finding]:
             what = f"expected a topic with {', '.join(sorted(map(str, needed)))} in its message, got {window.summary!r}"
             yield _at(name, "summary", what)
             continue
+        if _WATERMARK not in icd.topics[window.summary].also:
+            yield _at_topic(window.summary, "also", f"expected {_WATERMARK!r} among them, as windows are closed by it")
         other = users.setdefault(window.summary, name)
         if other != name and "stream" not in known:
             what = f"expected a topic of its own, because its message has no `stream`, got that of {other!r}"

@@ -92,7 +92,7 @@ WINDOW: Mapping[str, Rule] = {
     "summary": changed(breaks(CONSUMERS)),
     "length": changed(breaks(CLIENTS), note=", so windowed attributes say something else"),
     **_each("lateness ahead", measured(less=breaks(PRODUCERS), more=adds(CLIENTS))),
-    "hold": changed(adds(CLIENTS)),
+    "disorder": changed(adds(CLIENTS)),
     **_each("time group groups sequence epoch", changed(breaks(PRODUCERS))),
     "most_groups": measured(less=breaks(PRODUCERS), more=adds(PRODUCERS)),
     "all_expected": changed(adds(CLIENTS)),

@@ -35,8 +35,10 @@ class Window(IcdTable, frozen=True, kw_only=True):
     """A record whose data time is older than the broker's append time by more than this is late [s]."""
     ahead: float
     """A record whose data time is ahead of the broker's append time by more than this is refused [s]."""
-    hold: float
-    """In silence, a window is shown this long after its end by the wall clock [s]."""
+    disorder: float
+    """A window is closed when all records are read that the broker appended up to this long after its end [s]: so late
+    may records come, and so much may the clocks of two brokers differ. A record that comes later corrects the window,
+    which is ATTR_WARNING from then on."""
     time: str
     """Field with the data time [us]."""
     group: str | None = None

@@ -26,6 +26,7 @@ _SENDERS = {KAFKA: 2, DURABLE: 2, TRANSIENT: 2, ZEROMQ: 3}
 """As in the memo."""
 _MESSAGES = {KAFKA: 600_000, DURABLE: 60_000, TRANSIENT: 60_000, ZEROMQ: 600_000}
 """In one run, of all senders together: seconds of each."""
+_ROUNDS = 3
 ALONE = ".alone"
 """What the names end with of topics and queues on which one message follows the other."""
 _TOPIC = Topic(description="Messages.", key="none", partitions=1, cleanup="delete", retention=3600.0, qos="bulk")
@@ -52,19 +53,19 @@ def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
     """Send the same messages over each, one after the other, again and again."""
     if lacking := [name for name in ("pika", "zmq") if find_spec(name) is None]:
         raise InfraError(f"{', '.join(lacking)} not installed; expected the extra `bench`: pip install -e '.[bench]'")
-    rounds, part, asked = (1, 5, 300) if quick else (3, 1, 2000)
+    part, asked = (5, 300) if quick else (1, 2000)
     found: list[dict[str, Run]] = []
     halves: dict[str, list[float]] = {}
     with testbed.deployment("brokers") as deployment:
         server, port = rabbitmq.start(deployment)
         pids = {KAFKA: deployment.broker.pid, DURABLE: server.pid, TRANSIENT: server.pid, ZEROMQ: 0}
-        for number in range(rounds):
+        for number in range(_ROUNDS):
             ways = _ways(deployment, port, f"{number}")
             found.append({what: _run(deployment, way, what, part, pids[what]) for what, way in ways.items()})
             for what, way in ways.items():
                 halves.setdefault(what, []).extend(_latency(deployment, way, asked))
             rates = ", ".join(f"{what} {run.rate:,.0f}/s" for what, run in found[-1].items())
-            testbed.progress.step(f"  round {number + 1} of {rounds}: {rates}")
+            testbed.progress.step(f"  round {number + 1} of {_ROUNDS}: {rates}")
     return Outcome(
         name="brokers",
         what=f"messages of {SIZE} B over Kafka, RabbitMQ {rabbitmq.version()} and ZeroMQ",
@@ -73,9 +74,10 @@ def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
                 f"{what}: {messages // part:,} messages from {_SENDERS[what]} senders to one receiver"
                 for what, messages in _MESSAGES.items()
             ),
-            f"{rounds} round(s), one way after the other; each client a Python process, the broker one node",
-            "Kafka: confluent_kafka, acks=all, one partition; RabbitMQ: pika, a classic queue, no confirmations, an"
-            " acknowledgement for 5,000 messages; ZeroMQ: pyzmq, PUSH and PULL over TCP",
+            f"{_ROUNDS} rounds, one way after the other; each client a Python process, the broker one node",
+            "Kafka: confluent_kafka, acks=all, one partition; RabbitMQ: pika, which sends each message by itself, a"
+            " classic queue, no confirmations, an acknowledgement for 5,000 messages; ZeroMQ: pyzmq, PUSH and PULL over"
+            " TCP",
             f"delay: half of the time there and back, {asked:,} times a round, one message after the other; ZeroMQ by"
             " REQ and REP",
         ),

@@ -71,6 +71,8 @@ def _environment(folder: Path, erts: Path, port: int) -> dict[str, Any]:
         "ERL_EPMD_PORT": str(choose_port()),
         "ERL_EPMD_ADDRESS": HOST,
         "RUNNING_UNDER_SYSTEMD": "1",  # no shell between us and the process
+        # A scheduler without work sleeps: else the processor time of waiting would count for messages.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
         "RABBITMQ_NODENAME": "bench@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": HOST,
         "RABBITMQ_NODE_PORT": str(port),

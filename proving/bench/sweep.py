@@ -51,11 +51,17 @@ def sweep(testbed: Testbed, *, quick: bool) -> Outcome:
 def _all(deployment: Deployment, plan: Sequence[Point], pace: Timing) -> Iterator[Found]:
     for number, point in enumerate(plan):
         try:
-            found = measure(deployment, point, pace, f"p{number}")
+            found = complete(measure(deployment, point, pace, f"p{number}"))
         except FacadeError as error:
             found = Found(point=point, failure=str(error))
         deployment.progress.step(f"  {number + 1} of {len(plan)}: {_line(found)}")
         yield found
+
+
+def complete(found: Found) -> Found:
+    """Return what was found, as failed where a consumer gave up before it had all."""
+    lost = sum(flow.lost for flow in found.flows.values())
+    return msgspec.structs.replace(found, failure=f"{lost:,} messages were not received") if lost else found
 
 
 def measure(deployment: Deployment, point: Point, pace: Timing, name: str) -> Found:

@@ -24,7 +24,7 @@ _TEXT = 100_000
 _POOL, _POOL_MESSAGES = 4_000_000, 1_000
 _WAITING = 64_000_000
 """Most bytes that wait in a producer, so that none of them grows old there."""
-_STALLED = 15.0
+_STALLED = 60.0
 """Without a message for so long, a consumer gives up [s]: what it lacks is seen in its count."""
 _AHEAD_KB = 65_536
 """Most that the members of a group fetch ahead together, as one client by itself does."""

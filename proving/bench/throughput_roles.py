@@ -7,7 +7,7 @@ the first batch are not counted in either, because they were fetched before the 
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -174,6 +174,15 @@ class TimedLog:
     def spans(self) -> Mapping[tuple[str, int], Span]:
         """Return what was taken; see `facade.bus.port.TransactionalLog`."""
         return self._log.spans()
+
+    @property
+    def broker_time(self) -> int:
+        """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
+        return self._log.broker_time
+
+    def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
+        """Ask where partitions end; see `facade.bus.port.TransactionalLog`."""
+        self._log.ask_ends(places)
 
     def close(self) -> None:
         """Leave."""

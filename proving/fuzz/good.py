@@ -79,6 +79,9 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             **{name: [value] for name, value in partial.items() if name != "fields"},
             "fields": {"latency": {name: [value] for name, value in statistics.items()}},
         },
+        "watermark": {
+            "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "partitions": 1, "log": "log", "read_to": now_us,
+        },
         "log-summary": {
             "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "log": "log", "offset_from": 2 * number,
             "offset_to": 2 * number + 2, "part": 0, "sequences": [{"shipper": "fuzz", "runs": [[1, 2]]}],
@@ -182,6 +185,7 @@ _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
     "ingest-summary": lambda one: str(one["node"]),
     "telemetry-summary": lambda one: f"{one['stream']}/{one['group']}",
     "rack-summary": lambda one: f"{one['first']}-{one['last']}",
+    "watermark": lambda one: f"watermark/{one['stream']}/{one['partition']}",
     "stream-account": lambda one: f"{one['stream']}/{one['partition']}",
     "snapshot": lambda one: f"{one['instance']}/{one['topic']}",
     "worker-position": lambda one: f"{one['group']}/{one['topic']}/{one['partition']}",

@@ -15,14 +15,14 @@ GOOD_GROUP: Final = 3
 GOOD_SUBARRAY: Final = 2
 
 SHARES: Final = {
-    ("ingest.heaps", "heap"): 38, ("ingest.buffers", "receive-buffer"): 10, ("flagging", "flagging"): 5,
+    ("ingest.heaps", "heap"): 37, ("ingest.buffers", "receive-buffer"): 10, ("flagging", "flagging"): 5,
     ("storage", "storage"): 3, ("alerts", "alert"): 5, ("alerts", "alert-action"): 2, ("alert-packets", "alert"): 5,
     ("calibration", "table-segment"): 5, ("quality", "metric"): 5, ("commands", "command"): 3,
     ("command-acks", "command-ack"): 3, ("state", "state"): 3, ("heartbeats", "heartbeat"): 2, ("tables", "table"): 2,
     ("alert-state", "alert-state"): 2, ("snapshots", "snapshot"): 2, ("accounts", "stream-account"): 1,
     ("positions", "worker-position"): 1,
     ("ingest.summary", "ingest-summary"): 1, ("telemetry.summary", "telemetry-summary"): 1,
-    ("ingest.summary", "rack-summary"): 1, ("telemetry.summary", "rack-summary"): 1,
+    ("ingest.summary", "watermark"): 1, ("ingest.summary", "rack-summary"): 1, ("telemetry.summary", "rack-summary"): 1,
 }  # fmt: skip
 """Of each topic and message [percent]."""
 INTERNAL: Final = (

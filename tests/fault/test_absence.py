@@ -191,7 +191,7 @@ def test_admin_mode_outlives_a_restart(deploy: Deploy) -> None:
 def restart(deployment: Deployment, device: str, command: str) -> None:
     """Restart a device in Tango's way, and see its State as it was: at once, unless the whole server is restarted."""
     proxy = deployment.proxy(device)
-    before, admin = proxy.state(), deployment.proxy(proxy.adm_name())
+    before, admin = proxy.state(), tango.DeviceProxy(proxy.adm_name())
     if command == "RestartServer":  # which answers at once, and discards calls until it has ended
         admin.RestartServer()
         until(lambda: state_or_none(deployment, device) == before, f"the State of {device}")

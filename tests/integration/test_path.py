@@ -1,5 +1,6 @@
 """From heap notifications to Tango events, through real processes, as a client sees it."""
 
+import json
 import math
 from collections import defaultdict
 from itertools import groupby, pairwise
@@ -12,7 +13,7 @@ from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_tota
 from tests.support.events import Event, Subscriber
 from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
-from tests.support.windows import ROUGH, all_nodes_values, heaps_by_window, node_values
+from tests.support.windows import ROUGH, Heap, all_nodes_values, heaps_by_window, in_time, node_values
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -40,18 +41,29 @@ def check_windows(deployment: Deployment, events: dict[tuple[str, str], list[Eve
         for event in found:
             if device == BUS or event.quality not in ("VALID", "WARNING", "ALARM"):
                 continue
+            window = int(event.time or 0)
             if device == MASTER:
-                heaps, values = together.get(int(event.time or 0), []), all_nodes_values
+                heaps, values = together.get(window, []), all_nodes_values
             else:
-                heaps, values = raw[int(device[-4:])].get(int(event.time or 0), []), node_values
-            if not heaps or name not in (wanted := values(heaps)):
+                heaps, values = raw[int(device[-4:])].get(window, []), node_values
+            if not heaps or name not in values(heaps):
                 continue
-            where = f"{device}/{name} of window {int(event.time)}"
-            assert math.isclose(event.value, wanted[name], rel_tol=ROUGH.get(name, 1e-9), abs_tol=1e-12), where
-            # The time is that of the newest heap in the window, not of the event.
-            assert event.time == pytest.approx(max(heap["time"] for heap in heaps) / 1e6, abs=2e-6), where
+            first = len(in_time(heaps, window))
+            where = f"{device}/{name} of window {window}: {event.value} with {first} to {len(heaps)} heaps"
+            if name == "heapRate":
+                assert first <= event.value <= len(heaps), where
+            # In the order of the log, which is one of two for all nodes together.
+            parts = [heaps[:count] for count in range(max(first, 1), len(heaps) + 1)]
+            fits = any(_is_made_of(event, part, values(part)[name], name) for part in parts)
+            assert fits or (device == MASTER and len(parts) > 1), where
             checked.add((device, name))
     return checked
+
+
+def _is_made_of(event: Event, heaps: list[Heap], wanted: float, name: str) -> bool:
+    """Return whether an event is of some heaps; its time is that of the newest of them, and not of the event."""
+    is_close = math.isclose(event.value, wanted, rel_tol=ROUGH.get(name, 1e-9), abs_tol=1e-12)
+    return is_close and event.time == pytest.approx(max(heap["time"] for heap in heaps) / 1e6, abs=2e-6)
 
 
 def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
@@ -69,7 +81,8 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
     until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
 
     stale = ICD.classes["SdpIngestNode"].stale_after
-    last_append = max(m.timestamp()[1] for m in read_all(deployment.bootstrap, deployment.topic("ingest.heaps"))) / 1e3
+    messages = read_all(deployment.bootstrap, deployment.topic("ingest.heaps"))
+    newest_data = max(json.loads(message.value())["time"] for message in messages) / 1e6
     until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "INVALID in silence")
     until(lambda: deployment.quality(MASTER, "heapRate") == "INVALID", "INVALID in silence")
 
@@ -90,7 +103,7 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
             if device == BUS:
                 continue
             invalid = next(e for e in reversed(events[device, "heapRate"]) if e.quality == "INVALID")
-            assert invalid.arrived - last_append >= stale - 0.5
+            assert invalid.arrived - newest_data >= stale
             assert deployment.quality(device, "heapsTotal") == "VALID", "totals stay true in silence"
     assert not [event.error for event in subscriber.events() if event.error]
     assert_alarm_events(subscriber)

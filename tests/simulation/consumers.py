@@ -22,6 +22,8 @@ _AHEAD = 200
 """Records that are fetched before anybody asks for them, at most."""
 _BESIDE = 0.3
 """Time between two looks for them [s]."""
+_WAKES = 0.02
+"""From the end of a stop until the first records come that were asked for since [s]."""
 _NOWHERE = -1001
 """The group has committed nothing."""
 
@@ -74,7 +76,7 @@ class SimulatedConsumer:
             while self._events:
                 if (message := self._events.popleft()()) is not None:
                     found.append(message)
-            if len(self._ahead) < limit - len(found) and not self._broker_is_away():
+            if len(self._ahead) < limit - len(found) and not self._broker_is_away() and not self._is_waking():
                 self._fetch(limit - len(found))
             while self._ahead and len(found) < limit:
                 found.append(self._ahead.popleft()[1])
@@ -227,8 +229,12 @@ class SimulatedConsumer:
 
     def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
         """Return where the first record of a time or later is; each time stands in the place of an offset [Unix ms]."""
+        if any(self._broker.is_full((one.topic, one.partition)) for one in places):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
         def found(one: TopicPartition) -> int:
+            if one.offset == OFFSET_END:
+                return self._end(self._broker.topics[one.topic].partitions[one.partition])
             entries = self._broker.topics[one.topic].partitions[one.partition].entries
             after = (entry.offset for entry in entries if entry.time_us >= one.offset * 1000 and not entry.is_mark)
             return next(after, OFFSET_END)
@@ -324,6 +330,10 @@ class SimulatedConsumer:
     def _fall_silent(self) -> None:
         if self._member is not None and self._member.id:
             self._groups.leave(self._group, self._member.name, self._member.id)
+
+    def _is_waking(self) -> bool:
+        """Return whether its process stood still until now: what it knows is from before, until an answer comes."""
+        return 0.0 < self._process.stopped_until and self._scheduler.now - self._process.stopped_until < _WAKES
 
     def _is_stopped(self) -> bool:
         return self._process.stopped_until > self._scheduler.now

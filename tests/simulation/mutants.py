@@ -30,6 +30,7 @@ from facade.flows.tables.assembly import Assembly
 from facade.flows.tables.references import ReferenceReader
 from facade.flows.tables.worker import MOST_LOOKED_INTO
 from facade.flows.telemetry import view, windows
+from facade.flows.telemetry.watermarks import Watermarks
 from facade.outcome import TOMBSTONE
 from facade.producer.spool import Spool
 from facade.runtime.heartbeats import Heartbeats
@@ -82,6 +83,13 @@ def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
     raise transactions.Aborted(str(error)) from error
 
 
+def _remembered_ends(self: KafkaTransactionalLog, places: Iterable[tuple[str, int]]) -> None:
+    """Take the ends that the client remembers for those that the broker has now."""
+    for place in places:
+        if place in self._standings.spans and self._is_at_end(place):
+            self._standings.is_read(place, self.broker_time)
+
+
 def _counts_all(self: Progress, record: Any) -> Any:
     self.next.pop(record.partition, None)
     return _take(self, record)
@@ -98,6 +106,11 @@ def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
     made = _snapshot(self, *args, **more)
     ahead = {one: max(at - 4, 0) for one, at in made.offsets.items()}
     return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
+
+
+def _one_partition(self: Watermarks, sources: Any, summaries: Any) -> int:
+    """Be content with one partition."""
+    return max((_read_to(self, [source], summaries) for source in sources or range(self.partitions)), default=0)
 
 
 def _first_only(self: AlertsFlow, now: float) -> list[Any]:
@@ -163,6 +176,7 @@ _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
 _records = AlertsFlow.records
+_read_to = Watermarks.read_to
 _take, _snapshot = Progress.take, Progress.snapshot
 
 MUTANTS = (
@@ -178,7 +192,10 @@ MUTANTS = (
     Mutant("a snapshot has place and totals of one moment", Progress, "snapshot", _snapshot_of_nothing),
     Mutant("a snapshot's place is behind the last record folded", Progress, "snapshot", _places_ahead),
     Mutant("offsets of the transaction are those behind the last record", Standings, "take",
-           lambda self, place, after, epoch=-1: None),
+           lambda self, place, after, epoch=-1, appended=0: None),
+    Mutant("a partition is read when the broker says where it ends", KafkaTransactionalLog, "ask_ends",
+           _remembered_ends),
+    Mutant("a window over all groups is closed when all partitions are read", Watermarks, "read_to", _one_partition),
     Mutant("a command is not begun late", Handling, "is_late", lambda self, call: False, "commands"),
     Mutant("a call with a transaction_id that was sent before is not sent again", Tracker, "of_transaction",
            lambda self, *_: None, "commands"),

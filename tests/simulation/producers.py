@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
 from tests.simulation.broker import OFFSETS, Broker, Place
 from tests.simulation.consumers import UP, metadata
@@ -24,10 +24,12 @@ _FENCED = (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 class Item:
     """One record of a producer, until its fate is known."""
 
-    __slots__ = ("headers", "key", "place", "report", "value")
+    __slots__ = ("appended", "headers", "key", "place", "report", "value")
 
     def __init__(self, place: Place, key: Any, value: Any, headers: Any, report: Any) -> None:
         self.place, self.key, self.value, self.headers, self.report = place, key, value, tuple(headers or ()), report
+        self.appended = 0
+        """The broker's time when it took the record [Unix us]; 0: it has not, as far as is known."""
 
 
 class SimulatedProducer:
@@ -139,11 +141,13 @@ class SimulatedProducer:
             return
         batch = [(one.key, one.value, one.headers) for one in items]
         sequence, epoch, id = self._sequences.get(place, 0), self._epoch, self._ids.get(place, self._id)
-        self._link.call(
-            f"Produce {place[0]}/{place[1]}",
-            lambda: self._broker.produce(place, batch, id, epoch, sequence, self._slot),
-            lambda answer: self._on_answer(place, items, answer),
-        )
+
+        def produce() -> int | None:
+            for one in items:
+                one.appended = one.appended or self._broker.now_us()
+            return self._broker.produce(place, batch, id, epoch, sequence, self._slot)
+
+        self._link.call(f"Produce {place[0]}/{place[1]}", produce, lambda answer: self._on_answer(place, items, answer))
 
     def _on_answer(self, place: Place, items: list[Item], answer: Any) -> None:
         if self._under_way.get(place) is not items:
@@ -197,7 +201,11 @@ class SimulatedProducer:
     @staticmethod
     def _tell(item: Item, code: int | None) -> None:
         error = None if code is None else KafkaError(code)
-        item.report(error, SimpleNamespace(topic=lambda: item.place[0], error=lambda: error, value=lambda: item.value))
+        message = SimpleNamespace(
+            topic=lambda: item.place[0], error=lambda: error, value=lambda: item.value,
+            timestamp=lambda: (TIMESTAMP_LOG_APPEND_TIME, item.appended // 1000),
+        )  # fmt: skip
+        item.report(error, message)
 
     def poll(self, timeout: float = 0.0) -> int:
         """Serve reports, waiting for one if there is none."""

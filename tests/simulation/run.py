@@ -1,7 +1,7 @@
 """One run: a site, its faults, and what did not hold."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -22,7 +22,7 @@ from tests.simulation.faults import (
 )
 from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
 from tests.simulation.memory import EACH, Growth
-from tests.simulation.shown import NAMED_WITHIN, SILENCE, unnamed
+from tests.simulation.shown import NAMED_WITHIN, SILENCE, WholeWindows, unnamed
 from tests.simulation.site import FLOWS, GROUPS, Site
 from tests.simulation.threads import simulated
 
@@ -32,6 +32,9 @@ SETTLED = 90.0
 """After the last fault all must be right within so long [simulated s]."""
 _STEPS_PER_SECOND = 200_000
 """More steps in a simulated second are a loop without end."""
+
+Checks = Sequence[tuple[str, list[str]]]
+"""What was found wrong with readings, and the rule."""
 
 _LOSING = ("telemetry", "alerts")
 """Flows of the runs in which brokers lose records."""
@@ -122,11 +125,13 @@ def _run(
         faults = sorted([*faults, *planned], key=lambda one: one.at)
     plan(site, faults)
     result, falls, growth = Result(seed, faults), NeverFall(), Growth()
+    whole = WholeWindows(site)
+    checks = ("totals never fall (rule 3)", falls.found), ("a VALID window is whole (rule 20)", whole.found)
     at_the_end = AFTER_LOSSES if with_losses else AT_THE_END
     if not with_losses:  # a total may be shown, lost with its records, and shown without them
-        site.watchers.append(falls.watch)
+        site.watchers += [falls.watch, whole.watch]
     while site.scheduler.now < seconds and not result.failures:
-        _second(site, result, falls)
+        _second(site, result, checks)
         if round(site.scheduler.now) % EACH == 0:
             growth.look(site)
     site.network.kills.clear()
@@ -142,10 +147,10 @@ def _run(
     until = site.scheduler.now + settled
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
-        _second(site, result, falls)
+        _second(site, result, checks)
         wrong = [f"{one.name} ({one.rule}): {text}" for one in at_the_end for text in one.find(site)]
     if not result.failures:
-        result.failures += wrong or _in_silence(site, result, falls, growth)
+        result.failures += wrong or _in_silence(site, result, checks, growth)
     for text in result.failures:
         site.trace.note("WRONG", text)
     result.digest, result.simulated, result.steps = site.trace.digest(), site.scheduler.now, site.scheduler.steps
@@ -174,10 +179,10 @@ def _run(
     return result
 
 
-def _in_silence(site: Site, result: Result, falls: NeverFall, growth: Growth) -> list[str]:
+def _in_silence(site: Site, result: Result, checks: Checks, growth: Growth) -> list[str]:
     """Let nothing come for a while, then kill a process and keep it away; return what did not hold."""
     for _ in range(round(SILENCE)):
-        _second(site, result, falls)
+        _second(site, result, checks)
     wrong = [f"{one.name} ({one.rule}): {text}" for one in IN_SILENCE for text in one.find(site)]
     wrong += [f"memory is bounded: {text}" for text in growth.found()]
     dead = site.scheduler.random.choice(sorted({*site.servers, *site.workers} - {"control"}))
@@ -186,10 +191,10 @@ def _in_silence(site: Site, result: Result, falls: NeverFall, growth: Growth) ->
     return [*wrong, *(f"health names who is dead (rule 2): {text}" for text in unnamed(site, dead))]
 
 
-def _second(site: Site, result: Result, falls: NeverFall) -> None:
+def _second(site: Site, result: Result, checks: Checks) -> None:
     steps = site.scheduler.steps
     site.scheduler.run(site.scheduler.now + 1.0)
     result.failures += [f"{one.name} ({one.rule}): {text}" for one in ALWAYS for text in one.find(site)]
-    result.failures += [f"totals never fall (rule 3): {text}" for text in falls.found]
+    result.failures += [f"{name}: {text}" for name, found in checks for text in found]
     if site.scheduler.steps - steps > _STEPS_PER_SECOND:
         result.failures.append("every loop ends (rule 19): more than 200,000 steps in a simulated second")

@@ -1,7 +1,8 @@
 """What must hold of what clients are shown: the pace of events, what silence leads to, alarms, and health."""
 
+import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from facade.bus.port import Record
@@ -51,6 +52,47 @@ class Pace:
                 " shortest time between two"
             )
         times.append(now)
+
+
+class WholeWindows:
+    """A window that is VALID has all that the broker appended before its end and the allowed disorder (rule 20).
+
+    What came later may be in it or not. Only nodes that write single notifications are looked at.
+    """
+
+    def __init__(self, site: "Site") -> None:
+        self.found: list[str] = []
+        self._site = site
+        self._read: dict[int, int] = {}
+        self._appended: dict[tuple[int, int], list[int]] = {}
+        """Append times by node and window [Unix us]."""
+        self._devices: dict[str, Sequence[int]] = {f"mid-sdp/ingest/{node:04d}": [node] for node in range(site.nodes)}
+        if site.settings.nodes == site.nodes:
+            self._devices[_MASTER] = range(site.nodes)
+
+    def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
+        """Take a reading."""
+        if attribute != "heapRate" or now.quality is not Quality.VALID or device not in self._devices:
+            return
+        self._look()
+        window, rule = int(now.time), ICD.topics["ingest.heaps"].window
+        assert rule is not None
+        times = [time for node in self._devices[device] for time in self._appended.get((node, window), ())]
+        least = sum(time < (window + rule.length + rule.disorder) * 1e6 for time in times)
+        if not least <= now.value * rule.length <= len(times):
+            self.found.append(f"{device} shows {now.value:g} of {least} to {len(times)} heaps in window {window}")
+
+    def _look(self) -> None:
+        """Look at what has come on the topic."""
+        for partition in self._site.broker.topics[f"{self._site.settings.prefix}ingest.heaps"].partitions:
+            entries, after = partition.read(self._read.get(partition.number, 0), 1 << 60, committed=False)
+            self._read[partition.number] = after
+            for entry in entries:
+                if entry.headers:
+                    continue  # a batch of another node
+                document = json.loads(entry.value or b"{}")
+                key = document["node"], int(document["time"] // 1_000_000)
+                self._appended.setdefault(key, []).append(entry.time_us)
 
 
 def alarms(site: "Site") -> Iterator[str]:

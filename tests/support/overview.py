@@ -67,7 +67,7 @@ def heartbeat(devices=(MASTER,), at=NOW, name="a"):
 
 def overview(
     *, connected=True, bus_error="", nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
-    streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(),
+    streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(), still=(),
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
@@ -81,8 +81,13 @@ def overview(
     components.newest = heartbeat() if controllers is None else controllers
     heard = frozenset(range(nodes) if reporting is None else reporting)
     totals = {node: GroupTotals(epoch=scan) for node in range(nodes)}
-    ledger = SimpleNamespace(plan=plans(ICD)["ingest.heaps"], expected=frozenset(range(nodes)), totals=totals)
-    telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], totals=totals)
+    ledger = SimpleNamespace(
+        plan=plans(ICD)["ingest.heaps"],
+        expected=frozenset(range(nodes)),
+        totals=totals,
+        standing_still=lambda now, group=None: still,
+    )
+    telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], ledgers=lambda: [ledger], totals=totals)
     shared = {Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
         icd=ICD,

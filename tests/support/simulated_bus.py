@@ -144,6 +144,12 @@ class MemoryBroker:
             for entry in one.read(0, 1 << 60, committed=True)[0]
         ]
 
+    def read_from(self, topic: str, partition: int, offset: int) -> list[Record]:
+        """Return what is committed on a partition from an offset on."""
+        self.scheduler.settle()
+        entries, _ = self._partition(topic, partition).read(offset, 1 << 60, committed=True)
+        return [_record(topic, partition, entry) for entry in entries]
+
     def end(self, topic: str, partition: int) -> int:
         """Return the offset after the newest record."""
         self.scheduler.settle()

@@ -6,15 +6,17 @@ from facade.codec.decode import BatchDecoder
 from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.rack import rows
-from facade.messages import Partial, RackSummary
+from facade.messages import Partial, RackSummary, Watermark
 
 
 def partials(values: Iterable[bytes | None], plan: Plan) -> Iterator[tuple[Group, Partial]]:
     """Yield the partials in the summaries of groups and of racks, each with its group."""
-    decoder = BatchDecoder[Summary | RackSummary](plan.form, RackSummary)
+    decoder = BatchDecoder[Summary | RackSummary | Watermark](plan.form, RackSummary, Watermark)
     for value in values:
         found = decoder.decode_one(value)
-        assert isinstance(found, Summary | RackSummary), found
+        assert isinstance(found, Summary | RackSummary | Watermark), found
+        if isinstance(found, Watermark):
+            continue
         if isinstance(found, RackSummary):
             yield from rows(found)
         else:

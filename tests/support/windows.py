@@ -1,4 +1,8 @@
-"""What windows must show, counted again from the raw records with nothing of ours but the JSON."""
+"""What windows must show, counted again from the raw records with nothing of ours but the JSON.
+
+On a busy machine a sender may be held up for longer than the disorder that the interface allows. What the broker had by
+then is in the window when it is shown first; what came later may be in it or not.
+"""
 
 import json
 import statistics
@@ -8,6 +12,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from facade.icd.load import load
+
 Heap = dict[str, Any]
 
 
@@ -16,8 +22,16 @@ def heaps_by_window(messages: Iterable[Message], length: float = 1.0) -> dict[in
     found: dict[int, dict[int, list[Heap]]] = defaultdict(lambda: defaultdict(list))
     for message in messages:
         heap = json.loads(message.value())
+        heap["appended"] = message.timestamp()[1] / 1e3
         found[heap["node"]][int(heap["time"] // (length * 1e6))].append(heap)
     return found
+
+
+def in_time(heaps: Sequence[Heap], window: int) -> list[Heap]:
+    """Return the heaps of a window of 1 s that the broker had soon enough for it to be whole with them."""
+    rule = load().topics["ingest.heaps"].window
+    assert rule is not None
+    return [heap for heap in heaps if heap["appended"] < window + rule.length + rule.disorder]
 
 
 def node_values(heaps: Sequence[Heap]) -> dict[str, float]:

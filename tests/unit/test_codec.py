@@ -1,15 +1,18 @@
 """The compiler refuses what it does not understand; the decoder never loses a record, nor its neighbours."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
+from facade import messages
+from facade.codec.columns import ColumnDecoder
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
 from facade.icd.load import load
+from tests.support import heaps
 from tests.support.reference_codec import parse_reference, reference_validator
 
 SCHEMA: dict[str, Any] = {
@@ -305,3 +308,29 @@ def test_a_heap_is_decoded() -> None:
     decoded = decoder.decode([json.dumps(document).encode(), json.dumps({**document, "latency": -1}).encode()])
     assert msgspec.to_builtins(decoded.items[0]) == document
     assert [(at, str(one)) for at, one in decoded.unused.items()] == [(1, "schema: $.latency: Expected `float` >= 0.0")]
+
+
+@pytest.mark.parametrize(
+    ("record", "detail"),
+    [
+        ({"node": "three"}, "Expected `int`, got `str`"),
+        ({"latency": "fast"}, "Expected `float`, got `str`"),
+        ({"time": 2**54}, "Expected `int` <= 9007199254740991, got 18014398509481984"),
+    ],
+)
+def test_a_column_says_what_the_schema_asks_for(record, detail):
+    """An integer was asked for as a float, and a limit as 9.0072e+15."""
+    decoder = ColumnDecoder("heap", load().messages["heap"])
+    (rejected,) = decoder.decode(heaps.encoded(heaps.heap() | record)).unused.values()
+    assert rejected.detail == detail
+
+
+@pytest.mark.parametrize(("changed", "path"), [({"severity": "MAJOR"}, "$.severity"), ({"state": "GONE"}, "$.state")])
+def test_a_choice_says_what_there_is_to_choose(changed, path):
+    alert = {"schema": "alert/1", "condition": "c", "source": "s", "severity": "ALARM", "state": "ACTIVE", "text": "",
+             "raised_at": 1, "sequence": 1}  # fmt: skip
+    rejected = BatchDecoder(messages.Alert).decode_one(json.dumps(alert | changed).encode())
+    assert rejected.path == path
+    name = path[2:]
+    labels = sorted(get_args(messages.AlertSeverity)) if name == "severity" else ("ACTIVE", "CLEARED")
+    assert rejected.detail == f"Invalid enum value '{changed[name]}', expected one of {', '.join(labels)}"

@@ -15,6 +15,7 @@ from facade.clock import ManualClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
 from facade.flows.telemetry.health import TelemetryHealth
+from facade.flows.telemetry.watermarks import Mark
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, Rejected
 from facade.racks import Racks
@@ -96,6 +97,15 @@ def test_nodes_are_silent_while_their_subarray_scans_and_else_they_rest(change, 
     shown.judge(NOW)
     found = {source for condition, source in shown.find(NOW) if condition == "streamSilent"}
     assert found == {f"ingest/{node:04d}" for node in silent}
+
+
+def test_a_partition_that_is_not_read_is_named_with_its_worker_and_its_nodes_are_not_called_silent():
+    """Of node 1 nothing is known: nobody takes what it says."""
+    still = ((1, Mark(round((NOW - 30) * 1e6), "1")),)
+    found, reasons = overview(reporting=(0, 2, 3), still=still).judge(NOW)
+    assert found == "DEGRADED"
+    (reason,) = reasons
+    assert reason == "partition 1 of ingest.heaps was read up to 1970-01-01T00:16:10+00:00 by aggregate-1"
 
 
 def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():

@@ -15,6 +15,7 @@ from facade.icd.read import read
 from facade.icd.topic_model import Limits
 from facade.icd.units import UNITS, unit_of
 from facade.manifest import Manifest
+from facade.resources import resource
 
 GOOD = {
     "icd/icd.toml": 'version = "1.2.3"\n',
@@ -50,6 +51,7 @@ qos = "bulk"
 [topics."sums"]
 description = "Sums."
 message = "sum"
+also = ["watermark"]
 key = "node"
 writers = ["subarray"]
 readers = ["ingest"]
@@ -64,7 +66,7 @@ summary = "sums"
 length = 1.0
 lateness = 10.0
 ahead = 5.0
-hold = 0.25
+disorder = 0.25
 time = "time"
 group = "node"
 groups = "node"
@@ -181,6 +183,7 @@ result_description = "JSON."
     "time": {"type": "integer", "minimum": 0, "maximum": 9, "x-unit": "us", "description": "Time."}
   }
 }""",
+    "messages/watermark.schema.json": (resource("schemas") / "messages/watermark.schema.json").read_text(),
     "messages/sum.schema.json": """{
   "$id": "https://example.org/sum/1",
   "description": "A sum.", "type": "object", "additionalProperties": false,

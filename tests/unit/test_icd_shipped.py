@@ -234,8 +234,8 @@ FAILING: list[tuple[str, Edit, str]] = [
     ),
     (
         "numbers_are_finite",
-        topic("ingest.heaps", window_hold=float("inf")),
-        "topics.toml: topics[ingest.heaps].window.hold",
+        topic("ingest.heaps", window_disorder=float("inf")),
+        "topics.toml: topics[ingest.heaps].window.disorder",
     ),
     ("names_are_lower_camel_case", attribute("heapRate", name="heap_rate"), at("heap_rate", "name")),
     ("names_are_lower_camel_case", attribute("heapRate", name="HeapRate"), at("HeapRate", "name")),
@@ -409,8 +409,8 @@ FAILING: list[tuple[str, Edit, str]] = [
     ),
     (
         "window_numbers_are_possible",
-        topic("ingest.heaps", window_hold=-1.0),
-        "topics.toml: topics[ingest.heaps].window.hold",
+        topic("ingest.heaps", window_disorder=-1.0),
+        "topics.toml: topics[ingest.heaps].window.disorder",
     ),
     (
         "window_numbers_are_possible",
@@ -493,6 +493,11 @@ FAILING: list[tuple[str, Edit, str]] = [
         "window_summaries_have_a_topic",
         topic("ingest.buffers", window_summary="ingest.summary"),
         "topics.toml: topics[ingest.buffers].window.summary",
+    ),
+    (
+        "window_summaries_have_a_topic",
+        topic("ingest.summary", also=("rack-summary",)),
+        "topics.toml: topics[ingest.summary].also",
     ),
     (
         "windows_keep_what_rules_need",

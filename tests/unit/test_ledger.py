@@ -1,15 +1,17 @@
-"""What device servers make of partials: windows that close, totals that restart, clocks that lie."""
+"""What device servers make of partials and watermarks: windows that close, totals that restart, clocks that lie."""
 
+import json
 from copy import deepcopy
 
 import pytest
+from msgspec import structs
 
 from facade.flows.telemetry.ledger import Ledger
 from facade.flows.telemetry.partial import copy_partial, merge
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
-from facade.messages import FieldStatistics, Partial
+from facade.messages import FieldStatistics, Partial, Watermark
 from facade.reading import Quality
 from tests.support.heaps import BASE_US
 
@@ -18,7 +20,8 @@ PLAN = plan(ICD, "ingest.heaps")
 NODE_VIEW = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 0)
 ALL_VIEW = TelemetryView(ICD.classes["SdpMaster"], PLAN, None)
 BASE = BASE_US / 1e6
-HOLD = PLAN.window.length + PLAN.window.hold
+CLOSED = PLAN.window.length + PLAN.window.disorder
+"""From the start of a window until it is closed [s]."""
 STALE = ICD.classes["SdpIngestNode"].stale_after
 
 
@@ -49,6 +52,13 @@ def summary(node: int, window: int, count: int = 10, first: int | None = None, *
     return node, [partial]
 
 
+def read(ledger, window, more=0.0, *, partition=0, partitions=1, **changes):
+    """Read up to where a window is closed, or a little further [s]."""
+    read_to = BASE_US + round((window + CLOSED + more) * 1e6)
+    known = {"worker": "1", "stream": PLAN.topic, "log": "a", "partition": partition, "partitions": partitions}
+    return ledger.take_watermark(Watermark(**known, read_to=read_to), 0, **changes)
+
+
 def node_ledger(nodes=(0,)) -> Ledger:
     return Ledger(PLAN, nodes, per_group=True, over_all=False)
 
@@ -65,11 +75,14 @@ def over_all(ledger, now):
     return dict(ALL_VIEW.readings(ledger, now, {}))
 
 
-def test_a_window_is_shown_when_the_node_has_left_it():
+def test_a_window_is_shown_when_the_watermark_has_passed_it():
+    """Neither the next window nor the clock on the wall closes it."""
     ledger = node_ledger()
     ledger.fold(*summary(0, 0), BASE + 0.5)
-    assert "heapRate" not in shown(ledger, BASE + 0.6)
     ledger.fold(*summary(0, 1, 3), BASE + 1.1)
+    read(ledger, 0, -0.001)
+    assert "heapRate" not in shown(ledger, BASE + 100)
+    read(ledger, 0)
     readings = shown(ledger, BASE + 1.1)
     assert readings["heapRate"].value == 10.0
     assert readings["heapRate"].time == pytest.approx(BASE + 0.9), "the time of the data, not of arrival"
@@ -78,31 +91,69 @@ def test_a_window_is_shown_when_the_node_has_left_it():
     assert readings["latencyMean"].value == pytest.approx(0.002)
 
 
-def test_the_last_window_closes_in_silence():
+@pytest.mark.parametrize("last", [0, 50], ids=["the worker stands still", "the node is silent"])
+def test_a_window_that_is_old_is_invalid_and_totals_stay_valid(last):
+    """Design rules 2 and 20; a total stays true when nothing is added to it."""
     ledger = node_ledger()
     ledger.fold(*summary(0, 0), BASE + 0.5)
-    assert "heapRate" not in shown(ledger, BASE + 0.5 + HOLD - 0.01)
-    assert shown(ledger, BASE + 0.5 + HOLD)["heapRate"].value == 10.0
-
-
-def test_silence_turns_window_values_invalid_and_leaves_totals_valid():
-    """Design rule 2; a total stays true when nothing is added to it."""
-    ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE + 0.5)
-    before, after = shown(ledger, BASE + 0.5 + STALE), shown(ledger, BASE + 0.6 + STALE)
+    read(ledger, last)
+    before, after = shown(ledger, BASE + CLOSED + STALE), shown(ledger, BASE + CLOSED + STALE + 0.01)
+    assert NODE_VIEW.marker(ledger, BASE + CLOSED + STALE) != NODE_VIEW.marker(ledger, BASE + CLOSED + STALE + 0.01)
     assert before["heapRate"].quality is Quality.VALID
     assert after["heapRate"].quality is Quality.INVALID
     assert after["heapsTotal"].quality is Quality.VALID
 
 
-def test_a_straggler_corrects_a_window_that_is_kept():
+def test_a_straggler_corrects_a_window_that_is_kept_and_says_so():
+    """What comes later than the allowed disorder was not in the value before: VALID it would be half."""
     ledger = node_ledger()
     for window in (0, 1):
         ledger.fold(*summary(0, window), BASE + window)
+    read(ledger, 0)
     marker = NODE_VIEW.marker(ledger, BASE + 1)
     ledger.fold(*summary(0, 0, 5, first=100), BASE + 1.2)
     assert NODE_VIEW.marker(ledger, BASE + 1.2) != marker
-    assert shown(ledger, BASE + 1.2)["heapRate"].value == 15.0
+    reading = shown(ledger, BASE + 1.2)["heapRate"]
+    assert (reading.value, reading.quality) == (15.0, Quality.WARNING)
+    read(ledger, 1)
+    assert shown(ledger, BASE + 2.2)["heapRate"].quality is Quality.VALID
+
+
+def test_a_node_whose_clock_is_behind_by_more_than_the_disorder_is_never_valid():
+    ledger = node_ledger()
+    for window in range(1, 6):
+        read(ledger, window)
+        for half in (0, 5):
+            ledger.fold(*summary(0, window, 5, first=10 * window + half), BASE + window + CLOSED)
+            assert shown(ledger, BASE + window + CLOSED)["heapRate"].quality is Quality.WARNING
+
+
+def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
+    ledger = Ledger(PLAN, (0, 1), per_group=True, over_all=True)
+    for node in (0, 1):
+        ledger.fold(*summary(node, 0), BASE + 0.5, partition=node)
+        read(ledger, 0, partition=node, partitions=2)
+    now = BASE + CLOSED + STALE + 0.5
+    for window in (1, 2, 3):
+        ledger.fold(*summary(0, window), BASE + window + 0.5)
+    read(ledger, 3, partitions=2)
+    assert shown(ledger, now)["heapRate"].quality is Quality.VALID
+    assert shown(ledger, now, 1)["heapRate"].quality is Quality.INVALID
+    assert over_all(ledger, now)["heapRate"].quality is Quality.INVALID
+    view = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 1)
+    status = dict(view.state(ledger, now))["Status"].value
+    assert status.endswith("partition 1 of ingest.heaps was read up to 2027-01-15T08:00:01+00:00 by aggregate-1")
+    assert "was read" not in dict(NODE_VIEW.state(ledger, now))["Status"].value
+
+
+def test_a_watermark_of_a_former_log_does_not_count():
+    """A worker that has not heard yet that the topic was made again."""
+    ledger = node_ledger()
+    ledger.fold(*summary(0, 0), BASE + 0.5)
+    one = Watermark(worker="0", stream=PLAN.topic, partition=0, partitions=1, log="a", read_to=BASE_US)
+    for log, read_to, refused in (("a", 1, False), ("b", 2, False), ("a", BASE_US + 9_000_000, True)):
+        assert bool(ledger.take_watermark(structs.replace(one, log=log, read_to=read_to), 0)) == refused
+    assert "heapRate" not in shown(ledger, BASE + 9)
 
 
 @pytest.mark.parametrize("class_name", ["SdpIngestNode", "SdpMaster"])
@@ -113,6 +164,7 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
     )
     for window, first in ((0, 4), (1, 14)):
         ledger.fold(*summary(0, window, first=first), BASE + window)
+    read(ledger, 0)
     before = view(ledger, BASE + 2)
     for _ in range(2):
         ledger.fold(*summary(0, 0, 2, first=0, late=True), BASE + 2)
@@ -127,7 +179,7 @@ def test_late_records_are_counted_and_in_no_value():
     ledger = node_ledger()
     ledger.fold(*summary(0, 1), BASE + 1)
     ledger.fold(*summary(0, 0, 4, first=0, late=True), BASE + 1)
-    readings = shown(ledger, BASE + 1 + HOLD)
+    readings = shown(ledger, BASE + 2)
     assert (readings["heapsLate"].value, readings["heapsTotal"].value) == (4, 10)
     assert readings["heapsMissing"].value == 6, "0-3 came late, 4-9 never"
 
@@ -136,9 +188,9 @@ def test_a_new_scan_restarts_the_sequence():
     ledger = node_ledger()
     ledger.fold(*summary(0, 0), BASE)
     ledger.fold(*summary(0, 3), BASE + 3)
-    assert shown(ledger, BASE + 3 + HOLD)["heapsMissing"].value == 20
+    assert shown(ledger, BASE + 3)["heapsMissing"].value == 20
     ledger.fold(*summary(0, 4, first=0, epoch=8), BASE + 4)
-    assert shown(ledger, BASE + 4 + HOLD)["heapsMissing"].value == 0
+    assert shown(ledger, BASE + 4)["heapsMissing"].value == 0
 
 
 def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
@@ -147,9 +199,7 @@ def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
     ledger.fold(*summary(0, 1, first=0, epoch=2**53 - 1), BASE + 1)
     for window in (2, 4):
         ledger.fold(*summary(0, window), BASE + window)
-    assert shown(ledger, BASE + 4 + HOLD)["heapsMissing"].value == 10, (
-        "from window 3; what came before is another scan's"
-    )
+    assert shown(ledger, BASE + 4)["heapsMissing"].value == 10, "from window 3; what came before is another scan's"
 
 
 def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
@@ -157,7 +207,7 @@ def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
     ledger.fold(*summary(0, 0), BASE)
     ledger.fold(*summary(0, 1, first=0, epoch=8), BASE + 1)
     ledger.fold(*summary(0, 0, 3, first=10), BASE + 1.1)
-    readings = shown(ledger, BASE + 1.1 + HOLD)
+    readings = shown(ledger, BASE + 1.1)
     assert (readings["heapsMissing"].value, readings["heapsDuplicated"].value) == (0, 0)
     assert ledger.totals[0].epoch == 8
 
@@ -166,85 +216,65 @@ def test_windows_kept_are_few_whatever_comes():
     ledger = node_ledger()
     for window in range(1000):
         ledger.fold(*summary(0, window), BASE + window)
-    assert len(ledger.windows_of(0)._windows) == 3
+    assert len(ledger._windows[0].as_list()) < 20
 
 
 def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
     """Totals count nothing twice; a window that rebuilding entered in its middle is not shown."""
-    before = node_ledger()
+    before, after = (Ledger(PLAN, (0,), per_group=True, over_all=True) for _ in range(2))
     log = [summary(0, w // 2, 5, first=5 * w) for w in range(12)]  # two partials per window
-    for i, entry in enumerate(log[:9]):
-        before.fold(*entry, BASE + i / 2)
-    after = node_ledger()
-    after.restore(after.parse(before.as_dict()))
-    for i, entry in enumerate(log[3:9], start=3):  # begins with the second half of window 1
-        after.fold(*entry, BASE + i / 2, count=False)
-        rate = shown(after, BASE + i / 2).get("heapRate")
-        assert rate is None or rate.value == 10.0
-    for i, entry in enumerate(log[9:], start=9):
-        after.fold(*entry, BASE + i / 2)
-        assert shown(after, BASE + i / 2)["heapRate"].value == 10.0
+
+    def take(ledger, numbers, **changes):
+        for i in numbers:
+            ledger.fold(*log[i], BASE + i / 2, **changes)
+            read(ledger, i // 2 - 1, **changes)
+
+    take(before, range(9))
+    after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
+    for i in range(3, 12):  # begins with the second half of window 1
+        take(after, [i], count=i >= 9)
+        for found in (shown(after, BASE + i / 2), over_all(after, BASE + i / 2)):
+            rate = found.get("heapRate")
+            assert rate is None or (rate.value, rate.quality) == (10.0, Quality.VALID)
+            assert i < 9 or round(rate.time - BASE - 0.9) == i // 2 - 1
     assert shown(after, BASE + 6)["heapsTotal"].value == 60
     assert shown(after, BASE + 6)["heapsMissing"].value == 0
 
 
-def test_all_nodes_add_up_when_every_live_node_has_left_the_window():
+def test_all_nodes_add_up_when_all_partitions_are_read():
     ledger = all_ledger(range(4))
     for node in range(4):
-        ledger.fold(*summary(node, -1), BASE - 0.5)
-        ledger.fold(*summary(node, 0), BASE + 0.5)
-    for node in range(3):
-        ledger.fold(*summary(node, 1), BASE + 1.1)
-    assert "heapRate" not in over_all(ledger, BASE + 1.1), "node 3 may still have more for window 0"
-    ledger.fold(*summary(3, 1), BASE + 1.15)
-    reading = over_all(ledger, BASE + 1.15)["heapRate"]
-    assert (reading.value, reading.quality) == (40.0, Quality.VALID)
+        ledger.fold(*summary(node, 0), BASE + 0.5, partition=node % 2)
+    read(ledger, 5, partitions=2)
+    assert "heapRate" not in over_all(ledger, BASE + 6), "nodes 1 and 3 may still have more for window 0"
+    read(ledger, 0, partition=1, partitions=2)
+    reading = over_all(ledger, BASE + 6)["heapRate"]
+    assert reading.value == 40.0
+    assert over_all(ledger, BASE + 1.2)["heapRate"].quality is Quality.VALID
 
 
-def test_all_nodes_wait_for_a_slow_one_only_as_long_as_the_hold():
+def test_the_first_window_of_a_stream_is_whole_when_it_is_shown():
+    """The nodes of one partition come some tenths of a second before those of another."""
     ledger = all_ledger(range(4))
-    for node in range(4):
-        ledger.fold(*summary(node, -1), BASE - 0.5)
-        ledger.fold(*summary(node, 0), BASE + 0.5)
-    for node in range(3):
-        ledger.fold(*summary(node, 1), BASE + 1.1)
-    over_all(ledger, BASE + 1.1)
-    assert over_all(ledger, BASE + 1.1 + PLAN.window.hold)["heapRate"].value == 40.0
-
-
-@pytest.mark.parametrize("before", [None, -60])
-def test_the_first_window_of_a_stream_is_not_shown_before_it_is_known_who_is_in_it(before):
-    """The nodes of one partition come some tenths of a second before those of another; also after a long silence."""
-    ledger = all_ledger(range(4))
-    for window in () if before is None else range(before - 3, before):
-        for node in range(4):
-            ledger.fold(*summary(node, window), BASE + window)
-    for window in (0, 1):
-        for node in (0, 1):
-            ledger.fold(*summary(node, window), BASE + window + 0.1)
-    for now in (BASE + 1.1, BASE + 1.15 + PLAN.window.hold):
-        assert "heapRate" not in over_all(ledger, now), "nodes 2 and 3 were not heard of yet"
-    for window in (0, 1, 2):
-        for node in range(4):
-            if window == 2 or node > 1:
-                ledger.fold(*summary(node, window), BASE + 2.1)
+    for node in (0, 1):
+        ledger.fold(*summary(node, 0), BASE + 0.1)
+    read(ledger, 0, partitions=2)
+    assert "heapRate" not in over_all(ledger, BASE + 2.1), "nodes 2 and 3 were not heard of yet"
+    for node in (2, 3):
+        ledger.fold(*summary(node, 0), BASE + 2.1, partition=1)
+    read(ledger, 0, partition=1, partitions=2)
     assert over_all(ledger, BASE + 2.1)["heapRate"].value == 40.0
 
 
-def test_after_a_silence_the_window_before_it_is_not_shown_again():
+def test_after_a_silence_the_window_before_it_is_not_shown_as_if_it_were_new():
     ledger = node_ledger()
     for window in (0, 1, 2, 60):
         ledger.fold(*summary(0, window), BASE + window)
-    assert "heapRate" not in shown(ledger, BASE + 60.5), "as if the value of a minute ago were new"
-    ledger.fold(*summary(0, 61), BASE + 61)
-    assert shown(ledger, BASE + 61)["heapRate"].time == pytest.approx(BASE + 60.9)
-
-
-def test_the_only_window_of_a_stream_is_shown_in_silence():
-    ledger = all_ledger(range(4))
-    for node in range(4):
-        ledger.fold(*summary(node, 0), BASE + 0.5)
-    assert over_all(ledger, BASE + 0.5 + HOLD)["heapRate"].value == 40.0
+        read(ledger, window - 1)
+    reading = shown(ledger, BASE + 60.5)["heapRate"]
+    assert (reading.quality, round(reading.time - BASE, 1)) == (Quality.INVALID, 2.9)
+    read(ledger, 60)
+    assert shown(ledger, BASE + 61.1)["heapRate"].time == pytest.approx(BASE + 60.9)
 
 
 def test_a_missing_node_shows_as_a_warning_on_window_values_only():
@@ -252,35 +282,30 @@ def test_a_missing_node_shows_as_a_warning_on_window_values_only():
     for window in (-1, 0, 1):
         for node in range(3):
             ledger.fold(*summary(node, window, first=100 + 10 * window), BASE + window + 0.5)
+    read(ledger, 0)
     readings = over_all(ledger, BASE + 1.6)
     assert (readings["heapRate"].value, readings["heapRate"].quality) == (30.0, Quality.WARNING)
     assert (readings["heapsTotal"].value, readings["heapsTotal"].quality) == (90, Quality.VALID)
 
 
 @pytest.mark.parametrize("skew", [-4, 3, 4])
-def test_one_node_with_a_wrong_clock_drags_no_window(skew):
-    """The other nodes are shown as without it; the wrong one is missing from their windows or not."""
-    ledger = all_ledger(range(4))
-    values = []
+def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
+    """Neither its own nor those of others; what comes too late for its window is missing, and so it is no VALID one."""
+    ledger = Ledger(PLAN, range(4), per_group=True, over_all=True)
     for window in range(7, 16):
-        for node in range(4):
-            shift = skew if node == 3 else 0
-            ledger.fold(*summary(node, window + shift, first=10 * window), BASE + window)
-        now = BASE + window + PLAN.window.hold
-        over_all(ledger, BASE + window)
-        if (reading := over_all(ledger, now).get("heapRate")) and window > 8:  # the first window may not be shown
-            values.append((round(reading.time - BASE), reading.value))
-    assert [at for at, _ in values] == list(range(9, 16)), "one window each second, at the common time"
-    assert all(value >= 30.0 for _, value in values)
-
-
-def test_a_node_far_ahead_does_not_stop_the_others_after_it_falls_silent():
-    ledger = all_ledger(range(2))
-    ledger.fold(*summary(1, 5), BASE)
-    for window in range(6):
-        ledger.fold(*summary(0, window), BASE + window)
-    over_all(ledger, BASE + 5.1)
-    assert over_all(ledger, BASE + 5.1 + PLAN.window.hold)["heapRate"].value == 10.0
+        read(ledger, window - 1)
+        for half in (0, 5):
+            for node in range(4):
+                shift = skew if node == 3 else 0
+                ledger.fold(*summary(node, window + shift, 5, first=10 * window + half), BASE + window + half / 10)
+            for node in range(4):
+                rate = shown(ledger, BASE + window + CLOSED, node).get("heapRate")
+                assert rate is None or rate.value == 10.0 or rate.quality is not Quality.VALID
+                assert (rate is not None and rate.quality is Quality.VALID) or window < 12 or (node == 3 and skew < 0)
+            rate = over_all(ledger, BASE + window + CLOSED).get("heapRate")
+            if window > 7 + max(skew, 0):
+                assert round(rate.time - BASE - 0.9) == window - 1, "one window each second, at the common time"
+                assert (rate.value, rate.quality) == ((40.0, Quality.VALID) if skew > 0 else (30.0, Quality.WARNING))
 
 
 def test_partials_of_other_nodes_change_nothing():
@@ -302,3 +327,24 @@ def test_totals_keep_their_last_value_where_the_newer_partial_has_none():
     assert whole.fields["latency"].sketch == {700: 10}
     whole.fields["latency"].sketch[700] += 1
     assert older == before, "a copy shares nothing"
+
+
+def test_a_node_with_late_records_says_so_until_they_end():
+    """A node whose heaps were 9 % late was ON and VALID, and its device had no word of it."""
+    ledger = Ledger(PLAN, (0,), per_group=True, over_all=False)
+    view = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 0)
+
+    def status(second, late):
+        ledger.fold(*summary(0, second, 100 - late), BASE + second)
+        if late:
+            ledger.fold(*summary(0, second, late, late=True, runs=[]), BASE + second)
+        return dict(view.state(ledger, BASE + second))["Status"].value
+
+    for second in range(5):
+        assert "too late" not in status(second, 0)
+    for second in range(5, 20):
+        found = status(second, 9)
+    assert found.endswith("90 of 1000 records within 10 s came too late for their window: compare its clock.")
+    for second in range(20, 31):
+        found = status(second, 0)
+    assert "too late" not in found

@@ -132,13 +132,14 @@ def test_what_tells_a_starting_server_to_end_waits_until_it_stands(monkeypatch: 
         os.kill(os.getpid(), signal.SIGTERM)
         happened.append("assembled")
         event_loop = SimpleNamespace(accounts={}, run=lambda stop: happened.append("event loop runs"))
-        return SimpleNamespace(event_loop=event_loop, threads=[], gauges=[])
+        publisher = SimpleNamespace(begin_anew=None)
+        return SimpleNamespace(event_loop=event_loop, publisher=publisher, threads=[], gauges=[])
 
     monkeypatch.setattr(server, "run", run)
     monkeypatch.setattr(server, "_assemble", assemble)
     monkeypatch.setattr(server, "_wanted", lambda icd, arguments: [])
     monkeypatch.setattr(server, "serve_metrics", lambda *_: None)
-    for name in ("service", "before_end"):
+    for name in ("service", "begin_anew", "before_end"):
         monkeypatch.setattr(server.FacadeDevice, name, None)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -91,6 +91,15 @@ def test_an_alarm_says_what_to_do():
     assert finding.do == CONDITIONS["workerGone"].response
 
 
+def test_the_first_line_counts_the_alarms_by_what_they_need(sees):
+    alarms = [
+        alarm(state, source=str(n)) for n, state in enumerate(("UNACK", "RTNUN", "ACKED", "SHLVD", "DSUPR", "OOSRV"))
+    ]
+    sees(FINE._replace(alarms=alarms))
+    first = CliRunner().invoke(app, ["status", "--tango-host", "here:1"]).output.splitlines()[0]
+    assert first.endswith("alarms: 2 not acknowledged, 1 acknowledged, 3 shelved, suppressed or out of service")
+
+
 GONE = {"condition": "workerGone", "source": "sdp-facade"}
 
 

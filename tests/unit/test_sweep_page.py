@@ -5,6 +5,7 @@ import pytest
 
 from facade.errors import FacadeError
 from proving.bench.report import Outcome, Report, machine
+from proving.bench.sweep import complete
 from proving.bench.sweep_figures import Sweep, number, size_text
 from proving.bench.sweep_page import page
 from proving.bench.sweep_papers import VISITS
@@ -47,6 +48,12 @@ def test_what_was_measured_twice_says_how_far_figures_differ() -> None:
     changed = msgspec.structs.replace(base, flows={**base.flows, "in": _flow(1600.0)})
     text = page(Sweep(_report([changed if one is base else one for one in found])))
     assert "a factor of 1.6 for *in* (1,000 to 1,600/s)" in text
+
+
+def test_a_point_whose_consumers_gave_up_has_failed() -> None:
+    whole = _whole()[0]
+    short = msgspec.structs.replace(whole, flows={"out": msgspec.structs.replace(_flow(1.0), lost=7510)})
+    assert (complete(whole).failure, complete(short).failure) == ("", "7,510 messages were not received")
 
 
 def test_a_message_that_failed_is_not_the_largest() -> None:

@@ -13,7 +13,6 @@ from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.records import RecordStream
 from facade.flows.telemetry.view import TelemetryView
-from facade.flows.telemetry.windows import AllGroupsWindows, GroupWindows
 from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -46,7 +45,7 @@ qos = "telemetry"
 length = 60.0
 lateness = 30.0
 ahead = 5.0
-hold = 1.0
+disorder = 1.0
 time = "time"
 group = "workflow"
 most_groups = 3
@@ -257,8 +256,8 @@ def test_a_window_of_10_s_is_shown_by_subarray_when_it_is_over(icd: Icd) -> None
     assert server[2].shown["mid-sdp/quality/01", "visibilitiesFlagged"].quality is Quality.INVALID
 
 
-def test_a_daily_report_is_shown_when_the_day_is_over_by_the_clock(icd: Icd) -> None:
-    """Nobody speaks of the next day for many hours; what still came would be late, so the day is over."""
+def test_a_daily_report_is_shown_when_the_day_is_over(icd: Icd) -> None:
+    """Nobody speaks of the next day for many hours; a worker reads on, and says that nothing more came."""
     site = Site(icd)
     server = site.server("control", SdpMaster=[MASTER])
     stream = site.stream("storage", used=(5e15, 6e15))
@@ -266,14 +265,16 @@ def test_a_daily_report_is_shown_when_the_day_is_over_by_the_clock(icd: Icd) -> 
     site.run(2.0, server)
     window = icd.topics["storage"].window
     assert server[2].shown[MASTER, "productsStoredTotal"].value == stream.accounts[""].sums["products"]
-    site.run(MIDNIGHT + DAY + window.lateness - site.clock.now(), server, step=30.0)
+    site.run(MIDNIGHT + DAY + window.disorder - 300.0 - site.clock.now(), server, step=300.0)
+    site.run(MIDNIGHT + DAY + window.disorder - site.clock.now(), server, step=1.0)
     assert (MASTER, "storageUsed") not in server[2].shown
-    site.run(60.0, server, step=0.5)
+    site.run(2.0, server, step=0.5)
     reading = server[2].shown[MASTER, "storageUsed"]
     assert reading.value == pytest.approx(stream.accounts[""].last["used"])
     assert reading.quality is Quality.VALID
-    site.run(180_000.0 - DAY, server, step=60.0)
-    site.run(DAY, server, step=60.0)
+    site.run(180_000.0 - 600.0, server, step=600.0)
+    assert server[2].shown[MASTER, "storageUsed"].quality is Quality.VALID
+    site.run(1200.0, server, step=60.0)
     assert server[2].shown[MASTER, "storageUsed"].quality is Quality.INVALID
     assert server[2].shown[MASTER, "productsStoredTotal"].quality is Quality.VALID
 
@@ -290,8 +291,8 @@ def test_a_long_window_survives_restarts_of_the_device_server(icd: Icd, topic: s
             site.run(2.5, server)
         server[0].write_snapshots(server[1])
     length, lateness = icd.topics[topic].window.length, icd.topics[topic].window.lateness
-    site.clock.sleep(length + lateness + 60.0)
     server = site.server("control", SdpMaster=[MASTER])
+    site.clock.sleep(length + lateness + 60.0)
     site.run(4.0, server)
     shown = {name: one.value for (_, name), one in server[2].shown.items()}
     if topic == "storage":
@@ -310,47 +311,6 @@ def test_a_snapshot_of_the_release_before_is_taken_over(icd: Icd) -> None:
     assert flow.ledgers["ingest.heaps"].totals[1].sums == {"lost": 3}
     with pytest.raises(msgspec.ValidationError):
         flow.restore({"nodes": {"1": {"count": "x"}}})
-
-
-def test_a_window_over_all_groups_is_shown_though_nothing_ever_gets_stale() -> None:
-    """What is never stale leaves only the class's own limit, which may be far shorter than the window."""
-    found = plan(load(), "flagging")
-    windows, begin, length = AllGroupsWindows(found, rebuilt=False), MIDNIGHT, found.window.length
-    for second in range(round(3 * length) + 5):
-        at = round((begin + second) * 1e6)
-        start = at - at % found.length_us
-        for group in (1, 2):
-            one = msgspec.structs.replace(site_partial(), late=False, window=start, time_min=at, time_max=at)
-            windows.add(group, one, begin + second)
-    partial, groups = windows.shown(begin + second, length / 2) or pytest.fail("no window is shown")
-    assert (partial.window, partial.count) == (round((begin + 2 * length) * 1e6), round(2 * length))
-    assert groups == {1, 2}
-
-
-@pytest.mark.parametrize("over_all", [False, True], ids=["group", "all groups"])
-def test_a_late_record_does_not_open_a_window_again(over_all: bool) -> None:
-    """What was shown would be replaced by the window before, until silence has lasted as long once more."""
-    found = plan(load(), "flagging")
-    one, length, hold = site_partial(), found.window.length, found.window.hold
-    windows = (AllGroupsWindows if over_all else GroupWindows)(found, rebuilt=False)
-
-    def add(**values) -> None:
-        partial = msgspec.structs.replace(one, **values)
-        windows.add(1, partial, now) if over_all else windows.add(partial, now)
-
-    def shown() -> int | None:
-        got = windows.shown(now, 3 * length) if over_all else windows.shown(now)
-        return got and (got[0] if over_all else got).window
-
-    for number in range(3):
-        now = MIDNIGHT + number * length
-        add(late=False, window=round(now * 1e6))
-    newest = round(now * 1e6)
-    assert shown() == newest - found.length_us
-    now += length + hold
-    assert shown() == newest
-    add(late=True)
-    assert shown() == newest
 
 
 def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:

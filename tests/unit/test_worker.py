@@ -80,12 +80,14 @@ def used_by_node(broker):
 def test_what_is_written_obeys_the_published_schemas(broker):
     """The wire forms in Python and the JSON Schemas that other languages use are the same."""
     send(broker, *encoded(*(heap(seq=i, at=i / 10) for i in range(20))), b"junk", None)
-    work(broker, worker(broker))
-    for topic, schema in (("ingest.summary", "rack-summary"), ("accounts", "stream-account")):
-        records = broker.read(topic)
-        assert records
-        for record in records:
-            jsonschema.validate(json.loads(record.value), ICD.messages[schema])
+    work(broker, worker(broker), 2.0)
+    seen = set()
+    for record in broker.read("ingest.summary") + broker.read("accounts"):
+        document = json.loads(record.value)
+        name = document["schema"].partition("/")[0]
+        jsonschema.validate(document, ICD.messages[name])
+        seen.add(name)
+    assert seen == {"rack-summary", "watermark", "stream-account"}
 
 
 @pytest.mark.parametrize("kind", GARBAGE, ids=lambda kind: kind.name)
@@ -179,7 +181,7 @@ def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
     counts = Counter((entry.stream, entry.partition) for entry in entries)
     others = {(topic, -1) for topic in windowed(ICD) if topic != "ingest.heaps"}
     assert counts.keys() == {("ingest.heaps", 0), ("ingest.heaps", 1), *others}
-    assert all(4 <= count <= 5 for count in counts.values())
+    assert all(4 <= count <= 6 for count in counts.values()), "with the first watermark, which comes at once"
 
 
 def test_while_behind_transactions_are_longer(broker):
@@ -205,7 +207,8 @@ def test_commits_of_many_groups_are_further_apart(broker, nodes, apart):
         broker.clock.sleep(0.01)
     gaps = [after - before for before, after in pairwise(sorted(set(commits)))]
     assert len(gaps) > 10
-    assert all(apart - 0.001 <= gap <= apart + 0.05 for gap in gaps[1:]), gaps
+    assert max(gaps[1:]) <= apart + 0.05, gaps
+    assert sum(gap < apart - 0.001 for gap in gaps) <= 6, f"but for those that close a window each second: {gaps}"
     assert used_by_node(broker)[0] >= 370
 
 
@@ -216,6 +219,8 @@ def test_partials_of_one_rack_are_on_one_partition(broker):
     work(broker, one)
     placed = defaultdict(set)
     for record in broker.read("ingest.summary"):
+        if record.key.startswith(b"watermark/"):
+            continue
         placed[record.partition].add(record.key)
         nodes = [node for node, _ in partials([record.value], PLAN)]
         assert not nodes or b"%d-%d" % (min(nodes), max(nodes)) == record.key
@@ -307,6 +312,8 @@ def chains(broker) -> dict[bytes, list[tuple[int, int]]]:
     """Return the offsets that the summaries of each rack stand for, of partition 0 of heaps."""
     found = defaultdict(list)
     for record in broker.read("ingest.summary"):
+        if record.key.startswith(b"watermark/"):
+            continue
         summary = msgspec.json.decode(record.value, type=RackSummary)
         if summary.partition == 0:
             assert summary.contiguous

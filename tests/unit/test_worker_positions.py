@@ -514,7 +514,7 @@ def test_a_worker_learns_that_the_log_is_not_as_it_was():
     )
     error = transactions.KafkaError(transactions.KafkaError._AUTO_OFFSET_RESET, "out of range")
     with pytest.raises(Aborted, match="where to go on is asked again"):
-        transactions.KafkaTransactionalLog._on_event(log, error)
+        transactions.KafkaTransactionalLog._on_event(log, SimpleNamespace(error=lambda: error))
     assert log._must_rewind
 
 

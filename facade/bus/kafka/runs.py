@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Message
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.records import to_record
@@ -41,7 +41,7 @@ class KafkaRun:
         return to_record(self._connection, self._messages[index])
 
 
-def by_partition(messages: list[Message], on_event: Callable[[KafkaError], None]) -> Iterable[list[Message]]:
+def by_partition(messages: list[Message], on_event: Callable[[Message], None]) -> Iterable[list[Message]]:
     """Sort a batch by partition, each in the order of the log.
 
     By bisection: making a key of each of 10,000 messages would cost as much as a tenth of the whole work on it.
@@ -52,8 +52,8 @@ def by_partition(messages: list[Message], on_event: Callable[[KafkaError], None]
         low, high = pending.pop()
         first, last = messages[low], messages[high - 1]
         if high - low == 1:
-            if (error := first.error()) is not None:
-                on_event(error)
+            if first.error() is not None:
+                on_event(first)
             else:
                 found.setdefault((first.topic(), first.partition()), []).append(first)
         elif (

@@ -46,8 +46,9 @@ class KafkaTopicWatch:
         """Return what has been said of topics; see `facade.bus.positions.TopicWatch`."""
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
-            self._due = now + _EACH
             self._asked = self._describe(topics)
+            if self._asked:  # who has no partitions yet wants to know as soon as it has some
+                self._due = now + _EACH
         if not self._asked or not all(future.done() for future in self._asked.values()):
             return {}
         self._connection.admin().poll(0)

@@ -14,12 +14,21 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from facade.bus.kafka.connection import CLIENT_LOG, Connection
 from facade.bus.kafka.sessions import FENCE
 from facade.bus.port import BusHealth, Record
-from facade.bus.worker_positions import POSITIONS
+from facade.bus.worker_positions import ACCOUNTS, POSITIONS
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +63,8 @@ class TransactionalProducer:
         self._settings = settings
         self._producer: Producer | None = None
         self._link = Link()
+        self._broker_time = 0, 0.0
+        """The newest append time that a broker has told of [Unix us], and when it had told [monotonic s]."""
         self._id_number = 0
         """How often another transactional id had to be taken."""
         self._ending_since = math.inf
@@ -67,6 +78,18 @@ class TransactionalProducer:
     def must_wait(self) -> bool:
         """Return whether the group has yet to tell if this slot was taken by another process."""
         return self._connection.clock.monotonic() < self._not_before
+
+    @property
+    def broker_time(self) -> int:
+        """Return the brokers' time [Unix us]; never ahead of it: an append time was over when it was told."""
+        appended, told = self._broker_time
+        return appended and appended + round((self._connection.clock.monotonic() - told) * 1e6)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        """Learn the brokers' time from the append time of a record."""
+        kind, time = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
+            self._broker_time = time * 1000, self._connection.clock.monotonic()
 
     def open(self) -> Producer:
         """Complete or undo what an earlier producer of this slot left open, unless this one can go on.
@@ -112,12 +135,12 @@ class TransactionalProducer:
     ) -> None:
         producer.begin_transaction()
         for record in records:
-            self._produce(producer, record)
+            self._produce(producer, record, **({"on_delivery": self._on_delivery} if record.topic == ACCOUNTS else {}))
         if places:
             producer.send_offsets_to_transaction(list(places), member.consumer_group_metadata(), BROKER_WAIT)
         producer.commit_transaction(BROKER_WAIT)
 
-    def _produce(self, producer: Producer, record: Record) -> None:
+    def _produce(self, producer: Producer, record: Record, **more: Any) -> None:
         while True:
             try:
                 producer.produce(
@@ -126,6 +149,7 @@ class TransactionalProducer:
                     record.key,
                     partition=record.partition,
                     headers=list(record.headers),
+                    **more,
                 )
             except BufferError:  # very many dead letters: wait until some have left
                 producer.poll(0.1)

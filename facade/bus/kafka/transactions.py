@@ -2,14 +2,22 @@
 
 A worker slot has a stable transactional id and group instance id, so a restarted worker gets its partitions back
 without a rebalance.
+
+How far a partition is read is told as a time (`Span.read_to`), also where nothing comes. Records have the broker's
+append time, which rises along a partition: what was appended before the last record taken is taken. Where nothing
+comes, the broker is asked for the end of the partition; if that is where this worker stands, it has taken everything
+that was appended before the question. What the client remembers of ends proves nothing: a process that stood still for
+seconds wakes up with an old memory. The time before the question is the brokers', as their answers to this worker's own
+records tell, and never ahead of it; this host's clock is not looked at. So only the clocks of two brokers may differ,
+and of a broker whose clock is set back: by less than the disorder that the interface allows each windowed topic.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.departure import leave, retire
@@ -28,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _NOT_FETCHED = 30.0
 """A partition whose end the client does not know for so long is not fetched, and is assigned anew [s]."""
+_ASK_WAIT = 0.5
+"""Longest wait for an answer where partitions end [s]."""
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What the client says when a log does not have the place that is to be read."""
 
@@ -57,6 +67,10 @@ class KafkaTransactionalLog:
         """How many partitions each topic has, as last heard."""
         self._fetched_at = 0.0
         """Monotonic time at which it was last known of each partition where its log ends [s]."""
+        self._empty_from: dict[Place, int] = {}
+        """Offsets from which on there was nothing more: behind marks of transactions, which are never given out."""
+        self._asker: Consumer | None = None
+        """Asks where partitions end; made with the first question."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Run]:
         """Return the next records; see `facade.bus.port.TransactionalLog`."""
@@ -70,7 +84,7 @@ class KafkaTransactionalLog:
             self._hear(messages)
             return []
         self._look_at_topics()
-        events: list[KafkaError] = []
+        events: list[Message] = []
         parts = by_partition(messages, events.append)
         self._on_events(events)
         runs = [self._run(part) for part in parts]
@@ -86,7 +100,7 @@ class KafkaTransactionalLog:
             messages = [message for message in messages if message.offset() < stop]
         run = KafkaRun(self._connection, messages, self._high_watermark(topic, partition)) if messages else None
         if run is not None:
-            self._standings.take(place, run.last_offset + 1, run.leader_epoch)
+            self._standings.take(place, run.last_offset + 1, run.leader_epoch, run.appended[1])
         if rest:
             self._held += rest
             self._standings.take_up_to_stop(place)
@@ -106,6 +120,40 @@ class KafkaTransactionalLog:
             span.partitions = self._shapes.get(topic, 0)
         return found
 
+    @property
+    def broker_time(self) -> int:
+        """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
+        return self._producer.broker_time
+
+    def ask_ends(self, places: Collection[Place]) -> None:
+        """Ask where partitions end; see `facade.bus.port.TransactionalLog`.
+
+        Uncommitted records count as well: those of an open transaction are not given out yet.
+        """
+        before, spans = self.broker_time, self._standings.spans
+        held = {(self._connection.name(one.topic()), one.partition()) for one in self._held}
+        asked = [place for place in places if place in spans and place not in held and self._is_at_end(place)]
+        if not before or not asked:
+            return
+        if self._asker is None:
+            self._asker = self._connection.consumer(BusHealth(), _asker_settings(self._group))
+        try:
+            ends = self._asker.offsets_for_times(self._places(dict.fromkeys(asked, OFFSET_END)), timeout=_ASK_WAIT)
+        except KafkaException as error:
+            self._connection.note(self._health, f"no answer where partitions end: {error.args[0]}")
+            return
+        for one in ends:
+            place = (self._connection.name(one.topic), one.partition)
+            if one.error is None and one.offset == self._reached(place):
+                self._standings.is_read(place, before)
+
+    def _reached(self, place: Place) -> int:
+        return max(self._standings.spans[place].end, self._empty_from.get(place, 0))
+
+    def _is_at_end(self, place: Place) -> bool:
+        """Return whether nothing is known to lie behind what was taken: what is will be taken without a question."""
+        return self._high_watermark(*self._on_broker(place)) <= self._reached(place)
+
     def commit(self, records: Iterable[Record]) -> None:
         """Write and commit in one transaction; see `facade.bus.port.TransactionalLog`."""
         try:
@@ -121,6 +169,8 @@ class KafkaTransactionalLog:
         if self._assigned and not (self._must_rewind or self._has_all()):
             leave(self._connection, self._consumer, self._assigned[0])
         retire(self._consumer)
+        if self._asker is not None:
+            self._asker.close()
 
     def _has_all(self) -> bool:
         """Return whether this worker has all partitions, so that it is alone in its group, or others stand by."""
@@ -171,6 +221,7 @@ class KafkaTransactionalLog:
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         self._fetched_at = self._connection.clock.monotonic()
+        self._empty_from = {}
         # With the leader epoch the client says it when the log is cut and grows again before the next record is taken.
         self._consumer.assign(
             [
@@ -218,15 +269,15 @@ class KafkaTransactionalLog:
         """
         was_revoked, self._revoked = self._revoked, False
         self._must_rewind = True
-        self._on_events([error for message in messages if (error := message.error()) is not None])
+        self._on_events([message for message in messages if message.error() is not None])
         if was_revoked:
             raise Revoked("partitions were taken away from this worker; what it had not committed goes to others")
 
     def _serve_consumer(self) -> None:
         """Keep the membership alive and hear what the group has to say; what is taken here is taken again."""
         for message in self._consumer.consume(1, 0.0):
-            if (error := message.error()) is not None:
-                self._on_event(error)
+            if message.error() is not None:
+                self._on_event(message)
 
     def _high_watermark(self, topic: str, partition: int) -> int:
         return max(int(self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)[1]), -1)
@@ -244,12 +295,16 @@ class KafkaTransactionalLog:
         self._lost_at = self._connection.clock.monotonic()
         self._on_revoke(consumer, partitions)
 
-    def _on_events(self, events: list[KafkaError]) -> None:
+    def _on_events(self, events: list[Message]) -> None:
         """Hear the events of a batch; first the one after which the client gives nothing more, not even it again."""
-        for error in sorted(events, key=_is_final, reverse=True):
-            self._on_event(error)
+        for event in sorted(events, key=lambda event: _is_final(event.error()), reverse=True):
+            self._on_event(event)
 
-    def _on_event(self, error: KafkaError) -> None:
+    def _on_event(self, event: Message) -> None:
+        error = event.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._empty_from[self._connection.name(event.topic()), event.partition()] = event.offset()
+            return
         if _is_final(error):
             self._on_fenced(error)
         self._connection.note(self._health, f"{error.name()}: {error.str()}")
@@ -281,6 +336,15 @@ def _is_final(error: KafkaError) -> bool:
     return error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal()
 
 
+def _asker_settings(group: str) -> dict[str, object]:
+    """Return the settings of a client that reads nothing: it must not wait behind questions for records."""
+    return {
+        "group.id": group,  # the client wants one; it never joins
+        "isolation.level": "read_uncommitted",
+        "statistics.interval.ms": 0,
+    }
+
+
 def _consumer_settings(group: str, slot: str) -> dict[str, object]:
     return {
         "group.id": group,
@@ -290,6 +354,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         # A place that is not on the log is for `facade.bus.worker_positions` to judge.
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
+        "enable.partition.eof": True,
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": round(HEARTBEAT * 1000),
         "statistics.interval.ms": 250,  # or the client looks only each half a second whether a sign of life is due

@@ -118,7 +118,9 @@ def _configure(before: Subarray, argument: Mapping[str, Any]) -> Changes:
     scan_types = [*before.scan_types, *_names(argument.get("new_scan_types", ()))]
     wanted = argument["scan_type"]
     if wanted not in scan_types:
-        raise Rejected(f"$.scan_type: expected one of {', '.join(scan_types) or 'none'}, got {wanted!r:.80}")
+        known = f"one of {', '.join(scan_types)}"
+        expected = known if scan_types else "a type of an assigned execution block, and none is assigned"
+        raise Rejected(f"$.scan_type: expected {expected}, got {wanted!r:.80}")
     return {"scanTypes": list(dict.fromkeys(scan_types)), "scanType": wanted, "obsState": "READY"}
 
 

@@ -36,6 +36,11 @@ class Telemetry:
         self._flows = [flow for flow in found if flow is not None]
         server.flows += self._flows
 
+    def ledgers(self) -> Iterator[Ledger]:
+        """Return what is kept of each topic."""
+        for flow in self._flows:
+            yield from flow.ledgers.values()
+
     def over_all(self) -> Iterator[tuple[Ledger, frozenset[Group]]]:
         """Return what is kept of each topic that is shown over all groups, with those in the window that is shown."""
         for flow in self._flows:
@@ -59,21 +64,34 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
                 groups.setdefault(topic, []).append(group)
     if not shown:
         return None
-    ledgers = {topic: _ledger(known[topic], found, settings) for topic, found in groups.items()}
-    return TelemetryFlow(summary, known, ledgers, shown, _partitions(icd, settings, summary, ledgers))
+    kept = {topic: _kept(known[topic], found, settings) for topic, found in groups.items()}
+    partitions = _partitions(icd, settings, summary, [(known[topic], found) for topic, found in kept.items()])
+    read = range(icd.topics[summary].partitions) if partitions is None else partitions
+    ledgers = {
+        topic: Ledger(
+            known[topic],
+            kept[topic],
+            per_group=any(group is not None for group in found),
+            over_all=None in found,
+            summaries=read,
+        )
+        for topic, found in groups.items()
+    }
+    return TelemetryFlow(summary, known, ledgers, shown, partitions)
 
 
-def _ledger(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Ledger:
+def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Sequence[Group]:
+    """Return the groups that a ledger keeps: the devices' own, or all; none: any."""
     own = [group for group in groups if group is not None]
-    over_all = len(own) < len(groups)
-    kept: Sequence[Group] = plan.groups(settings) if over_all else own
-    return Ledger(plan, kept, per_group=bool(own), over_all=over_all)
+    return own if len(own) == len(groups) else plan.groups(settings)
 
 
-def _partitions(icd: Icd, settings: Settings, summary: str, ledgers: Mapping[str, Ledger]) -> list[int] | None:
-    """Return the partitions that have what the ledgers keep; None: all."""
-    if not all(ledger.plan.window.groups == "node" for ledger in ledgers.values()):
+def _partitions(
+    icd: Icd, settings: Settings, summary: str, kept: Sequence[tuple[Plan, Sequence[Group]]]
+) -> list[int] | None:
+    """Return the partitions that have the summaries of some groups; None: all."""
+    if not all(plan.window.groups == "node" for plan, _ in kept):
         return None
     racks = Racks(settings.rack_size, icd.topics[summary].partitions)
-    found = racks.partitions_of(node for one in ledgers.values() for node in one.expected if isinstance(node, int))
+    found = racks.partitions_of(node for _, groups in kept for node in groups if isinstance(node, int))
     return None if len(found) == racks.partitions else found

@@ -10,7 +10,7 @@ from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.flows.telemetry.sequences import Run
 from facade.flows.telemetry.sketch import largest_bucket
-from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary
+from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, Rejected
 
@@ -45,6 +45,19 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
         found = ((f"partials[{at}]{path}", why) for at, one in entries for path, why in _troubles(one, plan, latest))
     for path, trouble in found:
         return Rejected(INCONSISTENT, f"$.{path}", trouble)
+    return None
+
+
+def impossible(watermark: Watermark, written_us: int, plan: Plan) -> Rejected | None:
+    """Return why a watermark cannot be used; parameters as of `inconsistency`.
+
+    One from the future would close windows whose records are still to come.
+    """
+    if watermark.partition >= watermark.partitions:
+        return Rejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
+    if watermark.read_to > written_us + plan.disorder_us:
+        why = f"{watermark.read_to} is ahead of the writing at {written_us}, by more than the allowed disorder"
+        return Rejected(INCONSISTENT, "$.read_to", why)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from facade.flows.telemetry.partial import Group, Summary
-from facade.messages import RackSummary
+from facade.messages import RackSummary, Watermark
 
 _LOGS = 8
 """So many former logs of a partition are remembered."""
@@ -115,6 +115,10 @@ class Coverage(msgspec.Struct):
             return Hole(summary.partition, end, now.begin, count)
         return None
 
+    def refuse_watermark(self, watermark: Watermark) -> str:
+        """Return why a watermark does not count; empty text: it does."""
+        return self._at(watermark)[1]
+
     def before(self, group: Group) -> Iterator[tuple[int, int]]:
         """Return partitions of whose records the first ones are not counted, and the offset from which on they are."""
         for partition, at in self.partitions.items():
@@ -122,7 +126,7 @@ class Coverage(msgspec.Struct):
             if max(since, default=0) > 0:
                 yield partition, max(since)
 
-    def _at(self, summary: Summary | RackSummary) -> tuple[_Partition, str]:
+    def _at(self, summary: Summary | RackSummary | Watermark) -> tuple[_Partition, str]:
         """Return what is counted of the partition of a summary, and why its log is not the one that is counted."""
         at = self.partitions.setdefault(summary.partition, _Partition([summary.log]))
         if summary.log in at.logs[:-1]:

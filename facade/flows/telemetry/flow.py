@@ -10,13 +10,13 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.flows.telemetry.consistency import inconsistency
+from facade.flows.telemetry.consistency import impossible, inconsistency
 from facade.flows.telemetry.ledger import Ledger
 from facade.flows.telemetry.partial import StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import rows
 from facade.flows.telemetry.view import Marker, TelemetryView
-from facade.messages import RackSummary
+from facade.messages import RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime.accounts import OVERLAP
@@ -70,7 +70,7 @@ class TelemetryFlow(Flow):
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
         """The one windowed topic, where summaries do not say it."""
-        self._decode = BatchDecoder[Summary | RackSummary](first.form, RackSummary).decode_one
+        self._decode = BatchDecoder[Summary | RackSummary | Watermark](first.form, RackSummary, Watermark).decode_one
         self._is_foreign = lru_cache(1024)(self._names_others)
         self._looked_at = self._all_at = 0.0
         """Of the last look, and of the last one at all streams [Unix s]."""
@@ -86,6 +86,8 @@ class TelemetryFlow(Flow):
         summary = self._decode(record.value)
         if isinstance(summary, RackSummary):
             return self._fold_rack(summary, record, count=count)
+        if isinstance(summary, Watermark):
+            return self._fold_watermark(summary, record, count=count)
         if not isinstance(summary, Summary):
             return summary
         stream = summary.stream if isinstance(summary, StreamSummary) else self._only
@@ -104,7 +106,8 @@ class TelemetryFlow(Flow):
             return _OTHER_DEVICE
         if trouble := ledger.refuse(group, summary, count=count):
             return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
-        ledger.fold(group, summary.partials, record.timestamp_us / MICRO, count=count)
+        heard = record.timestamp_us / MICRO
+        ledger.fold(group, summary.partials, heard, partition=summary.partition, count=count)
         self._folded.add(plan.topic)
         return USED
 
@@ -125,9 +128,27 @@ class TelemetryFlow(Flow):
             return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
         kept = [row for row in rows(summary) if ledger.keeps(row[0])]
         if kept:
-            ledger.fold_rack(kept, record.timestamp_us / MICRO, count=count)
+            ledger.fold_rack(kept, record.timestamp_us / MICRO, partition=summary.partition, count=count)
             self._folded.add(plan.topic)
         return USED if kept or not summary.node else _OTHER_DEVICE
+
+    def _fold_watermark(self, watermark: Watermark, record: Record, *, count: bool) -> Outcome:
+        """Take a watermark: it may close windows of all groups."""
+        plan = self._plans.get(watermark.stream)
+        if plan is None:
+            return _OTHER_STREAM
+        key = plan.watermark_key(watermark.partition)
+        if record.key != key.encode():
+            return Rejected(INCONSISTENT, "$.partition", excerpt(f"expected that of the key {record.key!r}, got {key}"))
+        if rejected := impossible(watermark, record.timestamp_us, plan):
+            return rejected
+        ledger = self.ledgers.get(plan.topic)
+        if ledger is None:
+            return _OTHER_DEVICE
+        if trouble := ledger.take_watermark(watermark, record.partition, count=count):
+            return Rejected(OVERLAP, "$.log", f"{plan.topic}, {trouble}")
+        self._folded.add(plan.topic)
+        return USED
 
     def lost_before(self) -> Iterator[Missing]:
         """Return of which records the summaries never came; see `facade.runtime.flow.Flow`."""
@@ -163,7 +184,8 @@ class TelemetryFlow(Flow):
                 continue
             ledger = self.ledgers[one.stream]
             if one.view.group is None:
-                self.reporting[one.stream] = _reporting(ledger, now, one.view.stale_after)
+                shown = ledger.shown()
+                self.reporting[one.stream] = ledger.live(shown.groups if shown else (), now, one.view.stale_after)
             marker = one.view.marker(ledger, now)
             if marker == one.marker:
                 continue
@@ -203,8 +225,3 @@ class _State(msgspec.Struct):
     """A flow in a snapshot."""
 
     streams: dict[str, dict[str, Any]]
-
-
-def _reporting(ledger: Ledger, now: float, within: float) -> frozenset[Any]:
-    shown = ledger.all_groups.shown(now, within)
-    return frozenset(shown[1] & ledger.all_groups.live(now, within)) if shown else frozenset()

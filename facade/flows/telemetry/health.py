@@ -9,6 +9,7 @@ from facade.flows.telemetry.ledger import Ledger
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import plans
+from facade.flows.telemetry.view import read_so_far
 from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
@@ -19,6 +20,8 @@ from facade.runtime.stream_accounts import WorkerAccounts
 
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
 """A group of whose records more than this part came late, in so many seconds, is complained about."""
+_STANDS_STILL = 3.0
+"""A worker that closes a window so late is complained about [s]."""
 _SILENT, _LATE = "streamSilent", "streamLate"
 
 
@@ -52,7 +55,10 @@ class TelemetryHealth(Health):
         ]
 
     def complaints(self, now: float) -> Iterator[Complaint]:
-        """Return which groups are silent or late, one complaint for each."""
+        """Return which groups are silent or late, and which partitions are not read, one complaint for each."""
+        for ledger in self._telemetry.ledgers():
+            for partition, mark in ledger.standing_still(now - _STANDS_STILL):
+                yield Complaint("DEGRADED", read_so_far(ledger.plan, partition, mark))
         for ledger, reporting in self._expected():
             late, place = dict(self._late(ledger, now)), ledger.plan.place
             for group, (part, whole) in sorted(late.items(), key=lambda one: place(one[0])):
@@ -64,6 +70,7 @@ class TelemetryHealth(Health):
             # Of nodes nothing is known while nobody takes what they say.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
+                silent -= {group for group in silent if any(ledger.standing_still(now - _STANDS_STILL, group))}
                 for group, why in self._due(ledger, silent, reporting, now):
                     text = f"{_name(ledger, group)} sends no records while {why}"
                     yield Complaint("DEGRADED", text, (_SILENT, ledger.plan.place(group)), "ALARM")

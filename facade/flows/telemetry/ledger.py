@@ -2,10 +2,10 @@
 
 Policies:
 
-* **Order.** Partials merge in any order; only what a window shows depends on which have come.
-* **Restart.** Totals and sequences come from the snapshot and go on from its offsets. Short windows
-  are rebuilt from records a little further back, which must not be counted again: `count=False`.
-  Long ones are in the snapshot, where such records already are.
+* **Order.** Partials merge in any order; a window is shown when it is closed, see `facade.flows.telemetry.watermarks`.
+* **Restart.** Totals, sequences, watermarks and windows over all groups come from the snapshot and go on from its
+  offsets. Short windows of groups are rebuilt from records a little further back, which must not be counted again:
+  `count=False`. Long ones are in the snapshot, where such records already are.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,8 +18,12 @@ from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import Row, together
 from facade.flows.telemetry.sequences import SeenNumbers
-from facade.flows.telemetry.windows import AllGroupsState, AllGroupsWindows, GroupWindows
-from facade.messages import FieldStatistics, Partial, RackSummary
+from facade.flows.telemetry.watermarks import Mark, Watermarks, newest_close
+from facade.flows.telemetry.windows import Window, Windows
+from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
+
+_GRACE = 1.5
+"""A partition that is not read up to so long ago is one whose worker stands still [s]: it commits once a second."""
 
 
 class GroupTotals(msgspec.Struct):
@@ -35,6 +39,8 @@ class GroupTotals(msgspec.Struct):
     """Newest data time [Unix us]."""
     heard: float = 0.0
     """When a worker last wrote about the group [Unix s]."""
+    partitions: list[int] = []
+    """Partitions of the windowed topic that had records of it; none: they may be on any."""
 
     def add(self, partial: Partial) -> None:
         """Count a partial."""
@@ -67,6 +73,12 @@ class GroupTotals(msgspec.Struct):
         )
 
 
+class AllGroupsState(msgspec.Struct):
+    """Windows over all groups in a snapshot."""
+
+    windows: list[tuple[Partial, list[Group]]] = []
+
+
 class _State(msgspec.Struct, omit_defaults=True):
     """A ledger in a snapshot."""
 
@@ -75,6 +87,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     """Of each group; only long ones."""
     all_groups: AllGroupsState = msgspec.field(default_factory=AllGroupsState)
     coverage: Coverage = msgspec.field(default_factory=Coverage)
+    watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 
 
 class Restored(NamedTuple):
@@ -84,6 +97,7 @@ class Restored(NamedTuple):
     windows: dict[Group, list[Partial]]
     all_groups: AllGroupsState
     coverage: Coverage
+    watermarks: Watermarks
 
 
 class Ledger:
@@ -97,10 +111,21 @@ class Ledger:
         Whether to keep windows of each group.
     over_all
         Whether to keep windows over all groups.
+    summaries
+        Partitions of the summary topic that are read.
     """
 
-    def __init__(self, plan: Plan, groups: Collection[Group], *, per_group: bool, over_all: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        groups: Collection[Group],
+        *,
+        per_group: bool,
+        over_all: bool,
+        summaries: Collection[int] = (0,),
+    ) -> None:
         self.plan = plan
+        self._summaries = summaries
         self.expected = frozenset(groups)
         self.totals = {group: GroupTotals() for group in self.expected}
         self._per_group = per_group
@@ -108,6 +133,7 @@ class Ledger:
         self._coverage = Coverage()
         self._rebuilding = Coverage()
         """Of records that the snapshot already counts."""
+        self._watermarks = Watermarks()
         self._holes: list[Hole] = []
         """Offsets whose summaries never came, until somebody takes them."""
         self._begin(rebuilt=False)
@@ -124,20 +150,52 @@ class Ledger:
         """Return why a summary must not be folded, as its offsets are counted already; empty text: it may be."""
         return (self._coverage if count else self._rebuilding).refuse(group, summary)
 
-    def fold(self, group: Group, partials: Sequence[Partial], heard: float, *, count: bool = True) -> None:
+    def fold(
+        self, group: Group, partials: Sequence[Partial], heard: float, *, partition: int = 0, count: bool = True
+    ) -> None:
         """Merge what a worker wrote about a group that is kept.
 
         Parameters
         ----------
         heard
             When it was written [Unix s].
+        partition
+            Of the windowed topic, from which the records are.
         count
             False for records that the snapshot already counts: they only rebuild windows.
         """
-        self._fold(group, partials, heard, count=count)
-        if self._over_all and (count or self.plan.is_rebuilt):
+        self._fold(group, partials, heard, partition, count=count)
+        if self._over_all and count:
             for partial in partials:
-                self.all_groups.add(group, partial, heard)
+                self._all_groups.add(partial, self.read_to(), round(heard * MICRO), (group,))
+
+    def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> str:
+        """Take a watermark from a partition of the summary topic; return why it does not count; empty text: it does."""
+        if why := (self._coverage if count else self._rebuilding).refuse_watermark(watermark):
+            return why
+        self._since_start.take(watermark, partition)
+        if count and self._watermarks.take(watermark, partition):
+            for totals in self.totals.values():  # their records may be on other partitions from now on
+                totals.partitions = []
+        return ""
+
+    def read_to(self, group: Group | None = None) -> int:
+        """Return up to which time the records are read that windows of a group have, or over all [Unix us]."""
+        watermarks = self._watermarks if group is None or not self._rebuilt else self._since_start
+        return watermarks.read_to(self._partitions(group), self._summaries)
+
+    def standing_still(self, now: float, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
+        """Return the partitions of a group, or of all, that are not read up to now, and how far they are.
+
+        Parameters
+        ----------
+        now
+            Wall-clock time [Unix s]; it closes nothing.
+        """
+        return self._watermarks.behind(self._partitions(group), newest_close(self.plan, round((now - _GRACE) * MICRO)))
+
+    def _partitions(self, group: Group | None) -> Sequence[int]:
+        return () if group is None or self.plan.one_group else self.totals[group].partitions
 
     def refuse_rack(self, summary: RackSummary, *, count: bool = True) -> str:
         """Return why the summary of a rack must not be folded, as `refuse` does; a hole before it is kept."""
@@ -157,41 +215,48 @@ class Ledger:
         """Return partitions of whose records the first ones are not counted, and the offset from which on they are."""
         return self._coverage.before(group)
 
-    def fold_rack(self, found: Sequence[Row], heard: float, *, count: bool = True) -> None:
+    def fold_rack(self, found: Sequence[Row], heard: float, *, partition: int = 0, count: bool = True) -> None:
         """Merge what a worker wrote about the nodes of a rack that are kept; parameters as of `fold`.
 
         Over all groups, nodes are put together before they go into a window.
         """
         for node, partial in found:
-            self._fold(node, (partial,), heard, count=count)
-        if not self._over_all or not (count or self.plan.is_rebuilt):
+            self._fold(node, (partial,), heard, partition, count=count)
+        if not self._over_all or not count:
             return
         windows: dict[int, list[Row]] = {}
         for node, partial in found:
-            self.all_groups.hear(node, heard)
             if not partial.late and partial.count:
                 windows.setdefault(partial.window, []).append((node, partial))
         for rows in windows.values():
-            self.all_groups.join([node for node, _ in rows], together([partial for _, partial in rows]))
+            whole, nodes = together([partial for _, partial in rows]), [node for node, _ in rows]
+            self._all_groups.add(whole, self.read_to(), round(heard * MICRO), nodes)
 
-    def _fold(self, group: Group, partials: Sequence[Partial], heard: float, *, count: bool) -> None:
+    def _fold(self, group: Group, partials: Sequence[Partial], heard: float, partition: int, *, count: bool) -> None:
         totals = self.totals.get(group)
         if totals is None:
             totals = self.totals[group] = GroupTotals()
         totals.heard = max(totals.heard, heard)
-        windows = self.windows_of(group) if self._per_group and (count or self.plan.is_rebuilt) else None
-        for partial in partials:
-            if count:
+        if count:
+            for partial in partials:
                 totals.add(partial)
-            if windows is not None:
-                windows.add(partial, heard)
+        if self._per_group and (count or self.plan.is_rebuilt):
+            windows = self._windows.get(group)
+            if windows is None:
+                windows = self._windows[group] = Windows(self.plan, rebuilt=self._rebuilt)
+            for partial in partials:
+                windows.add(partial, self.read_to(group), round(heard * MICRO))
+        if partition not in totals.partitions:
+            totals.partitions = [*totals.partitions, partition]
 
-    def windows_of(self, group: Group) -> GroupWindows:
-        """Return the windows of a group."""
-        found = self._windows.get(group)
-        if found is None:
-            found = self._windows[group] = GroupWindows(self.plan, rebuilt=self._rebuilt)
-        return found
+    def shown(self, group: Group | None = None) -> Window | None:
+        """Return the newest closed window of a group, or over all groups, if any."""
+        windows = self._all_groups if group is None else self._windows.get(group)
+        return None if windows is None else windows.shown(self.read_to(group))
+
+    def live(self, groups: Collection[Group], now: float, within: float) -> frozenset[Group]:
+        """Return those of some groups that workers wrote about within the last `within` [s]."""
+        return frozenset(group for group in groups if now - self.totals[group].heard <= within)
 
     @property
     def heard(self) -> float:
@@ -208,10 +273,12 @@ class Ledger:
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
         heard = {str(group): totals for group, totals in self.totals.items() if totals.heard}
-        state = _State(heard, coverage=self._coverage)
+        everything = AllGroupsState(self._all_groups.as_list())
+        state = _State(heard, all_groups=everything, coverage=self._coverage, watermarks=self._watermarks)
         if not self.plan.is_rebuilt:
-            state.windows = {str(group): windows.as_list() for group, windows in self._windows.items()}
-            state.all_groups = self.all_groups.state()
+            state.windows = {
+                str(group): [partial for partial, _ in windows.as_list()] for group, windows in self._windows.items()
+            }
         builtins: dict[str, Any] = msgspec.to_builtins(state)
         return builtins
 
@@ -226,25 +293,28 @@ class Ledger:
         stored = msgspec.convert(state, _State, strict=False)
         totals = {self.plan.group(text): one for text, one in stored.groups.items()}
         windows = {self.plan.group(text): partials for text, partials in stored.windows.items()}
-        return Restored(totals, windows, stored.all_groups, stored.coverage)
+        return Restored(totals, windows, stored.all_groups, stored.coverage, stored.watermarks)
 
     def restore(self, restored: "Restored") -> None:
         """Take the state of a snapshot."""
         self.totals |= {group: totals for group, totals in restored.totals.items() if self.keeps(group)}
         self._coverage, self._rebuilding = restored.coverage, Coverage()
+        self._watermarks = restored.watermarks
         self._begin(rebuilt=self.plan.is_rebuilt)
-        if self.plan.is_rebuilt:
-            return
-        heard = {group: totals.heard for group, totals in self.totals.items() if totals.heard}
-        for group in restored.windows.keys() & heard.keys():
-            for partial in restored.windows[group]:
-                self.windows_of(group).add(partial, heard[group])
-        self.all_groups.restore(restored.all_groups, heard)
+        for group in restored.windows.keys() & self.totals.keys() if not self.plan.is_rebuilt else ():
+            windows = self._windows[group] = Windows(self.plan)
+            windows.restore([(partial, ()) for partial in restored.windows[group]], 0)
+        # A release without watermarks rebuilt the short ones: what came before the snapshot is in none of them.
+        was_rebuilt = self.plan.is_rebuilt and not restored.watermarks.partitions
+        since = round((self.heard + self.plan.window.ahead) * MICRO) if was_rebuilt else 0
+        self._all_groups.restore(restored.all_groups.windows, since)
 
     def _begin(self, *, rebuilt: bool) -> None:
         self._rebuilt = rebuilt
-        self._windows: dict[Group, GroupWindows] = {}
-        self.all_groups = AllGroupsWindows(self.plan, rebuilt=rebuilt)
+        self._since_start = Watermarks()
+        """Of the records from which windows are rebuilt, and of those that came since."""
+        self._windows: dict[Group, Windows] = {}
+        self._all_groups = Windows(self.plan)
 
 
 def seconds(time_us: int) -> float:

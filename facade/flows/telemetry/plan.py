@@ -17,7 +17,7 @@ from facade.messages import Partial, RackSummary
 
 MICRO = 1_000_000
 REBUILT = 1.0
-"""Windows up to this long are rebuilt from the last records after a restart; longer ones are in the snapshot [s].
+"""Windows of groups up to this long are rebuilt from the last records after a restart; others are in the snapshot [s].
 The records are those of `facade.runtime.event_loop.Timing.rebuild`."""
 
 _RACKS = "rack-summary"
@@ -76,9 +76,14 @@ class Plan:
         """Length of a window [us]."""
         return round(self.window.length * MICRO)
 
+    @cached_property
+    def disorder_us(self) -> int:
+        """How long after its end a window is closed [us]."""
+        return round(self.window.disorder * MICRO)
+
     @property
     def is_rebuilt(self) -> bool:
-        """Whether windows are rebuilt from records after a restart."""
+        """Whether windows of groups are rebuilt from records after a restart."""
         return self.window.length <= REBUILT
 
     @property
@@ -104,6 +109,10 @@ class Plan:
             It is no number, and must be.
         """
         return str(text) if self.names or self.one_group else int(text)
+
+    def watermark_key(self, partition: int) -> str:
+        """Return the key of the watermark of a partition."""
+        return f"watermark/{self.topic}/{partition}"
 
     def key(self, group: Group) -> str:
         """Return the key of the summaries of a group."""

@@ -1,5 +1,6 @@
 """From ledgers to readings: what a device shows of one windowed topic."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from facade.flows.telemetry.ledger import GroupTotals, Ledger, seconds
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.rules import evaluate
+from facade.flows.telemetry.watermarks import Mark, closed_at
 from facade.icd.model import Attribute, DeviceClass, Source
 from facade.messages import Partial
 from facade.reading import Quality, Reading, Value, judge
@@ -16,6 +18,9 @@ LastReadings = Mapping[str, Reading]
 Marker = tuple[int, ...]
 NamedReading = tuple[str, Reading]
 """Attribute name and what it shows."""
+_LATE_OVER, _LATE_PART = 10.0, 0.01
+"""Late records are looked at over so long [s]; beyond this part of all, the device tells it. Ten times as many are a
+problem of SDP, see `facade.flows.telemetry.health`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,13 @@ class _Looked:
 
     window: Partial | None
     """The newest closed one."""
-    complete: bool
-    """Whether every group is in it that should be."""
+    is_whole: bool
+    """Whether every group is in it that should be, and nothing came when it was closed."""
     totals: list[GroupTotals]
     silence: float
     """Time since anything was heard [s]."""
+    age: float
+    """Time since the window was closed that is shown [s]."""
 
 
 class TelemetryView:
@@ -49,6 +56,10 @@ class TelemetryView:
         self._edges = sorted(set(self._limits.values()) - {0.0})
         self.stale_after = max(self._edges, default=device_class.stale_after)
         """After so long a silence [s] nothing is shown as valid but totals."""
+        self._closed = 0.0
+        """When the window was closed that is shown, perhaps since before a restart [Unix s]."""
+        self._counted: deque[tuple[float, int, int]] = deque()
+        """Time [Unix s], late records and all records, of the last seconds."""
         self._says_state = device_class.state_source == plan.topic
         # Totals go on within a window. Where it is short that is seen soon enough, and costs nothing.
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
@@ -59,17 +70,18 @@ class TelemetryView:
         seen = (looked.window.window, looked.window.count) if looked.window else (-1, 0)
         late = sum(totals.late for totals in looked.totals)
         used = sum(totals.count for totals in looked.totals) if self._follows_totals else 0
-        return (*seen, late, used, sum(looked.silence > edge for edge in self._edges))
+        over = sum((looked.silence > edge) + (looked.age > edge) for edge in self._edges)
+        return (*seen, looked.is_whole, late, used, over)
 
     def readings(self, ledger: Ledger, now: float, last: LastReadings) -> Iterator[NamedReading]:
         """Return the readings of the device; attributes about which nothing can be said are left out.
 
-        Over all groups they are ATTR_WARNING where expected groups are missing from a window.
+        They are ATTR_WARNING where a window is not whole: expected groups are missing, or records came too late for it.
 
         Parameters
         ----------
         now
-            Wall-clock time [Unix s]; it only says whether the senders have fallen silent.
+            Wall-clock time [Unix s]; it only says whether the senders have fallen silent, or a worker stands still.
         last
             What was shown before, perhaps before a restart: it stands until there is a window.
         """
@@ -79,17 +91,20 @@ class TelemetryView:
         whole = ledger.overall() if self.group is None else looked.totals[0].as_partial()
         for attribute, source in self._sources:
             name, limit = attribute.name, self._limits[attribute.name]
-            is_stale = bool(limit) and looked.silence > limit
-            partial = whole if source.over == "total" else looked.window
+            is_window = source.over == "window"
+            partial, silence = (looked.window, looked.age) if is_window else (whole, looked.silence)
             if partial is None:
                 if name in last:
+                    self._closed = max(self._closed, _closed_at(self._plan, last[name].time))
+                    is_stale = bool(limit) and now - self._closed > limit
                     yield name, last[name].invalid() if is_stale else last[name]
                 continue
+            is_stale = bool(limit) and silence > limit
             value = _value(attribute, source, partial, looked.totals, self._plan)
             if value is None:
                 continue
             quality = Quality.INVALID if is_stale else judge(value, attribute.limits)
-            if quality is Quality.VALID and source.over == "window" and not looked.complete:
+            if quality is Quality.VALID and is_window and not looked.is_whole:
                 quality = Quality.WARNING
             yield name, Reading(value, seconds(partial.time_max), quality)
 
@@ -108,19 +123,49 @@ class TelemetryView:
             if totals.heard:
                 since = datetime.fromtimestamp(totals.heard, UTC).isoformat(timespec="seconds")
             state, status = "STANDBY", f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."
+        late, whole = self._lateness(totals, now)
+        if late > _LATE_PART * whole:
+            within = f"{late} of {whole} records within {_LATE_OVER:g} s"
+            status += f"\n{within} came too late for their window: compare its clock."
+        for partition, mark in ledger.standing_still(now, self.group):
+            status += f"\n{read_so_far(self._plan, partition, mark)}"
         for partition, offset in ledger.before(self.group):
             lacks = f"offsets 0 to {offset - 1} are in no total of it, which begin behind them"
             status += f"\n{self._plan.topic}, partition {partition}: {lacks}"
         yield "State", Reading(state, totals.heard or now)
         yield "Status", Reading(status, totals.heard or now)
 
+    def _lateness(self, totals: GroupTotals, now: float) -> tuple[int, int]:
+        """Return the number of late records within the last seconds, and of all records."""
+        counted = self._counted
+        if not counted or not 0.0 <= now - counted[-1][0] < 1.0:
+            counted.append((now, totals.late, totals.late + totals.count))
+        while counted[-1][0] - counted[0][0] > _LATE_OVER or counted[-1][2] < counted[0][2]:
+            counted.popleft()
+        (_, late_before, before), (_, late, whole) = counted[0], counted[-1]
+        return late - late_before, whole - before
+
     def _look(self, ledger: Ledger, now: float) -> _Looked:
-        if self.group is not None:
-            totals = ledger.totals[self.group]
-            return _Looked(ledger.windows_of(self.group).shown(now), True, [totals], now - totals.heard)
-        shown = ledger.all_groups.shown(now, self.stale_after)
-        complete = not self._plan.window.all_expected or (shown is not None and shown[1] == ledger.expected)
-        return _Looked(shown[0] if shown else None, complete, list(ledger.totals.values()), now - ledger.heard)
+        shown, everyone = ledger.shown(self.group), self.group is None
+        if shown is not None:
+            self._closed = seconds(closed_at(self._plan, shown.partial.window))
+        is_whole = shown is not None and not shown.is_torn
+        if shown is not None and everyone and self._plan.window.all_expected:
+            is_whole &= shown.groups == ledger.expected
+        totals = [*ledger.totals.values()] if self.group is None else [ledger.totals[self.group]]
+        heard = max((one.heard for one in totals), default=0.0)
+        return _Looked(shown and shown.partial, is_whole, totals, now - heard, now - self._closed)
+
+
+def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
+    """Say up to when a partition is read, and by whom."""
+    time = datetime.fromtimestamp(seconds(mark.read_to), UTC).isoformat(timespec="seconds")
+    return f"partition {partition} of {plan.topic} was read up to {time} by aggregate-{mark.worker}"
+
+
+def _closed_at(plan: Plan, time: float) -> float:
+    """Return when the window of a data time is closed, if workers read all the time [Unix s]."""
+    return time - time % plan.window.length + plan.window.length + plan.window.disorder
 
 
 def stale_after(device_class: DeviceClass, attribute: Attribute) -> float:

@@ -2,11 +2,12 @@
 
 The worker keeps nothing between transactions. A record is in the partials of exactly the
 transaction that commits its offset, so totals stay exact over ``kill -9``, rebalances and broker
-restarts; see `facade.runtime.worker`.
+restarts; see `facade.runtime.worker`. How windows close is said in `facade.flows.telemetry.watermarks`.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 from typing import NamedTuple
 
 from facade.bus.dead_letters import COUNT, ROW
@@ -19,11 +20,12 @@ from facade.flows.telemetry.cells import partials
 from facade.flows.telemetry.columnar import Batches, Together
 from facade.flows.telemetry.groups import groups
 from facade.flows.telemetry.partial import Group, Summary, gather, split
-from facade.flows.telemetry.plan import Plan, plans
+from facade.flows.telemetry.plan import MICRO, Plan, plans
 from facade.flows.telemetry.rack import Row, nothing, tables
 from facade.flows.telemetry.reduce import AppendTimes, Reduced, combine, reduce, sift
+from facade.flows.telemetry.watermarks import newest_close
 from facade.icd.model import Icd
-from facade.messages import Partial, RackSummary
+from facade.messages import Partial, RackSummary, Watermark
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
@@ -32,6 +34,8 @@ _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
 """Longest wait for the first record of a transaction [s]: so soon a worker learns that it is to end."""
+_ASK_AGAIN, _ASK_AGAIN_LATER = 0.05, 1.0
+"""Time between two questions where partitions end, first and last, while the answers close no window [s]."""
 _TOLD_AGAIN = 10.0
 """While no records come, readers are told so often up to which offset racks are summarised [s]."""
 
@@ -92,6 +96,7 @@ class _Stream:
         self.batches = Batches(plan, schema) if "arrow" in icd.topics[plan.topic].encodings else None
         self.groups = groups(plan, settings)
         summary = icd.topics[plan.window.summary]
+        self.summary_partitions = summary.partitions
         self._racks = Racks(settings.rack_size, summary.partitions)
         nodes = [node for node in plan.groups(settings) if isinstance(node, int)] if plan.is_contiguous else []
         self._all_racks = sorted({self._racks.rack(node) for node in nodes})
@@ -149,17 +154,63 @@ class Worker(TransactionalWorker):
         self._told: dict[tuple[str, int], float] = {}
         """When summaries of each topic and partition were last written [monotonic s]."""
         self._by = f"aggregate-{slot}"  # a slot alone says nothing to who reads the letter
+        self._summaries = {stream.plan.window.summary: stream.summary_partitions for stream in self.streams.values()}
+        self._watermarks: dict[tuple[str, int], int] = {}
+        """What was last written of each topic and partition [Unix us]."""
+        self._writing: dict[tuple[str, int], int] = {}
+        """What the open transaction writes."""
+        self._closes_at, self._closes = 0, False
+        """Brokers' time at which the next window is over [Unix us], and whether a commit closes one that is."""
+        self._ask_at, self._ask_after = 0.0, _ASK_AGAIN
+        """When partitions may be asked for their ends again [monotonic s], and how long after that."""
 
     def _take(self) -> None:
+        self._take_records()
+        self._look_at_windows()
+
+    def _take_records(self) -> None:
         first = 0
         if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
-            self._fold_all(self._next(1, min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE)))
+            wait = min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE, self._until_close())
+            self._fold_all(self._next(1, wait))
             if not self._taken:
                 return
             first = 1
         if self._most > first:
-            left = self._interval() - self._idle()
+            left = min(self._interval() - self._idle(), self._until_close())
             self._fold_all(self._next(self._most - first, max(left, _LOOK)))
+
+    def _look_at_windows(self) -> None:
+        """Find out whether a commit closes a window that has just ended; ask for the ends of partitions that lack it.
+
+        Where records come their append times close it, and nobody is asked.
+        """
+        spans, now = self._log.spans(), self._clock.monotonic()
+        time = max(self._log.broker_time, *(span.read_to for span in spans.values()), 0)
+        if time < self._closes_at:
+            return
+        self._closes = False
+        wanted = {place: newest_close(self.streams[place[0]].plan, time) for place in spans}
+        lacks = [place for place, close in wanted.items() if spans[place].read_to < close]
+        if lacks and now >= self._ask_at:
+            self._log.ask_ends(lacks)
+            spans = self._log.spans()
+            self._ask_at, self._ask_after = now + self._ask_after, min(2 * self._ask_after, _ASK_AGAIN_LATER)
+        lacks = [place for place, close in wanted.items() if spans[place].read_to < close]
+        self._closes = any(
+            self._watermarks.get(place, 0) < close <= spans[place].read_to and spans[place].partitions
+            for place, close in wanted.items()
+        ) and (not lacks or self._idle() >= self._limits.interval)
+        if not lacks:
+            self._ask_after = _ASK_AGAIN
+            if not self._closes:
+                lengths = (self.streams[topic].plan.length_us for topic, _ in wanted)
+                self._closes_at = min(map(add, wanted.values(), lengths), default=0)
+
+    def _until_close(self) -> float:
+        """Return the time until the next look at windows may find something [s]."""
+        left = (self._closes_at - self._log.broker_time) / MICRO
+        return max(left, self._ask_at - self._clock.monotonic(), _LOOK)
 
     def _fold_all(self, runs: Sequence[Run]) -> None:
         """Take what came; the more rows the batches have, the fewer records are taken at once after it."""
@@ -174,7 +225,7 @@ class Worker(TransactionalWorker):
         limits = self._limits
         if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
             return True
-        if len(self._dead_letters) >= limits.letters:
+        if len(self._dead_letters) >= limits.letters or (self._closes and self._lag <= 1.0):
             return True
         if not self._taken:
             wanted = limits.idle_interval
@@ -253,6 +304,33 @@ class Worker(TransactionalWorker):
             self._told[place] = now
             for one in stream.summaries(self._name, partition, found, span):
                 yield self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
+        yield from self._new_watermarks(spans)
+
+    def _new_watermarks(self, spans: Spans) -> Iterator[Record]:
+        """Return a watermark for each partition of which a window is closed, on each partition of the summary topic."""
+        self._writing = {}
+        for (topic, partition), span in spans.items():
+            plan = self.streams[topic].plan
+            if span.partitions <= partition or newest_close(plan, span.read_to) <= self._watermarks.get(
+                (topic, partition), 0
+            ):
+                continue
+            self._writing[topic, partition] = span.read_to
+            watermark = Watermark(
+                worker=self._name,
+                stream=topic,
+                partition=partition,
+                partitions=span.partitions,
+                log=span.log,
+                read_to=span.read_to,
+            )
+            for to in range(self._summaries[plan.window.summary]):
+                yield self._record(plan.window.summary, plan.watermark_key(partition), watermark, to)
+
+    def _commit(self) -> None:
+        super()._commit()
+        self._watermarks |= self._writing
+        self._closes_at, self._closes = 0, False
 
     def _forget(self) -> None:
         self._partials: dict[tuple[str, int], Found] = {}

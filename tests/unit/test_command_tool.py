@@ -1,0 +1,105 @@
+"""`sdp-facade command`: refused with the schema's words before anything is sent, and told to its outcome."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clients import ask, command
+from facade.cli.app import app
+from facade.clock import ManualClock
+from facade.errors import CommandRefused, FacadeError
+
+CONFIGURE = {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "science_A"}
+
+
+class Device:
+    """A device of which each look at a command finds the next status."""
+
+    said: list[tuple[Any, ...]]
+    statuses: list[tuple[str, str | None]]
+
+    def __init__(self, tango_host: str, name: str, server: str) -> None:
+        self.said.append(("device", name))
+
+    def write(self, attribute: str, value: Any) -> None:
+        self.said.append((attribute, value))
+
+    def command(self, name: str, argument: Any = None) -> Any:
+        self.said.append((name, argument))
+        if name != "GetCommand":
+            return [2], ["1_1_it"]
+        status, finished = self.statuses.pop(0)
+        return json.dumps({"status": status, "finished_time": finished, "progress": 40, "text": "said\x1b[2J"})
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    monkeypatch.setattr(Device, "said", [], raising=False)
+    monkeypatch.setattr(ask, "Device", Device)
+    monkeypatch.setattr(command, "require_tango_database", lambda tango_host: None)
+    monkeypatch.setattr(command, "SystemClock", ManualClock)
+    return Device.said
+
+
+def call(*words: str, text: str | None = None) -> Any:
+    return CliRunner().invoke(app, ["command", *words, "--tango-host", "here:1"], input=text)
+
+
+@pytest.mark.parametrize(("status", "code"), [("COMPLETED", 0), ("FAILED", 1), ("TIMED_OUT", 1)])
+def test_a_command_is_told_to_its_outcome(
+    said: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str, code: int
+) -> None:
+    file = tmp_path / "scan.json"
+    file.write_text(json.dumps(CONFIGURE))
+    found = [("ACCEPTED", None), *[("IN_PROGRESS", None)] * 30, (status, "2027-01-15T08:00:00Z")]
+    monkeypatch.setattr(Device, "statuses", found, raising=False)
+    done = call("1", "Configure", str(file))
+    assert done.exit_code == code, done.output
+    assert said[:2] == [("device", "mid-sdp/subarray/01"), ("Configure", file.read_text())]
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1].split()[0]) == ("1_1_it", status)
+    assert "IN_PROGRESS 40 %" in done.stderr
+    assert "\x1b[2J" not in done.output
+
+
+def test_nobody_waits_without_being_asked_to(said: list[tuple[Any, ...]]) -> None:
+    done = call("mid-sdp/subarray/02", "Abort", "--no-wait")
+    assert (done.exit_code, done.stdout) == (0, "1_1_it\n")
+    assert said == [("device", "mid-sdp/subarray/02"), ("Abort", None)]
+
+
+def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
+    assert call("control/0", "adminMode", "OFFLINE").exit_code == 0
+    assert said == [("device", "mid-sdp/control/0"), ("adminMode", 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "why"),
+    [
+        (("ingest/0001", "On"), "", "DEVICE: expected the number of a subarray, or a device that takes commands"),
+        (("1", "Abrot"), "", "NAME: expected one of On, Off, AssignResources, "),
+        (("1", "Abort", "x.json"), "", "ARGUMENT: expected none, as Abort takes none, got 'x.json'"),
+        (("1", "Configure"), "", "ARGUMENT: expected a file with the JSON argument of Configure, or -, got nothing"),
+        (("1", "Configure", "-"), '{"scan_type": 1}', "standard input: $.scan_type: expected text, got 1; nothing was"),
+        (("1", "Configure", "-"), "", "standard input: $: expected a JSON object, got an empty text; nothing was sent"),
+        (("1", "adminMode", "OFFLIN"), "", "ARGUMENT: expected one of ONLINE, OFFLINE, "),
+    ],
+)
+def test_a_wrong_call_sends_nothing_and_says_why(
+    said: list[tuple[Any, ...]], words: tuple[str, ...], text: str, why: str
+) -> None:
+    done = call(*words, text=text)
+    assert isinstance(done.exception, FacadeError)
+    assert why in str(done.exception)
+    assert said == []
+
+
+def test_a_refusal_of_the_device_is_its_own_text(said: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Device, name: str, argument: Any = None) -> Any:
+        raise CommandRefused("API_CommandNotAllowed", "Scan not allowed when obsState is EMPTY", "x")
+
+    monkeypatch.setattr(Device, "command", refuse)
+    assert "Scan not allowed when obsState is EMPTY" in str(call("1", "Abort").exception)

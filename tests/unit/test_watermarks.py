@@ -1,0 +1,273 @@
+"""A window is whole, or it is not VALID: worker and device server on the simulation's brokers, with the time of a test.
+
+After each step of the worker each value that is shown is compared with the log. Nothing here depends on speed.
+"""
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from facade.bus.port import Aborted, Record
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.flows.telemetry.flow import Shown, TelemetryFlow
+from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.plan import plan
+from facade.flows.telemetry.view import TelemetryView
+from facade.flows.telemetry.worker import BatchLimits, Worker
+from facade.icd.load import load
+from facade.messages import Watermark
+from facade.outcome import Rejected
+from facade.reading import Quality
+from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
+from tests.support.topics_in_memory import Upstream
+
+ICD = load()
+PLAN = plan(ICD, "ingest.heaps")
+NODES = range(4)
+SUMMARIES = range(ICD.topics["ingest.summary"].partitions)
+LIMIT = ICD.classes["SdpIngestNode"].stale_after
+
+
+class Rig:
+    """A worker of heaps, and a device server of some nodes and of all together."""
+
+    def __init__(self, fault=lambda: None) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self._fault = fault
+        self.start_worker()
+        ledger = Ledger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
+        views = [("SdpMaster", None), *(("SdpIngestNode", node) for node in NODES)]
+        shown = [Shown(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views]
+        self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None)
+        self.ledger = ledger
+        self.shown = {}
+        """Readings of heapRate by device."""
+        self.valid = set()
+        """Devices and windows that were VALID once."""
+        self._read = Counter()
+        self.sequences = Counter()
+        self.sent = Counter()
+        """Records by device and window."""
+
+    def start_worker(self) -> None:
+        log = MemoryTransactionalLog(self.broker, PLAN.topic, group="aggregate", fault=self._fault)
+        self.worker = Worker(log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
+
+    def send(self, node: int, *, ahead: float = 0.0, partition: int | None = None) -> None:
+        at = self.clock.now() - BASE_US / 1e6 + ahead
+        (value,) = encoded(heap(node, self.sequences[node], at))
+        self.sequences[node] += 1
+        window = round(at * 1e6) // 1_000_000
+        self.sent.update([(str(node), window), ("None", window)])
+        where = node % 2 if partition is None else partition
+        self.broker.append(Record(topic=PLAN.topic, key=str(node).encode(), value=value, partition=where))
+
+    def work(self) -> None:
+        """Let the worker do a step, and the device server take what came."""
+        self.worker.step()
+        self.look()
+
+    def look(self) -> None:
+        for to in SUMMARIES:
+            for record in self.broker.read_from("ingest.summary", to, self._read[to]):
+                assert not isinstance(outcome := self.flow.fold(record, count=True), Rejected), outcome
+                self._read[to] = record.offset + 1
+        for device, name, reading in self.flow.readings(self.clock.now(), {}):
+            if name == "heapRate":
+                self.shown[device] = reading
+        self.judge()
+
+    def judge(self) -> None:
+        """Compare what is shown as VALID with what was sent."""
+        for device, reading in self.shown.items():
+            if reading.quality is Quality.VALID:
+                window = int(reading.time) - BASE_US // 1_000_000
+                assert reading.value == self.sent[device, window], f"{device} of {window}"
+                self.valid.add((device, window))
+
+    def run(self, seconds: float, send=lambda: None, step: float = 0.08) -> None:
+        until = self.clock.now() + seconds
+        while self.clock.now() < until:
+            send()
+            self.work()
+            self.clock.sleep(step)
+
+    def watermarks(self) -> list[tuple[int, float]]:
+        """Return partitions and watermarks in their order, on one partition of the summary topic."""
+        found = []
+        for record in self.broker.read_from("ingest.summary", 0, 0):
+            if record.key.startswith(b"watermark/"):
+                one = msgspec.json.decode(record.value, type=Watermark)
+                found.append((one.partition, (one.read_to - BASE_US) / 1e6))
+        return found
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def all_nodes(rig, ahead=0.0):
+    def send():
+        for node in NODES:
+            rig.send(node, ahead=ahead if node == 3 else 0.0)
+
+    return send
+
+
+def test_each_window_is_shown_once_the_partitions_are_read(rig):
+    """And soon: within the allowed disorder and a step, by nobody's clock but the brokers'."""
+    seen = {}
+
+    def look():
+        all_nodes(rig)()
+        for device, reading in rig.shown.items():
+            seen.setdefault((device, int(reading.time) - BASE_US // 1_000_000), rig.clock.now() - BASE_US / 1e6)
+
+    rig.run(8.0, look)
+    late = {key: at - key[1] - 1.0 for key, at in seen.items()}
+    assert {(str(device), window) for device in (None, *NODES) for window in range(1, 6)} <= rig.valid
+    assert all(after < 0.3 for after in late.values()), late
+    counts = Counter(partition for partition, _ in rig.watermarks())
+    assert all(6 <= counts[partition] <= 9 for partition in (0, 1)), f"one for each window: {counts}"
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0, 8.0])
+def test_a_worker_that_stood_still_closes_no_window_by_what_it_remembers(rig, seconds, monkeypatch):
+    """Its client remembers old ends of the partitions when it wakes up, and has asked for no records since."""
+    send = all_nodes(rig)
+    rig.run(3.0, send)
+    until = rig.clock.now() + seconds
+    while rig.clock.now() < until:
+        send()
+        rig.clock.sleep(0.08)
+        rig.look()
+    stale = seconds >= LIMIT
+    assert all((reading.quality is Quality.INVALID) == stale for reading in rig.shown.values())
+    with monkeypatch.context() as asleep:
+        asleep.setattr(rig.worker._log._consumer, "_fetch", lambda wanted: None)
+        for _ in range(3):
+            rig.work()
+            rig.clock.sleep(0.06)
+    rig.run(3.0, send)
+    assert {("None", window) for window in range(int(3 + seconds), int(4 + seconds))} <= rig.valid
+
+
+@pytest.mark.parametrize("ahead", [4.9, -0.05])
+def test_a_sender_whose_clock_is_wrong_cuts_no_window_its_own_included(rig, ahead):
+    rig.run(12.0, all_nodes(rig, ahead))
+    assert {(str(device), window) for device in NODES for window in range(7, 10)} <= rig.valid
+
+
+def test_partitions_without_records_close_windows_in_time(rig):
+    """Node 0 alone sends, then nobody does: who asks learns that nothing came."""
+    rig.run(4.0, lambda: rig.send(0))
+    assert {("0", window) for window in (1, 2)} <= rig.valid
+    before = len(rig.watermarks())
+    rig.run(1.0)
+    assert ("0", 3) in rig.valid, "the last window, of which part was sent"
+    rig.run(4.0)
+    assert {partition for partition, _ in rig.watermarks()[before:]} == {0, 1}
+    assert rig.ledger.read_to() / 1e6 > rig.clock.now() - 1.5
+    assert rig.shown["0"].quality is Quality.INVALID
+    assert not list(rig.ledger.standing_still(rig.clock.now()))
+
+
+def test_partitions_are_asked_for_their_ends_only_where_nothing_comes(rig, monkeypatch):
+    asked = []
+    ask = rig.worker._log.ask_ends
+    monkeypatch.setattr(rig.worker._log, "ask_ends", lambda places: asked.append(len(places)) or ask(places))
+    rig.run(3.0, all_nodes(rig), step=0.02)
+    busy = len(asked)
+    rig.run(10.0)
+    assert busy <= 8, "at most once for each window, where the record behind it is a moment late"
+    assert 8 <= len(asked) - busy <= 25
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5.0])
+def test_while_no_broker_answers_nothing_is_closed_and_all_is_afterwards(rig, seconds):
+    send = all_nodes(rig)
+    rig.run(3.0, send)
+    rig.broker.network.go_down(seconds)
+    marks = len(rig.watermarks())
+    for _ in range(3):
+        rig.worker.step()
+        rig.clock.sleep(0.3)
+    assert len(rig.watermarks()) in (marks, marks + 2), "but for what was on its way"
+    rig.broker.network.come_up()
+    rig.run(8.0, send)
+    assert ("None", 9) in rig.valid
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_fails_each_window_that_is_valid_is_whole(seed):
+    """Transactions fail, workers are killed and stand still, nodes fall silent and have wrong clocks."""
+    dice = random.Random(seed)
+
+    def fault():
+        if dice.random() < 0.2:
+            raise Aborted("played")
+
+    rig = Rig(fault)
+    ahead = {node: dice.choice((0.0, 0.0, 4.9)) for node in NODES}
+    for _ in range(120):
+        if dice.random() < 0.02:
+            rig.start_worker()
+        for node in NODES:
+            if dice.random() < 0.7 and (rig.clock.now() // 4 + node) % 4:
+                rig.send(node, ahead=ahead[node])
+        if dice.random() < 0.9:
+            rig.work()
+        else:
+            rig.clock.sleep(dice.choice((0.3, 0.6, 2.5)))
+        rig.clock.sleep(0.05)
+    assert len(rig.valid) > 20
+
+
+def test_records_of_an_open_transaction_hold_up_the_watermark_and_its_mark_does_not(rig):
+    """They were appended, and are given out later, when it is committed; behind the mark no record may ever come."""
+    rig.run(2.0, all_nodes(rig))
+    upstream = Upstream(rig.broker, PLAN.topic)
+    (value,) = encoded(heap(1, rig.sequences[1], rig.clock.now() - BASE_US / 1e6))
+    upstream.begin(1, b"1", value)
+    before = rig.clock.now() - BASE_US / 1e6
+    rig.run(4.0, lambda: rig.send(0))
+    assert max(at for partition, at in rig.watermarks() if partition == 1) <= before
+    assert max(at for partition, at in rig.watermarks() if partition == 0) > before + 3
+    upstream.commit()
+    rig.run(4.0)
+    assert max(at for partition, at in rig.watermarks() if partition == 1) > before + 6
+    assert ("1", 2) in rig.valid or rig.shown["1"].quality is Quality.INVALID
+
+
+def test_a_watermark_that_cannot_be_is_a_dead_letter(rig):
+    """Rule 16: internal records are foreign as well."""
+    rig.run(3.0, all_nodes(rig))
+    good = next(one for one in rig.broker.read_from("ingest.summary", 0, 0) if one.key.startswith(b"watermark/"))
+    document = json.loads(good.value)
+    wrong = {
+        "read_to": {"read_to": good.timestamp_us + PLAN.disorder_us + 1},
+        "partition": {"partition": 2},
+        "key": {"stream": "ingest.buffers"},
+        "schema": {"read_to": -1},
+    }
+    before = rig.ledger.read_to()
+    for name, change in wrong.items():
+        key = b"watermark/ingest.heaps/2" if name == "partition" else good.key
+        outcome = rig.flow.fold(replace(good, key=key, value=json.dumps(document | change).encode()), count=True)
+        assert isinstance(outcome, Rejected) or outcome.reason == "other-stream", (name, outcome)
+    assert rig.ledger.read_to() == before
+
+
+def test_what_is_lost_of_a_worker_is_closed_by_the_next_one(rig):
+    rig.run(2.5, all_nodes(rig))
+    rig.start_worker()
+    rig.run(3.0, all_nodes(rig))
+    assert {("None", window) for window in (1, 2, 3)} <= rig.valid
