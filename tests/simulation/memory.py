@@ -21,6 +21,7 @@ _SLACK = 150
 """What a place may have more elements than in the first half of its process' life."""
 
 MAY_GROW = {
+    "Arguments._schemas": 2_000,  # of the ICD, which another place may have reached before
     "AlertLog._entries": 20_000,  # SdpAlerts' history
     "Assembly._past": 10_000,  # tables that have ended
     "CommandAck.states": 1_000_000,  # in 50 acknowledgements of each of 20,000 commands

@@ -135,7 +135,7 @@ def test_a_fatal_event_is_heard_though_partitions_are_taken_away(clock: ManualCl
     """Both come together when a session ends; the event comes only once, and a consumer that has had it is dead."""
     log = slot(clock, BusHealth())
     Client.script = [([Event(FENCED)], True)]
-    with pytest.raises(Fenced, match=r"another process has taken slot t\.aggregate-0"):
+    with pytest.raises(Fenced, match=r"another process has joined group t\.aggregate as t\.aggregate-0"):
         log.take(10, 0.0)
 
 
