@@ -51,9 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bootstrap: str = "127.0.0.1:9092"
     """Kafka brokers, host:port with commas between."""
     prefix: str = "local."
-    """Put before every topic, group and transactional id, so that deployments cannot meet."""
+    """Prefix of all topics, groups and transactional ids. Each deployment on a shared cluster has its own."""
     topic_replicas: int = 1
-    """Copies of each topic. All but one of them must confirm a record; of 1 or 2 copies, one must."""
+    """Replication factor of topics. `min.insync.replicas` is one less, at least 1."""
     nodes: int = 4
     """Ingest nodes of the deployment; they are numbered from 0."""
     rack_size: int = 50
