@@ -50,9 +50,9 @@ def alarm_lines(alarm: Mapping[str, Any], conditions: Mapping[str, Condition]) -
         yield f"          {_plain(alarm['text'])}"
     if alarm.get("shelved_until"):
         yield f"          shelved until {_moment(alarm['shelved_until'])}"
-    if alarm.get("action"):
-        comment = f": {alarm['comment']}" if alarm["comment"] else ""
-        did = f"{alarm['action']} by {alarm['operator']} at {_moment(alarm['acted_at'])}{comment}"
+    for one in alarm.get("actions", ()):
+        comment = f": {one['comment']}" if one["comment"] else ""
+        did = f"{one['action']} by {one['operator']} at {_moment(one['time'])}{comment}"
         yield f"          [dim]{_plain(did)}[/dim]"
     if (condition := conditions.get(alarm["condition"])) is not None:
         yield f"          -> {escape(condition.response)}"

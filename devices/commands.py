@@ -10,11 +10,12 @@ from tango.server import command
 
 from devices.base import ADDED_LATER, FacadeDevice
 from devices.mapping import TangoReading, to_tango
-from devices.queries import as_tango, refusal, tango_query
+from devices.queries import as_tango, client_of, refusal, tango_query
 from facade import tracing
 from facade.errors import BusError
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.outcomes import QUEUED
+from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.rules import OBS_STATE
 from facade.flows.commands.view import as_dict
 from facade.icd.model import Command, DeviceClass
@@ -53,7 +54,7 @@ class CommandedDevice(FacadeDevice):
         """Return what an attribute shows.
 
         The event loop alone shows readings and sends their events. Whoever reads after a call has returned finds what
-        it brought about all the same: adminMode and obsState are read from the stores that calls change.
+        it brought about all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
         """
         shown, newest = super().read_shown(name), self._newest(name)
         made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)
@@ -62,8 +63,11 @@ class CommandedDevice(FacadeDevice):
     def _newest(self, name: str) -> Reading | None:
         """Return the reading of an attribute that calls change; None: it is another one, or not known yet."""
         device, service = self.get_name().lower(), self.service
-        if service is None or name not in (OBS_STATE, admin_mode.ATTRIBUTE):
+        if service is None or name not in (OBS_STATE, LAST_REFUSAL, admin_mode.ATTRIBUTE):
             return None
+        if name == LAST_REFUSAL:
+            gateway = service.find(Gateway)
+            return None if gateway is None else gateway.refusals.reading(device)
         if name == OBS_STATE:
             gateway = service.find(Gateway)
             label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
@@ -113,9 +117,9 @@ class CommandedDevice(FacadeDevice):
         tango.DevFailed
             It was refused, was not sent, or was not confirmed in time; the text says which.
         """
-        gateway, device = self.gateway(name), self.get_name().lower()
+        gateway, device, client = self.gateway(name), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(f"{type(self).__name__}.{name}"):
-            return [QUEUED], [gateway.give(device, name, argument, tracing.current())]
+            return [QUEUED], [gateway.give(device, name, argument, tracing.current(), client=client)]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
         """Return what is known of one command."""

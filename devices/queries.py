@@ -1,5 +1,6 @@
 """Commands that a device answers itself, and the one form in which a call is refused."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ from devices.base import FacadeDevice
 from devices.mapping import Encoded, tango_text, to_encoded
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.icd.model import DeviceClass, Query
+
+_PEER = re.compile(r"giop:tcp:\[?(?:::ffff:)?([^\]]+)\]?:[0-9]+")
 
 FAILED = "API_CommandFailed"
 """Tango's word for a call that was not carried out."""
@@ -47,6 +50,21 @@ def _carried(result: Any) -> Any:
     if isinstance(result, str):
         return tango_text(result)
     return to_encoded(result) if isinstance(result, Encoded) else result
+
+
+def client_of(device: FacadeDevice) -> str:
+    """Return the client of the call that is being carried out, such as ``10.0.0.7, process 4242``.
+
+    The text is empty where Tango does not know it, as for clients of Tango 7 and older.
+    """
+    client = device.get_client_ident()
+    if client is None or not client.client_ident:
+        return ""
+    peer = _PEER.fullmatch(client.client_ip)
+    host = peer[1] if peer else "this host"  # by a socket without a network
+    if client.client_lang == tango.LockerLanguage.JAVA:
+        return f"{host}, Java program {client.java_main_class}"
+    return f"{host}, process {client.client_pid}"
 
 
 @contextmanager

@@ -50,6 +50,15 @@ class AlertAction(Message, frozen=True, kw_only=True, tag_field="schema", tag="a
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
 
+
+class ActionTaken(Mutable):
+    """Part of ``alert-state.schema.json``."""
+
+    action: Annotated[str, Meta(max_length=100)]
+    operator: Annotated[str, Meta(max_length=200)]
+    comment: Annotated[str, Meta(max_length=2000)]
+    time: Natural
+
 AlertStateState = Literal["NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"]
 
 AlertStateSeverity = Literal["INFO", "WARNING", "ALARM", "CRITICAL"]
@@ -82,6 +91,7 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     comment: Annotated[str, Meta(max_length=2000)] = ""
     acted_at: Natural = 0
     acknowledged_at: Natural = 0
+    actions: Annotated[list[ActionTaken], Meta(max_length=16)] = []
     values: dict[str, float] = {}
     acknowledged_values: dict[str, float] = {}
     acted: Annotated[list[Natural], Meta(max_length=256)] = []
@@ -152,6 +162,19 @@ class CommandAck(Message, frozen=True, kw_only=True, tag_field="schema", tag="co
     states: dict[str, ReportedState] = {}
 
 
+class CommandRefusal(Message, frozen=True, kw_only=True, tag_field="schema", tag="command-refusal/1"):
+    """Refused command; the wire form is ``command-refusal.schema.json``."""
+
+    device: Annotated[str, Meta(min_length=1, max_length=200)]
+    command: Annotated[str, Meta(min_length=1, max_length=200)]
+    reason: Annotated[str, Meta(max_length=200)]
+    text: Annotated[str, Meta(max_length=2000)]
+    client: Annotated[str, Meta(max_length=200)] = ""
+    argument: Annotated[str, Meta(max_length=1000)] = ""
+    time: Natural
+    origin: Annotated[str, Meta(max_length=200)]
+
+
 class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="command/1"):
     """Command; the wire form is ``command.schema.json``."""
 
@@ -166,6 +189,7 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     ceiling: Natural
     repeatable: bool
     origin: Annotated[str, Meta(max_length=200)]
+    client: Annotated[str, Meta(max_length=200)] = ""
     parent: Annotated[str, Meta(max_length=200)] = ""
 
 

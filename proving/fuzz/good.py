@@ -139,6 +139,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
             "source_raised_at": now_us, "source_sequence": 1, "raised": 1, "pending": "", "pending_at": 0,
             "pending_occurrence": 0, "shelved_until": 0, "out_of_service": False, "action": "COMMENT",
             "operator": "ann", "comment": "seen", "acted_at": now_us, "acknowledged_at": 0, "acted": [0],
+            "actions": [{"action": "COMMENT", "operator": "ann", "comment": "seen", "time": now_us}],
         },
         "table-segment": {**table, "index": 0, "count": 1, "start": 0},
         "table": {

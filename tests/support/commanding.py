@@ -82,11 +82,13 @@ class Server:
         for _ in range(times):
             self.service.event_loop.cycle(self.reader)
 
-    def give(self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = ()) -> str:
+    def give(
+        self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = (), client: str = ""
+    ) -> str:
         """Return a command as Tango does."""
         self.bench.clock.sleep(0.001)
         text = None if argument is None else json.dumps(argument)
-        return self.gateway.give(device, name, text, headers)
+        return self.gateway.give(device, name, text, headers, client=client)
 
     def shows(self, attribute: str, device: str = SUBARRAY) -> Any:
         """Return what an attribute shows."""

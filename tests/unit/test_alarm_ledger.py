@@ -240,6 +240,66 @@ def test_what_an_operator_did_is_remembered_with_the_alarm(monkeypatch):
     assert act(ledger, "SHELVE", 4) == "it had no effect when it was first read"
 
 
+def done(ledger):
+    return [one.action for one in ledger.get(KEY).actions]
+
+
+def test_an_alarm_keeps_its_actions_until_it_has_come_to_rest():
+    ledger = make(on_delay=2.0)
+    alert(ledger, 1)
+    ledger.fire(AT + 2 * SECOND)
+    act(ledger, "SHELVE", 2, AT + 2 * SECOND, until=AT + 60 * SECOND)
+    act(ledger, "ACKNOWLEDGE", 3, AT + 3 * SECOND, occurrence=1)
+    alert(ledger, 4, AT + 4 * SECOND, state="CLEARED")
+    alert(ledger, 5, AT + 5 * SECOND, raised_at=AT + 5 * SECOND, sequence=5)
+    assert done(ledger) == ["SHELVE", "ACKNOWLEDGE"], "a shelved alarm is not at rest"
+    alert(ledger, 6, AT + 6 * SECOND, state="CLEARED", raised_at=AT + 5 * SECOND, sequence=6)
+    ledger.fire(AT + 60 * SECOND)
+    assert done(ledger) == ["SHELVE", "ACKNOWLEDGE"], "the newest story is still told"
+    alert(ledger, 7, AT + 61 * SECOND, raised_at=AT + 61 * SECOND, sequence=7)
+    assert done(ledger) == [], "this is another one"
+
+
+def test_a_comment_on_an_alarm_at_rest_begins_a_story_of_its_own():
+    ledger = acknowledged()
+    alert(ledger, 3, state="CLEARED")
+    act(ledger, "COMMENT", 4)
+    act(ledger, "COMMENT", 5)
+    assert done(ledger) == ["COMMENT"]
+
+
+def test_of_many_actions_those_that_explain_the_state_stay():
+    ledger = acknowledged(latching=True)
+    act(ledger, "SHELVE", 3, until=AT + 60 * SECOND, operator="first")
+    act(ledger, "SHELVE", 4, until=AT + 60 * SECOND, operator="second")
+    act(ledger, "REMOVE_FROM_SERVICE", 5)
+    for number in range(6, 40):
+        act(ledger, "COMMENT", number, comment=str(number))
+    alarm = ledger.get(KEY)
+    assert done(ledger) == ["ACKNOWLEDGE", "SHELVE", "REMOVE_FROM_SERVICE", *["COMMENT"] * 13]
+    assert (alarm.actions[1].operator, alarm.actions[3].comment, alarm.actions[-1].comment) == ("second", "27", "39")
+    act(ledger, "UNSHELVE", 40)
+    assert done(ledger) == ["ACKNOWLEDGE", "REMOVE_FROM_SERVICE", *["COMMENT"] * 13, "UNSHELVE"]
+
+
+def test_the_action_of_an_alarm_from_an_older_release_is_told():
+    ledger = make()
+    ledger.recall(
+        Alarm(
+            condition="c",
+            source="s",
+            state="ACKED",
+            through=2,
+            action="ACKNOWLEDGE",
+            operator="ann",
+            comment="why",
+            acted_at=AT,
+        )
+    )
+    (one,) = ledger.get(KEY).actions
+    assert (one.action, one.operator, one.comment, one.time) == ("ACKNOWLEDGE", "ann", "why", AT)
+
+
 def test_alarms_at_rest_are_forgotten_by_age_and_number(monkeypatch):
     monkeypatch.setattr(module, "_MOST_AT_REST", 2)
     ledger = make()

@@ -98,11 +98,15 @@ def test_a_shelf_says_until_when_and_the_history_who_it_was(bench, server):
         run("shelve receiveOverrun --for 1h")
     run("shelve receiveOverrun --for 1h --comment known --user ann")
     assert "shelved until" in run("list")
+    run("ack 1 --comment seen --user ben")
+    told = [line.strip() for line in run("list").splitlines() if " by " in line]
+    assert [line.partition(" at ")[0] for line in told] == ["SHELVE by ann", "ACKNOWLEDGE by ben"]
+    assert told[0].endswith(" UTC: known")
     run("unshelve receiveOverrun --user ben")
     assert "shelved until" not in run("list")
-    newest, before, _ = run("history receiveOverrun").splitlines()
+    newest, _, before, _ = run("history receiveOverrun").splitlines()
     assert newest.endswith("UNSHELVE          receiveOverrun of receive/1  ben")
-    until = alert_commands.json.loads(run("history 1 --json"))[1]["action"]["until"] / 1e6
+    until = alert_commands.json.loads(run("history 1 --json"))[2]["action"]["until"] / 1e6
     assert until == pytest.approx(bench.clock.now() + 3600, abs=10)
     assert "ann until " in before
     assert before.endswith(" UTC: known")

@@ -1,6 +1,7 @@
 """The Tango classes derived from the ICD, each in a process of its own, without database and bus."""
 
 import itertools
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import tango
+from tango import LockerLanguage
 from tango.test_context import DeviceTestContext
 
 from devices.base import FacadeDevice, device_class
 from devices.classes import device_classes
 from devices.mapping import to_tango
+from devices.queries import client_of
 from facade.errors import IcdError
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
@@ -294,7 +297,7 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         def ready(self):
             return self.known
 
-        def give(self, *_):
+        def give(self, *_, client):
             self.label = "RESOURCING"
             return "1_1_ReleaseAllResources"
 
@@ -321,6 +324,46 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         assert read()[0] == "EMPTY"
         gateway.known = False  # half of the log tells of states that are long over
         assert read() == ("RESOURCING", 5.0)
+
+
+def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
+    class Gateway:
+        def __init__(self):
+            self.classes, self.clients = {"test/nodb/sdpsubarray": None}, []
+            self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5.0))
+
+        def give(self, *_, client):
+            self.clients.append(client)
+            return "1_1_ReleaseAllResources"
+
+    gateway = Gateway()
+    with context("SdpSubarray") as proxy:
+        FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
+        proxy.ReleaseAllResources()
+        proxy.Scan("{}")
+        assert [client.rpartition(", ")[2] for client in gateway.clients] == [f"process {os.getpid()}"] * 2
+        assert proxy.lastRefusal == "test/nodb/sdpsubarray refused"
+
+
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        (None, ""),
+        (SimpleNamespace(client_ident=False), ""),
+        (("giop:tcp:10.0.0.7:40000", LockerLanguage.CPP_6), "10.0.0.7, process 42"),
+        (("giop:tcp:[fd00::7]:40000", LockerLanguage.CPP), "fd00::7, process 42"),
+        (("giop:tcp:[::ffff:10.0.0.7]:40000", LockerLanguage.CPP_6), "10.0.0.7, process 42"),
+        (("giop:unix:/tmp/omni-1/2", LockerLanguage.CPP_6), "this host, process 42"),
+        (("giop:tcp:10.0.0.7:40000", LockerLanguage.JAVA), "10.0.0.7, Java program org.Jive"),
+    ],
+)
+def test_a_client_is_named_by_host_and_process(client, text):
+    if isinstance(client, tuple):
+        address, language = client
+        client = SimpleNamespace(
+            client_ident=True, client_ip=address, client_lang=language, client_pid=42, java_main_class="org.Jive"
+        )
+    assert client_of(SimpleNamespace(get_client_ident=lambda: client)) == text
 
 
 def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_the_server():

@@ -1,17 +1,20 @@
 """The command path of a device server on the simulation's brokers: what is taken, refused, shown, and remembered."""
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway
-from facade.flows.commands.messages import ReportedState, decode_command
+from facade.flows.commands.messages import ReportedState, decode_command, decode_refusal
+from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
 from tests.support.commanding import CONTROLLER, ICD, OTHER, SUBARRAY, Bench
 from tests.support.waiting import HANG, until
@@ -697,6 +700,109 @@ def test_what_cannot_be_shown_hides_nothing_behind_it(bench, monkeypatch, refuse
             server.cycle(1)
     assert server.shows("lastCommand") == f"{id} Configure COMPLETED"
     assert server.shows("Status").count("obsState is READY") == 1
+
+
+WHO = "10.0.0.7, process 4242"
+
+
+def refusals(bench):
+    return [decode_refusal(record.value) for record in bench.broker.read("command-refusals")]
+
+
+def test_a_command_carries_who_gave_it(bench):
+    server = bench.server()
+    on(bench, server)
+    id = server.give("Configure", CONFIGURE, client=WHO)
+    server.cycle()
+    assert bench.commands()[0].client == WHO
+    assert as_dict(server.tracker.find(id))["client"] == WHO
+    again = bench.server(instance="SdpFacade-again", ready=False)
+    assert as_dict(again.tracker.find(id))["client"] == WHO
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "reason", "text"),
+    [
+        ("Scan", SCAN, "API_CommandNotAllowed", "Command Scan not allowed when obsState is IDLE"),
+        ("Configure", {"scan_type": 1}, "API_CommandFailed", "$.scan_type: expected text, got 1"),
+    ],
+)
+def test_a_refused_command_is_on_the_bus_in_an_attribute_and_in_the_log(bench, caplog, name, argument, reason, text):
+    server = bench.server()
+    on(bench, server)
+    assert server.shows("lastRefusal") == ""
+    with pytest.raises(CommandRefused, match=re.escape(text)):
+        server.give(name, argument, client=WHO)
+    server.cycle()
+    (refusal,) = refusals(bench)
+    assert (refusal.device, refusal.command, refusal.reason, refusal.client) == (SUBARRAY, name, reason, WHO)
+    assert (refusal.time, refusal.origin) == (round(bench.clock.now() * 1e6), "SdpFacade-subarray")
+    assert text in refusal.text
+    assert json.loads(refusal.argument) == argument
+    shown = server.shows("lastRefusal")
+    assert shown.startswith(datetime.fromtimestamp(bench.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S."))
+    assert f" {name} by {WHO}, {reason}: " in shown
+    assert text in shown
+    assert server.shows("lastRefusal", OTHER) == ""
+    (line,) = [one for one in caplog.records if "command refused" in one.message]
+    assert line.levelname == "WARNING"
+    assert all(one in line.message for one in (SUBARRAY, name, WHO, reason, text))
+
+
+def test_the_last_refusal_is_shown_again_after_a_restart(bench):
+    server = bench.server()
+    for name in ("Scan", "EndScan"):
+        with pytest.raises(CommandRefused):
+            server.give(name, SCAN if name == "Scan" else None, client=WHO)
+    server.cycle()
+    again = bench.server(instance="SdpFacade-again", ready=False)
+    assert again.shows("lastRefusal") == server.shows("lastRefusal")
+    assert f" EndScan by {WHO}, " in again.shows("lastRefusal")
+
+
+def test_a_command_that_no_broker_took_is_a_refusal_that_comes_to_the_bus_later(bench):
+    server = bench.server()
+    on(bench, server)
+    server.bus.away = True
+    with pytest.raises(NotSent):
+        server.give("Configure", CONFIGURE, client=WHO)
+    assert "was not sent, and will not be executed" in server.gateway.refusals.reading(SUBARRAY).value
+    server.bus.away = False
+    server.cycle()
+    assert [one.command for one in refusals(bench)] == ["Configure"]
+
+
+def test_a_server_that_never_reached_the_bus_shows_and_logs_a_refusal(bench, caplog):
+    server = bench.server(start=False, ready=False)
+    with pytest.raises(CommandRefused, match="the bus was not read yet"):
+        server.give("On", client=WHO)
+    server.service.event_loop.tick()
+    assert "the bus was not read yet" in server.shows("lastRefusal")
+    assert "command refused" in caplog.text
+
+
+def test_hostile_words_in_a_refusal_are_cut_and_only_read(bench):
+    server = bench.server()
+    on(bench, server)
+    with pytest.raises(CommandRefused):
+        server.gateway.give(SUBARRAY, "Configure", '{"a\ud800\x1b[2J": "' + "\x1b" * 5000, client="x\n" * 500)
+    server.cycle()
+    (refusal,) = refusals(bench)
+    for text, most in ((refusal.argument, 1000), (refusal.client, 200), (refusal.text, 2000)):
+        assert text.isprintable()
+        assert len(text) <= most
+    assert server.shows("lastRefusal").isprintable()
+
+
+def test_an_unknown_outcome_is_no_refusal(bench):
+    server = bench.server()
+    on(bench, server)
+    server.bus.mute = True
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", CONFIGURE, client=WHO)
+    server.bus.mute = False
+    server.cycle()
+    assert refusals(bench) == []
 
 
 class Slow:

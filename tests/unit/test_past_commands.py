@@ -9,7 +9,15 @@ from facade.bus.port import Record
 from facade.cli.app import app
 from facade.errors import BusError, ConfigError
 from facade.flows.commands import cli
-from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
+from facade.flows.commands.messages import (
+    AckMessage,
+    CommandMessage,
+    RefusalMessage,
+    ack_record,
+    command_id,
+    command_record,
+    refusal_record,
+)
 from facade.flows.commands.past import Past, chosen, outcome_of
 
 NOW_US = 1_800_000_000_000_000
@@ -22,7 +30,7 @@ class Topics:
     """What stands on the two topics, with the reader's functions in its place."""
 
     def __init__(self):
-        self.records = {"commands": [], "command-acks": []}
+        self.records = {"commands": [], "command-acks": [], "command-refusals": []}
 
     def put(self, record, at_us):
         records = self.records[record.topic]
@@ -42,6 +50,13 @@ class Topics:
         at = round(float(id.partition("_")[0]) * 1e6) + round(after * 1e6)
         name = id.rpartition("_")[2]
         self.put(ack_record(AckMessage(id=id, device=device, command=name, status=status, time=at, **more)), at)
+
+    def refusal(self, ago, name="Configure", device=ONE, **more):
+        message = RefusalMessage(
+            device=device, command=name, reason="API_CommandNotAllowed", text="not allowed", origin="subarray",
+            time=NOW_US - round(ago * 1e6), **more,
+        )  # fmt: skip
+        self.put(refusal_record(message), message.time)
 
     def find_span(self, connection, topic, *, since):
         found = [one.offset for one in self.records[topic] if one.timestamp_us >= since * 1e6]
@@ -95,6 +110,31 @@ def cascade(topics):
     topics.ack(ids[ONE], "COMPLETED", after=2.25, origin="c")
     topics.ack(ids["On"], "FAILED", device=MASTER, after=4.0, origin="c", text="not all followed")
     return ids
+
+
+def test_a_refused_command_is_in_the_list_with_who_gave_it_and_why(night, topics):
+    topics.refusal(300, "Scan", client="10.0.0.7, process 4242")
+    topics.refusal(200, device=TWO)
+    topics.refusal(7200)
+    topics.put(Record(topic="command-refusals", key=b"x", value=b"{"), NOW_US)
+    printed = run("list --outcome REFUSED")
+    assert "2 commands of the last 1h, times in UTC: 2 REFUSED" in printed
+    lines = [line.strip() for line in printed.splitlines()]
+    assert lines[0].split()[2:] == ["subarray/01", "Scan", "REFUSED"]
+    assert lines[1] == "by 10.0.0.7, process 4242: not allowed"
+    assert lines[3] == "not allowed"
+    shown = json.loads(run("list --json"))
+    assert (shown["counts"]["REFUSED"], shown["unreadable"]) == (2, 1)
+    (one,) = json.loads(run("list --json --command Scan --subarray 1"))["commands"]
+    assert (one["id"], one["outcome"], one["client"], one["seconds"]) == ("", "REFUSED", "10.0.0.7, process 4242", None)
+    assert "REFUSED" not in run("list --outcome FAILED")
+
+
+def test_who_gave_a_command_is_shown(topics):
+    id = topics.command(100, client="10.0.0.7, process 4242")
+    assert f"{id} by 10.0.0.7, process 4242" in run("list")
+    assert "issued by subarray, given by 10.0.0.7, process 4242" in run(f"show {id}")
+    assert json.loads(run(f"show {id} --json"))["command"]["client"] == "10.0.0.7, process 4242"
 
 
 def test_a_command_is_shown_with_its_orders_and_theirs(cascade, topics):

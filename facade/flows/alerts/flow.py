@@ -6,6 +6,7 @@ Events leave in the order of the log and are never merged; the place from which 
 only once the events have left and the states of the alarms are durable (see `facade.runtime.event_loop`).
 """
 
+import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 from facade.reading import Reading
 from facade.runtime.flow import DeviceReading, Flow
+
+_log = logging.getLogger(__name__)
 
 LAST_ALERT = "lastAlert"
 _MOST_SOURCES = 10_000
@@ -135,9 +138,14 @@ class AlertsFlow(Flow):
         elif isinstance(message, Alert):
             outcome = self._apply(message, sequence, record)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
+            if message.action == "SHELVE":  # no end within the limit is a mistake of its writer
+                outcome = Rejected("action", "$.until", f"{message.action}: {why}")
+            else:  # another action was faster, or the alarm went: its caller can see that, and nothing is lost
+                outcome = Suppressed("refused")
+            _log.info("action refused id=%s: %s by %s: %s", message.id, message.action, message.operator, why)
             self.refused += 1
             self._refusals.append(sequence)
-            return Rejected("action", "$.action", f"{message.action}: {why}")
+            return outcome
         else:
             self.actions += 1
         if sequence <= self.log.newest:
@@ -148,6 +156,10 @@ class AlertsFlow(Flow):
         if count:
             self._say(text, record.timestamp_us)
         return outcome
+
+    def has_read(self, id: str) -> bool:
+        """Return whether an action has come from the log; any thread may ask."""
+        return id in self._acted
 
     def refresh(self, id: str) -> bool:
         """Ask for an event for each alarm that is not at rest, between two marks; from any thread.
@@ -207,8 +219,14 @@ class AlertsFlow(Flow):
         self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
         self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
 
-    def describe(self, alarm: Alarm) -> dict[str, Any]:
-        """Return an alarm as clients see it: with the state that is shown, and times in seconds."""
+    def describe(self, alarm: Alarm, *, whole: bool = True) -> dict[str, Any]:
+        """Return an alarm as clients see it: with the state that is shown, and times in seconds.
+
+        Parameters
+        ----------
+        whole
+            With all actions of operators, not only the last one.
+        """
         return {
             "condition": alarm.condition,
             "source": alarm.source,
@@ -229,6 +247,11 @@ class AlertsFlow(Flow):
                     "acted_at": alarm.acted_at / 1e6,
                 }
                 if alarm.action
+                else {}
+            ),
+            **(
+                {"actions": [{**msgspec.structs.asdict(one), "time": one.time / 1e6} for one in alarm.actions]}
+                if whole and alarm.actions
                 else {}
             ),
         }

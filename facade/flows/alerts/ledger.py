@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from facade.flows.alerts import states
-from facade.flows.alerts.messages import ACTIVE, SEVERITIES, Action, Alarm, AlarmKey, Alert
+from facade.flows.alerts.messages import ACTIVE, SEVERITIES, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
 from facade.icd.model import Condition
 
@@ -26,6 +26,8 @@ _SECOND_US = 1_000_000
 _MOST_AT_REST = 10_000
 _MOST_ACTED = 256
 """Actions whose effect is remembered with an alarm: more than come between two snapshots."""
+_MOST_ACTIONS = 16
+"""Actions that are shown with an alarm."""
 AGAIN, OVERTAKEN = "again", "overtaken"
 """Why an alert changes no alarm: it is in already; the alarm has been told something newer."""
 _UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
@@ -88,6 +90,8 @@ class Ledger:
     def recall(self, alarm: Alarm) -> None:
         """Take over an alarm as it was before a restart."""
         self.by_condition.setdefault(alarm.condition, {})[alarm.source] = alarm
+        if alarm.action and not alarm.actions:  # as a release has written it that kept the last one only
+            alarm.actions = [ActionTaken(alarm.action, alarm.operator, alarm.comment, alarm.acted_at)]
         self._plan(alarm)
         self._move(alarm.condition)
 
@@ -146,22 +150,9 @@ class Ledger:
             return why
         if alarm is None:
             alarm = self._new(action.key)
-        match action.action:
-            case "ACKNOWLEDGE":
-                self._step(alarm, states.ACKNOWLEDGE)
-                alarm.acknowledged_at, alarm.acknowledged_values = at_us, alarm.values
-            case "RESET":
-                self._step(alarm, states.RESET)
-            case "SHELVE":
-                alarm.shelved_until = action.until
-            case "UNSHELVE":
-                alarm.shelved_until = 0
-            case "REMOVE_FROM_SERVICE":
-                alarm.out_of_service = True
-            case "RETURN_TO_SERVICE":
-                alarm.out_of_service = False
-        alarm.action, alarm.operator, alarm.comment = action.action, action.operator, action.comment
-        alarm.acted_at, alarm.through = action.time, sequence
+        self._forget_actions_before_rest(alarm)
+        take(action, alarm, at_us)
+        alarm.through = sequence
         alarm.acted = [*alarm.acted, sequence][-_MOST_ACTED:]
         if action.action == "SHELVE":
             self._plan(alarm)
@@ -180,7 +171,7 @@ class Ledger:
                 if event == states.RAISE:
                     self._begin(alarm, states.RAISE, alarm.pending_occurrence, at_us)
                 else:
-                    self._step(alarm, self._clearing(alarm))
+                    _step(alarm, self._clearing(alarm))
                 self._touch(alarm, at_us)
             if alarm.shelved_until and alarm.shelved_until <= at_us:
                 alarm.shelved_until = 0
@@ -218,6 +209,7 @@ class Ledger:
 
     def _raise(self, alarm: Alarm, alert: Alert, sequence: int, at_us: int, *, anew: bool) -> None:
         delay = self._condition(alarm).on_delay
+        self._forget_actions_before_rest(alarm)
         if alarm.state in states.ACTIVE:
             alarm.pending = ""  # it has come back within the off-delay
             worse = SEVERITIES.index(alert.severity) > SEVERITIES.index(alarm.severity)
@@ -242,7 +234,7 @@ class Ledger:
         return alarm.state == states.ACKED and bool(is_late or has_grown)
 
     def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
-        self._step(alarm, event)
+        _step(alarm, event)
         alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
         self._occurrences.append((alarm.key, at_us))
 
@@ -251,7 +243,7 @@ class Ledger:
         if alarm.state not in states.ACTIVE:
             alarm.pending = ""  # it was gone before the on-delay had ended
         elif not delay:
-            self._step(alarm, self._clearing(alarm))
+            _step(alarm, self._clearing(alarm))
         elif alarm.pending != states.CLEAR:
             alarm.pending, alarm.pending_at = "CLEAR", at_us + round(delay * _SECOND_US)
             self._plan(alarm)
@@ -259,8 +251,9 @@ class Ledger:
     def _clearing(self, alarm: Alarm) -> str:
         return states.CLEAR_LATCHED if self._condition(alarm).latching else states.CLEAR
 
-    def _step(self, alarm: Alarm, event: str) -> None:
-        alarm.state = states.TRANSITIONS[alarm.state].get(event, alarm.state)
+    def _forget_actions_before_rest(self, alarm: Alarm) -> None:
+        if alarm.key in self._resting:
+            alarm.actions = []
 
     def _condition(self, alarm: Alarm) -> Condition:
         return self._conditions.get(alarm.condition, _UNKNOWN)
@@ -305,6 +298,45 @@ class Ledger:
                 break
             overdue.append(key)
         return overdue
+
+
+def take(action: Action, alarm: Alarm, at_us: int) -> None:
+    """Let an action that is possible take effect on an alarm."""
+    match action.action:
+        case "ACKNOWLEDGE":
+            _step(alarm, states.ACKNOWLEDGE)
+            alarm.acknowledged_at, alarm.acknowledged_values = at_us, alarm.values
+        case "RESET":
+            _step(alarm, states.RESET)
+        case "SHELVE":
+            alarm.shelved_until = action.until
+        case "UNSHELVE":
+            alarm.shelved_until = 0
+        case "REMOVE_FROM_SERVICE":
+            alarm.out_of_service = True
+        case "RETURN_TO_SERVICE":
+            alarm.out_of_service = False
+    alarm.action, alarm.operator, alarm.comment = action.action, action.operator, action.comment
+    alarm.acted_at = action.time
+    taken = ActionTaken(action.action, action.operator, action.comment, action.time)
+    alarm.actions = _without_surplus([*alarm.actions, taken], alarm)
+
+
+def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTaken]:
+    """Leave out the oldest of too many actions; the newest one that explains the state of the alarm stays."""
+    explains = {
+        "ACKNOWLEDGE": alarm.state not in (states.NORM, *states.UNACKNOWLEDGED),
+        "SHELVE": alarm.shelved_until,
+        "REMOVE_FROM_SERVICE": alarm.out_of_service,
+    }
+    newest = {one.action: index for index, one in enumerate(actions) if explains.get(one.action)}
+    others = [index for index in range(len(actions)) if index not in newest.values()]
+    surplus = others[: max(0, len(actions) - _MOST_ACTIONS)]
+    return [one for index, one in enumerate(actions) if index not in surplus]
+
+
+def _step(alarm: Alarm, event: str) -> None:
+    alarm.state = states.TRANSITIONS[alarm.state].get(event, alarm.state)
 
 
 def _is_overtaken(alarm: Alarm, alert: Alert, *, redriven: bool) -> bool:

@@ -25,6 +25,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 
 ActionKind = messages.AlertActionAction
+ActionTaken = messages.ActionTaken
 Attachment = messages.Attachment
 MOST_MISSING = 1_000_000
 """A source that leaves out more numbers than this counts in another way: none of its alerts are lost."""

@@ -1,10 +1,13 @@
 """What operators ask for: checked against the alarms as they are, then put on the log.
 
 Nothing is changed here: an action takes effect when it comes back from the log, in its order among the
-alerts. So it is on the bus before the operator's call returns, and it holds after any restart.
+alerts. So it is on the bus before the operator's call returns, and it holds after any restart. Of two operators who
+do the same within these milliseconds, the second one is told of the first: an action is also checked against those
+that are on their way.
 """
 
 import secrets
+import threading
 from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Protocol
@@ -13,9 +16,10 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.errors import CommandRefused
+from facade.errors import BusError, CommandRefused
 from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow
+from facade.flows.alerts.ledger import take
 from facade.flows.alerts.messages import Action, ActionKind, Alarm, alert_record
 from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
 from facade.numbers import Natural
@@ -26,6 +30,8 @@ CONFIRMED_WITHIN = 0.4
 """Longest wait for the bus in an operator's call [s]."""
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 """Entries that one call gives, and about how large its answer gets."""
+_ON_THE_WAY_US = 5_000_000
+"""Longest time that an action is taken to be on its way from the log [us]."""
 _FAILED, _NOT_ALLOWED = "API_CommandFailed", "API_CommandNotAllowed"
 
 
@@ -91,6 +97,10 @@ class OperatorApi:
         self._ready = ready
         self._origin = origin
         self._clock = clock
+        self._checking = threading.Lock()
+        """Held until an action is noted: the next one is checked against it."""
+        self._on_the_way: dict[str, Action] = {}
+        """Actions that were not read from the log yet, by id."""
 
     def act(self, command: str, kind: ActionKind, text: str) -> str:
         """Put an action on the log; gives its id.
@@ -105,13 +115,33 @@ class OperatorApi:
         origin = f"SdpAlerts.{command}"
         self._require_all(origin)
         action = self._action(kind, self._request(kind, text, origin), origin)
-        if why := refusal(action, self.flow.ledger.get(action.key), action.time):
-            raise CommandRefused(_NOT_ALLOWED, why, origin)
         record = alert_record(action)
         if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would
             raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
-        self._sender.send(record, CONFIRMED_WITHIN)
+        with self._checking:
+            if why := refusal(action, self._foreseen(action), action.time):
+                raise CommandRefused(_NOT_ALLOWED, why, origin)
+            self._on_the_way[action.id] = action
+        try:
+            self._sender.send(record, CONFIRMED_WITHIN)
+        except BusError:
+            self._on_the_way.pop(action.id, None)  # perhaps it never comes, and the operator may try again
+            raise
         return action.id
+
+    def _foreseen(self, action: Action) -> Alarm | None:
+        """Return the alarm of an action as it will be once all actions that are on their way have been read."""
+        for id, other in list(self._on_the_way.items()):
+            # A log that was made again, or a server that stands still, must not refuse actions for ever.
+            if self.flow.has_read(id) or other.time < action.time - _ON_THE_WAY_US:
+                self._on_the_way.pop(id, None)
+        alarm = self.flow.ledger.get(action.key)
+        if alarm is not None:
+            alarm = msgspec.structs.replace(alarm)
+            for other in self._on_the_way.values():
+                if other.key == action.key and not refusal(other, alarm, other.time):
+                    take(other, alarm, other.time)
+        return alarm
 
     def since(self, sequence: int) -> str:
         """Return the first alerts and actions after a sequence number, as JSON.

@@ -1,10 +1,21 @@
 """Why an operator's action is not possible: a function of the alarm as it is."""
 
+from datetime import UTC, datetime
+
 from facade.flows.alerts import states
 from facade.flows.alerts.messages import Action, Alarm
 
 LONGEST_SHELVING = 7 * 86400.0
 """Shelving ends, and not later than after this [s]: what is forgotten on a shelf is no alarm any more."""
+
+
+_PAST = {
+    "ACKNOWLEDGE": "acknowledged",
+    "UNSHELVE": "unshelved",
+    "RESET": "reset",
+    "REMOVE_FROM_SERVICE": "removed",
+    "RETURN_TO_SERVICE": "returned",
+}
 
 
 def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
@@ -21,18 +32,29 @@ def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
             return f"until: expected an end within {LONGEST_SHELVING:.0f} s from now, got {action.until} us"
         return ""
     if action.action == "REMOVE_FROM_SERVICE":
-        return f"{name} is out of service already" if alarm is not None and alarm.out_of_service else ""
+        if alarm is not None and alarm.out_of_service:
+            return f"{name} is out of service already{_who(alarm, action.action)}"
+        return ""
     if alarm is None:
         return f"expected an alarm, got {name}, which is at rest or was never heard of"
     match action.action:
         case "ACKNOWLEDGE" if alarm.state not in states.UNACKNOWLEDGED:
-            return f"{name} needs no acknowledgement: its state is {alarm.state}"
+            return f"{name} needs no acknowledgement: its state is {alarm.state}{_who(alarm, action.action)}"
         case "ACKNOWLEDGE" if action.occurrence != alarm.occurrence:
             return f"occurrence: expected the newest of {name}, {alarm.occurrence}, got {action.occurrence}"
         case "RESET" if states.RESET not in states.TRANSITIONS[alarm.state]:
-            return f"{name} is not latched: its state is {alarm.state}"
+            return f"{name} is not latched: its state is {alarm.state}{_who(alarm, action.action)}"
         case "UNSHELVE" if not alarm.shelved_until:
-            return f"{name} is not shelved"
+            return f"{name} is not shelved{_who(alarm, action.action)}"
         case "RETURN_TO_SERVICE" if not alarm.out_of_service:
-            return f"{name} is in service already"
+            return f"{name} is in service already{_who(alarm, action.action)}"
     return ""
+
+
+def _who(alarm: Alarm, kind: str) -> str:
+    """Say who was faster, and when; nothing if nobody was since the alarm was last at rest."""
+    before = next((one for one in reversed(alarm.actions) if one.action == kind), None)
+    if before is None:
+        return ""
+    when = datetime.fromtimestamp(before.time / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"; {before.operator} {_PAST[kind]} it at {when}"

@@ -108,7 +108,7 @@ class AlertsView:
         for name, wanted in _LISTS.items():
             found = [alarm for state, alarm in shown if state in wanted]
             found.sort(key=lambda alarm: (-SEVERITIES.index(alarm.severity), -alarm.occurrence))
-            values[name] = tuple(_text(self._flow.describe(alarm)) for alarm in found[:_MOST])
+            values[name] = tuple(_text(self._flow.describe(alarm, whole=False)) for alarm in found[:_MOST])
         for name, wanted in _COUNTS.items():
             values[f"{name}Count"] = sum(state in wanted for state, _ in shown)
         severities = Counter(alarm.severity for state, alarm in shown if state in states.ACTIVE)

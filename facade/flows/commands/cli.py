@@ -20,7 +20,7 @@ from facade.config import load_settings
 from facade.console import ERR, OUT, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
-from facade.flows.commands.messages import ACKS, COMMANDS, issued
+from facade.flows.commands.messages import ACKS, COMMANDS, REFUSALS, issued
 from facade.flows.commands.past import OPEN, OUTCOMES, Family, One, Past, chosen, nested, row
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -54,7 +54,7 @@ def list_commands(
     ] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List commands and what became of them, the newest at the end.
+    """List commands and what became of them, the newest at the end. Those that a device refused are among them.
 
     They are read from the topics, so it goes back as far as these keep them, whatever a device server remembers. The
     orders that a command led to are below it, indented.
@@ -70,6 +70,7 @@ def list_commands(
     connection = Connection(load_settings(), clock=clock)
     _read(connection, COMMANDS, begin - _AWAY, past.add_command)
     _read(connection, ACKS, begin - _AWAY, past.add_ack)
+    _read(connection, REFUSALS, begin - _AWAY, past.add_refusal)
     template = icd.classes[_CLASS].device
     devices = [*(one.lower() for one in device or ()), *(template.format(subarray=one) for one in subarray or ())]
     rows = [row(one) for one in chosen(past.commands(), devices=devices, names=command or (), outcomes=outcome or ())]
@@ -135,8 +136,11 @@ def _print_row(one: dict[str, Any], depth: int) -> None:
     called = "  " * depth + ("└ " if depth else "") + printable(one["command"])
     head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(called):<20}"
     OUT.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
-    said = f": {one['text']}" if one["text"] and one["outcome"] != "COMPLETED" else ""
-    OUT.print(f"    [dim]{escape(printable(one['id'] + said))}[/dim]")
+    by = f"by {one['client']}" if one["client"] else ""
+    said = ": ".join(
+        filter(None, (" ".join(filter(None, (one["id"], by))), one["outcome"] != "COMPLETED" and one["text"]))
+    )
+    OUT.print(f"    [dim]{escape(printable(said))}[/dim]")
 
 
 def _print_end(rows: list[dict[str, Any]], limit: int, past: Past, since: str) -> None:
@@ -177,7 +181,8 @@ def _print_one(one: One, icd: Icd) -> None:
         OUT.print(escape(printable(of)))
         if command.parent:
             OUT.print(escape(printable(f"an order of {command.parent}")))
-        OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin))}")
+        by = f", given by {command.client}" if command.client else ""
+        OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
         OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
         OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
     ended = False

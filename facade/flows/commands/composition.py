@@ -6,8 +6,9 @@ from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import INTERVAL, Lease
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
 from facade.flows.commands.periodic import PeriodicTask
+from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
 from facade.instances import number_of
@@ -41,10 +42,14 @@ def compose(server: Server) -> None:
         known=lambda: server.has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
         clock=clock,
     )
-    server.flows += [states, *flows(tracker, states, clock)]
+    refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
+    server.flows += [states, *flows(tracker, states, refusals, clock)]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
-        server.views.append(CommandView(device, device_class, tracker, states, sources.known))
+        server.views += [
+            CommandView(device, device_class, tracker, states, sources.known),
+            RefusalView(device, refusals, lambda: server.has_read(REFUSALS)),
+        ]
         if device_class.name == SUBARRAY:
             subarrays[device] = SubarrayView(device, device_class, sources, server.version)
             server.views.append(subarrays[device])
@@ -70,11 +75,13 @@ def compose(server: Server) -> None:
         tracker=tracker,
         lease=lease,
         sender=sender,
+        refusals=refusals,
         ready=sources.known,
         origin=instance,
         clock=clock,
     )
     server.share(Gateway, lambda: gateway)
+    server.periodic_tasks.append(refusals)
     server.periodic_tasks.append(
         PeriodicTask(
             origin=instance,

@@ -10,11 +10,14 @@ from facade.codec.decode import BatchDecoder, Message
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
+    REFUSALS,
     AckMessage,
     CommandMessage,
     HeartbeatMessage,
+    RefusalMessage,
     reported,
 )
+from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
 from facade.outcome import USED, Outcome, Rejected, Suppressed
 from facade.runtime.device_state import DeviceStates
@@ -89,7 +92,7 @@ class Components:
         return any(device in beat.devices and now - at <= within for beat, at in self.newest.values())
 
 
-def flows(tracker: Tracker, states: DeviceStates, clock: Clock) -> list[_LogFlow[Any]]:
+def flows(tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clock) -> list[_LogFlow[Any]]:
     """Make the flows of the command path."""
 
     def ack(message: AckMessage, record: Record) -> Outcome:
@@ -101,4 +104,5 @@ def flows(tracker: Tracker, states: DeviceStates, clock: Clock) -> list[_LogFlow
     return [
         _LogFlow(COMMANDS, CommandMessage, tracker.fold_command),
         _LogFlow(ACKS, AckMessage, ack),
+        _LogFlow(REFUSALS, RefusalMessage, refusals.fold),
     ]

@@ -21,6 +21,7 @@ from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import CommandMessage, command_id, command_record
 from facade.flows.commands.outcomes import NEW, UNDELIVERED, Tracked, digest
+from facade.flows.commands.refused import FAILED, Refusals
 from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, shown, unsettled, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command, DeviceClass
@@ -34,7 +35,7 @@ TIMEOUT = 0.4
 """Longest wait for the bus [s]: TM's clients give a call 0.5 s."""
 MOST_PENDING = 32
 """Commands of one device that may be without an outcome."""
-NOT_ALLOWED, FAILED = "API_CommandNotAllowed", "API_CommandFailed"
+NOT_ALLOWED = "API_CommandNotAllowed"
 
 
 class Sender(Protocol):
@@ -70,6 +71,7 @@ class Gateway:
     tracker: Tracker
     lease: Lease
     sender: Sender
+    refusals: Refusals
     ready: Callable[[], bool]
     """Whether everything has been read that stood on the bus at the start."""
     origin: str
@@ -79,13 +81,15 @@ class Gateway:
     _sending: set[str] = field(default_factory=set, init=False)
     """Ids of the commands whose calls wait for the bus."""
 
-    def give(self, device: str, name: str, text: str | None, headers: Headers = ()) -> str:
+    def give(self, device: str, name: str, text: str | None, headers: Headers = (), *, client: str = "") -> str:
         """Put a command of a device on the bus, and return its id.
 
         Parameters
         ----------
         text
             JSON argument; None for a command that takes none.
+        client
+            Who gives it; empty: not known.
 
         Raises
         ------
@@ -94,6 +98,13 @@ class Gateway:
         NotSent, OutcomeUnknown
             The bus did not confirm it.
         """
+        try:
+            return self._give(device, name, text, headers, client)
+        except (CommandRefused, NotSent) as error:
+            self.refusals.note(device, name, error, argument=text, client=client)
+            raise
+
+    def _give(self, device: str, name: str, text: str | None, headers: Headers, client: str) -> str:
         commands = {command.name: command for command in self.classes[device].commands}
         command = commands[name]
         where = f"{self.classes[device].name}.{name}"
@@ -115,7 +126,7 @@ class Gateway:
             else:
                 self._require_allowed(device, command, commands)
                 self._require_sense(device, command, document, where)
-            message = self._message(device, command, document, transaction_id, before)
+            message = self._message(device, command, document, transaction_id, before, client)
             if self.tracker.find(message.id) is None:
                 self.tracker.begin(message)
             self._sending.add(message.id)
@@ -195,6 +206,7 @@ class Gateway:
         document: dict[str, Any] | None,
         transaction_id: str,
         before: Tracked | None,
+        client: str,
     ) -> CommandMessage:
         now_us = self._now_us() if before is None else before.issued
         # The order of the commands is that of their issue times, whatever the clock does.
@@ -211,6 +223,7 @@ class Gateway:
             ceiling=now_us + round(command.ceiling * 1e6),
             repeatable=command.repeatable,
             origin=self.origin,
+            client=client[:200],
         )
 
     def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
@@ -222,7 +235,6 @@ class Gateway:
                 _log.warning("command not sent again %s: %s", tags, error)
                 raise _unknown(message, str(error)) from error
             self.tracker.undelivered(message.id, self._now_us(), str(error))
-            _log.warning("command not sent %s: %s", tags, error)
             raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
         except OutcomeUnknown as error:
             _log.warning("command unconfirmed %s: %s", tags, error)

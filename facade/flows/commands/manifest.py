@@ -8,9 +8,10 @@ MANIFEST = Manifest(
     topics={
         "commands": Isolation.READ_COMMITTED,
         "command-acks": Isolation.READ_COMMITTED,
+        "command-refusals": Isolation.READ_COMMITTED,
         "state": Isolation.READ_COMMITTED,
     },
-    set_aside_by=dict.fromkeys(("commands", "command-acks", "state"), "subarray"),
+    set_aside_by=dict.fromkeys(("commands", "command-acks", "command-refusals", "state"), "subarray"),
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
     compose="facade.flows.commands.composition:compose",
     for_commands=True,

@@ -12,17 +12,20 @@ from facade.runtime import heartbeats
 from facade.runtime.device_state import StateMessage
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
+REFUSALS = "command-refusals"
 """Topics, by their names in the ICD."""
 
 AckStatus = messages.CommandAckStatus
 CommandMessage = messages.Command
 AckMessage = messages.CommandAck
+RefusalMessage = messages.CommandRefusal
 HeartbeatMessage = heartbeats.HeartbeatMessage
 heartbeat_record = heartbeats.heartbeat_record
 ReportedState = messages.ReportedState
 
 decode_command = BatchDecoder(CommandMessage).decode_one
 decode_ack = BatchDecoder(AckMessage).decode_one
+decode_refusal = BatchDecoder(RefusalMessage).decode_one
 
 
 def command_id(issued_us: int, number: int, name: str) -> str:
@@ -46,6 +49,11 @@ def command_record(command: CommandMessage, headers: Headers = ()) -> Record:
 def ack_record(ack: AckMessage, headers: Headers = ()) -> Record:
     """Return the record of an acknowledgement, on the partition of all those of the device."""
     return Record(topic=ACKS, key=ack.device.encode(), value=msgspec.json.encode(ack), headers=headers)
+
+
+def refusal_record(refusal: RefusalMessage) -> Record:
+    """Return the record of a command that a device refused."""
+    return Record(topic=REFUSALS, key=refusal.device.encode(), value=msgspec.json.encode(refusal))
 
 
 def reported(ack: AckMessage) -> list[StateMessage]:

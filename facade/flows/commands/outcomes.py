@@ -80,6 +80,8 @@ class Tracked:
     not_after: int = 0
     deadline: int = 0
     ceiling: int = 0
+    client: str = ""
+    """Who gave it; empty: not known."""
     parent: str = ""
     """Id of the command that it is an order of; empty: of none."""
     digest: bytes = b""

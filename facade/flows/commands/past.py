@@ -7,7 +7,14 @@ from typing import Any
 
 from facade import tracing
 from facade.bus.port import Record
-from facade.flows.commands.messages import AckMessage, CommandMessage, decode_ack, decode_command, issued
+from facade.flows.commands.messages import (
+    AckMessage,
+    CommandMessage,
+    decode_ack,
+    decode_command,
+    decode_refusal,
+    issued,
+)
 from facade.flows.commands.outcomes import FINAL, MICRO, Tracked
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
@@ -15,7 +22,9 @@ from facade.outcome import Rejected, Suppressed
 
 OPEN = "OPEN"
 """Said of a command that has no outcome yet."""
-OUTCOMES = (*sorted(FINAL), OPEN)
+REFUSED = "REFUSED"
+"""Said of a command that its device refused: it has no id, and no controller saw it."""
+OUTCOMES = (*sorted(FINAL), OPEN, REFUSED)
 _ALL = 2**62
 _DEEPEST = 32
 """Levels of orders that are looked at; SDP has four."""
@@ -33,8 +42,9 @@ class Past:
     def __init__(self, since_us: int) -> None:
         self._since_us = since_us
         self._trackers: dict[str, Tracker] = {}
+        self._refused: list[Tracked] = []
         self.unreadable = 0
-        """Records that are no commands and no acknowledgements."""
+        """Records that are no commands, acknowledgements or refusals."""
 
     def add_command(self, record: Record) -> None:
         """Take a record of ``commands``; all of them come before the first acknowledgement."""
@@ -52,6 +62,15 @@ class Past:
         elif self._since_us <= issued(ack.id) <= LARGEST:
             self._tracker(ack.device).fold_ack(ack, 0.0)
 
+    def add_refusal(self, record: Record) -> None:
+        """Take a record of ``command-refusals``."""
+        refusal = decode_refusal(record.value)
+        if isinstance(refusal, Suppressed | Rejected):
+            self.unreadable += isinstance(refusal, Rejected)
+            return
+        shared = {name: getattr(refusal, name) for name in ("device", "command", "client", "text")}
+        self._refused.append(Tracked(id="", issued=refusal.time, status=REFUSED, **shared))
+
     def commands(self) -> list[Tracked]:
         """Return the commands in the order in which they were issued."""
         found = (
@@ -59,7 +78,7 @@ class Past:
             for device, tracker in self._trackers.items()
             for one in (*tracker.finished(device, _ALL), *tracker.pending(device))
         )
-        return sorted((one for one in found if _when(one) >= self._since_us), key=_when)
+        return sorted((one for one in (*found, *self._refused) if _when(one) >= self._since_us), key=_when)
 
     def _tracker(self, device: str) -> Tracker:
         made = self._trackers.get(device)
@@ -146,7 +165,7 @@ class Family:
 
 def outcome_of(tracked: Tracked) -> str:
     """Return the outcome of a command, or that it has none."""
-    return tracked.status if tracked.status in FINAL else OPEN
+    return tracked.status if tracked.status in OUTCOMES else OPEN
 
 
 def row(tracked: Tracked) -> dict[str, Any]:
@@ -159,6 +178,7 @@ def row(tracked: Tracked) -> dict[str, Any]:
         "device": tracked.device,
         "command": tracked.command,
         "transaction_id": tracked.transaction_id,
+        "client": tracked.client,
         "parent": tracked.parent,
         "issued": when / MICRO,
         "outcome": outcome_of(tracked),

@@ -239,6 +239,7 @@ def as_dict(one: Tracked) -> dict[str, Any]:
         "device": one.device,
         "name": one.command,
         "transaction_id": one.transaction_id,
+        "client": one.client,
         "status": one.status,
         "task_status": TASK_STATUS[one.status],
         "submitted_time": _iso(one.issued),

@@ -53,6 +53,8 @@ WORDS = Words(
         ),
         Part("send", "command-acks", "Give a command up: TIMED_OUT, UNDELIVERED."),
         Part("receive", "command-acks", "Show how each command goes and ends."),
+        Part("send", "command-refusals", "Keep the commands that devices refused."),
+        Part("receive", "command-refusals", "Show the refusals: the newest in an attribute, all in a list."),
         Part("send", "heartbeats", "Say each second that you live.", who=("controller",)),
         Part("send", "heartbeats", "Say each second that you live, and what your devices complain of."),
         Part("receive", "heartbeats", "See who lives, and other servers of the same name."),

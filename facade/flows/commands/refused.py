@@ -1,0 +1,108 @@
+"""Commands that devices refused: logged, shown, and put on the bus, so that those who ask at night find them.
+
+A refusal is noted in the thread of its call, which never waits for it: the event loop puts the record on the bus. The
+newest refusal of each device comes back from there after a restart.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from facade.bus.port import Record
+from facade.clock import Clock
+from facade.errors import CommandRefused
+from facade.flows.commands.messages import RefusalMessage, refusal_record
+from facade.outcome import USED, Outcome
+from facade.printable import printable
+from facade.reading import Changes, Reading
+from facade.runtime.flow import DeviceReading
+
+_log = logging.getLogger(__name__)
+
+ATTRIBUTE = "lastRefusal"
+FAILED = "API_CommandFailed"
+"""Tango's word for a command that could not be carried out."""
+_LONGEST_ARGUMENT, _LONGEST_TEXT, _LONGEST_NAME = 1000, 2000, 200
+_MOST_QUEUED = 1000
+"""Refusals that wait for the event loop; a client that hammers costs no memory."""
+
+
+class Refusals:
+    """The refusals of one device server; `note` may be called from several threads.
+
+    Parameters
+    ----------
+    send
+        Queues a record without waiting.
+    origin
+        Name of the device server.
+    """
+
+    def __init__(self, send: Callable[[Record], None], *, origin: str, clock: Clock) -> None:
+        self._send, self._origin, self._clock = send, origin, clock
+        self._queue: deque[RefusalMessage] = deque(maxlen=_MOST_QUEUED)
+        self._newest: dict[str, RefusalMessage] = {}
+
+    def note(self, device: str, command: str, why: Exception, *, argument: str | None, client: str) -> None:
+        """Log a refusal, show it, and leave it to the event loop."""
+        refusal = RefusalMessage(
+            device=device,
+            command=command,
+            reason=why.reason if isinstance(why, CommandRefused) else FAILED,
+            text=printable(str(why))[:_LONGEST_TEXT],
+            client=printable(client)[:_LONGEST_NAME],
+            argument=printable((argument or "")[:_LONGEST_ARGUMENT])[:_LONGEST_ARGUMENT],
+            time=round(self._clock.now() * 1e6),
+            origin=self._origin,
+        )
+        _log.warning("command refused device=%s %s", device, _text(refusal))
+        self._newest[device] = refusal
+        self._queue.append(refusal)
+
+    def fold(self, refusal: RefusalMessage, record: Record) -> Outcome:
+        """Take a refusal from the log; see `facade.runtime.flow.Flow.fold`."""
+        before = self._newest.get(refusal.device)
+        if before is None or before.time < refusal.time:
+            self._newest[refusal.device] = refusal
+        return USED
+
+    def reading(self, device: str) -> Reading | None:
+        """Return the newest refusal of a device as a text; None: there is none, or it was not read yet."""
+        newest = self._newest.get(device)
+        return None if newest is None else Reading(_said(newest), newest.time / 1e6)
+
+    def perform(self) -> None:
+        """Put what was noted on the bus; see `facade.runtime.event_loop.PeriodicTask`."""
+        while self._queue:
+            self._send(refusal_record(self._queue.popleft()))
+
+    def end(self) -> None:
+        """Put the last ones on the bus."""
+        self.perform()
+
+
+class RefusalView:
+    """Shows the newest refusal of one device, also before anything was read; see `facade.runtime.flow.View`."""
+
+    def __init__(self, device: str, refusals: Refusals, known: Callable[[], bool]) -> None:
+        self._device, self._refusals, self._known = device, refusals, known
+        self._changes = Changes()
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return the newest refusal; an empty text says that there was none."""
+        newest = self._refusals.reading(self._device)
+        if newest is not None:
+            yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, newest.value, newest.time)
+        elif self._known():
+            yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, "", now)
+
+
+def _said(refusal: RefusalMessage) -> str:
+    when = datetime.fromtimestamp(refusal.time / 1e6, UTC).isoformat(timespec="milliseconds")
+    return printable(f"{when} {_text(refusal)}")
+
+
+def _text(refusal: RefusalMessage) -> str:
+    by = f" by {refusal.client}" if refusal.client else ""
+    return f"{refusal.command}{by}, {refusal.reason}: {refusal.text}"
