@@ -2,7 +2,10 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,9 +16,13 @@ from facade.outcome import Rejected
 from facade.runtime import metrics, prometheus
 from facade.runtime.accounts import StreamAccount
 from tests.support.docker import DOCKER, ICD
+from tests.support.waiting import HANG
 
 DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "sdp-facade.json").read_text())
-RULES = yaml.safe_load((DOCKER / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
+RULES, STATUS_RULES = (
+    group["rules"] for group in yaml.safe_load((DOCKER / "prometheus" / "rules.yml").read_text())["groups"]
+)
+SCRIPT = Path(__file__).parents[2] / "packaging" / "prometheus" / "sdp_status_metrics.py"
 NOT_OURS = {"up", "kafka_consumergroup_lag", "kafka_consumergroup_current_offset"}
 """Of Prometheus itself and of kafka-exporter: a lag must be seen also while its worker is dead."""
 WORDS = {"sum", "by", "rate", "increase", "delta", "max", "abs", "count", "vector", "or", "and", "on", "label_values"}
@@ -117,3 +124,18 @@ def test_the_dashboard_is_where_grafana_looks_for_it() -> None:
     assert f"./grafana/dashboards:{provider['options']['path']}:ro" in compose["volumes"]
     home = compose["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert home == f"{provider['options']['path']}/sdp-facade.json"
+
+
+def test_the_rules_about_the_status_use_what_the_script_of_a_site_writes(tmp_path: Path) -> None:
+    program = tmp_path / "sdp-facade"
+    alarm = {"condition": "lowDisk", "source": 'node "7"', "severity": "CRITICAL", "state": "UNACK", "text": "..."}
+    program.write_text(f"#!/bin/sh\n[ $1 = status ] && exit 2\necho '{json.dumps([alarm])}'\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run([sys.executable, SCRIPT, tmp_path], env=environment, timeout=HANG, check=True)
+    families = text_string_to_metric_families((tmp_path / "sdp.prom").read_text())
+    samples = {sample.name: sample for family in families for sample in family.samples}
+    assert samples["sdp_status"].value == 2.0
+    assert samples["sdp_alarm"].labels == {name: value for name, value in alarm.items() if name != "text"}
+    used = {word for rule in STATUS_RULES for word in re.findall(r"sdp_\w+", rule["expr"])}
+    assert used == set(samples)
