@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from facade.clock import ManualClock
+from facade.console import Console
 from facade.errors import InfraError
 from facade.icd.load import load
 from facade.infra.processes import Process, started_in
