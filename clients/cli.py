@@ -62,7 +62,7 @@ def watch(
         {server: chosen for server, known in servers.items() if (chosen := sorted(shown.intersection(known)))},
         clock,
     )
-    with stopping() as stopped, closing(recorder):
+    with stopping() as stopped, closing(recorder), closing(pulse):
         subscribe_shown(recorder, found)
         view = Watch(recorder, found, pulse, tango_host=tango_host, icd=icd, clock=clock)
         look(view, Console(), seconds=seconds, stopped=stopped, clock=clock)

@@ -193,9 +193,10 @@ class EventRecorder:
 
 
 class Pulse:
-    """Asks one device of each server for its State twice a second, without waiting, and tells which servers are silent.
+    """Asks one device of each server for its State twice a second, and tells which servers are silent.
 
-    Tango's own events tell of a server that hangs only after ten seconds, and a read of it waits for three.
+    Tango's own events tell of a server that hangs only after ten seconds. A call to such a server waits for three, so
+    each server has a thread of its own.
 
     Parameters
     ----------
@@ -205,23 +206,18 @@ class Pulse:
 
     def __init__(self, tango_host: str, servers: Mapping[str, Iterable[str]], clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
         self._devices = {server: tuple(devices) for server, devices in servers.items()}
-        now = clock.now()
         self._asked = {
-            server: _Asked(tango.DeviceProxy(f"tango://{tango_host}/{devices[0]}"), answered=now)
+            server: _Asked(tango.DeviceProxy(f"tango://{tango_host}/{devices[0]}"), clock)
             for server, devices in self._devices.items()
         }
-
-    def step(self) -> None:
-        """Take the answers that have come, and send the next questions; from any thread."""
-        now = self._clock.now()
-        with self._lock:
-            for asked in self._asked.values():
-                if asked.request is not None:
-                    asked.take(now)
-                if asked.request is None and now - asked.at >= _PULSE:
-                    asked.ask(now)
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(asked,), name=f"pulse {server}", daemon=True)
+            for server, asked in self._asked.items()
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def silent(self) -> dict[str, float]:
         """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
@@ -233,40 +229,43 @@ class Pulse:
             for device in self._devices[server]
         }
 
+    def close(self) -> None:
+        """Ask no longer; wait for calls that are under way, at most as long as Tango does."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_LONGEST_CALL)
 
-@dataclass(slots=True)
+    def _run(self, asked: "_Asked") -> None:
+        with tango.EnsureOmniThread():
+            while not self._stop.is_set():
+                asked.step()
+                self._stop.wait(_PULSE)
+
+
 class _Asked:
-    """The question that is under way to one server."""
+    """What one server has answered."""
 
-    proxy: Any
-    answered: float
-    """When the last answer came [Unix s]."""
-    at: float = -math.inf
-    """When it was last asked [Unix s]."""
-    unanswered: float = math.inf
-    """When it was first asked since the last answer [Unix s]."""
-    request: int | None = None
+    def __init__(self, proxy: Any, clock: Clock) -> None:
+        self._proxy, self._clock = proxy, clock
+        self.answered = clock.now()
+        """When the last answer came [Unix s]."""
+        self.unanswered = math.inf
+        """When it was first asked since the last answer [Unix s]."""
 
-    def ask(self, now: float) -> None:
-        self.at, self.unanswered = now, min(self.unanswered, now)
-        with suppress(tango.DevFailed):  # gone: it is asked again
-            self.request = self.proxy.read_attribute_asynch("State")
-
-    def take(self, now: float) -> None:
-        try:
-            self.proxy.read_attribute_reply(self.request)
-            self.answered, self.unanswered = now, math.inf
-        except tango.AsynReplyNotArrived:
-            return
-        except tango.DevFailed:
-            pass  # gone, or its time is over
-        self.request = None
+    def step(self) -> None:
+        """Ask, and take the answer."""
+        self.unanswered = min(self.unanswered, self._clock.now())
+        with suppress(tango.DevFailed):  # gone, or it hangs: it is asked again
+            self._proxy.read_attribute("State")
+            self.answered, self.unanswered = self._clock.now(), math.inf
 
 
 _PULSE: Final = 0.5
 """Time between two questions to a server [s]."""
 _SILENT: Final = 2.2
 """A server is silent if a question has no answer for this long [s]: seen within 3 s, with a question and a picture."""
+_LONGEST_CALL: Final = 3.5
+"""Tango gives up a call after 3 s [s]."""
 
 
 def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:

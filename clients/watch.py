@@ -45,7 +45,6 @@ class Watch:
 
     def step(self) -> None:
         """Compare the next device with a read, if it is due."""
-        self._pulse.step()
         devices, silent = self._recorder.devices, self._pulse.silent()
         if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
             device = devices[self._next % len(devices)]
@@ -55,8 +54,7 @@ class Watch:
             self._compared = self._clock.monotonic()
 
     def scene(self) -> Scene:
-        """Take the picture of now; each one asks the servers whether they answer."""
-        self._pulse.step()
+        """Take the picture of now."""
         return Scene(
             tango_host=self._tango_host,
             devices=self._devices,

@@ -110,6 +110,7 @@ def _play(demo: Demo, stack: ExitStack) -> None:
     served = {device for names in side.devices.values() for device in names}
     servers = {name: sorted(served & known.keys()) for name, known in find_servers(host, SERVER).items()}
     pulse = Pulse(host, {name: mine for name, mine in servers.items() if mine}, demo.clock)
+    stack.callback(pulse.close)
     watch = Watch(demo.recorder, side.devices, pulse, tango_host=host, icd=demo.icd, clock=demo.clock)
     with demo.progress.view(watch):
         _run(demo, stack)
