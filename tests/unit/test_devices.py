@@ -387,7 +387,7 @@ class HeldBus:
     def __init__(self):
         self.reached, self.free = threading.Semaphore(0), threading.Event()
 
-    def __call__(self, *_):
+    def __call__(self, *_, **__):
         self.reached.release()
         assert self.free.wait(HANG)
         return "the id"

@@ -144,7 +144,7 @@ class TelemetryFlow(Flow):
             return rejected
         ledger = self.ledgers.get(plan.topic)
         if ledger is None:
-            return _OTHER_DEVICE
+            return USED  # it is for all readers of the topic, and of no use here; to count it would drown the others
         if trouble := ledger.take_watermark(watermark, record.partition, count=count):
             return Rejected(OVERLAP, "$.log", f"{plan.topic}, {trouble}")
         self._folded.add(plan.topic)
