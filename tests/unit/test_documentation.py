@@ -212,7 +212,9 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
     pytest.importorskip("material", reason="the extra docs is not installed")
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * HANG, check=False
+    )
     assert done.returncode == 0, done.stderr
     for page in (tmp_path / "site").rglob("*.html"):
         fetched = re.findall(r'<(?:script|img|iframe)[^>]+src="(http[^"]+)', page.read_text())

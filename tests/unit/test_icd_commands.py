@@ -122,6 +122,7 @@ MESSAGES = {
         ceiling=4,
         repeatable=False,
         origin="SdpFacade-subarray",
+        client="10.0.0.7, process 4242",
         parent="1795255000_16_On",
     ),
     "command-ack": AckMessage(

@@ -13,7 +13,7 @@ from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
 from facade.flows.blocks.messages import BLOCKS
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
@@ -128,7 +128,7 @@ PROCESSES = {
     ),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
-        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS},
+        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REFUSALS},
         {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS},
     ),
 }

@@ -19,6 +19,7 @@ from facade.flows.commands.messages import (
     command_record,
     decode_ack,
 )
+from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
 from facade.outcome import USED, Outcome, Suppressed
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
@@ -303,7 +304,8 @@ class Server:
     def __init__(self, site: Site, devices: Mapping[str, str] = DEVICES) -> None:
         self.states = DeviceStates(ICD, devices)
         self.tracker = Tracker(devices)
-        made = flows(self.tracker, self.states, site.clock)
+        refusals = Refusals(lambda record: None, origin="subarray", clock=site.clock)
+        made = flows(self.tracker, self.states, refusals, site.clock)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
     def fold(self, record: Record) -> Outcome:

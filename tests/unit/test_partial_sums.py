@@ -201,9 +201,8 @@ def test_a_rack_adds_up_to_its_nodes(topic, count, per_group, over_all):
         assert [ledger.totals[node].late for node in range(3)] == ([0, 4, 0] if count else [0, 0, 0])
         assert {one.heard for one in ledger.totals.values()} == {5.0}
         assert set(ledger._windows) == ({0, 1, 2} if per_group and kept else set())
-        assert ledger.all_groups.live(5.0, 0) == ({0, 1, 2} if over_all and kept else set())
-        found = [(one.count, sorted(groups)) for one, groups in ledger.all_groups.state().windows]
-        assert found == ([(5, [0, 1]), (1, [0])] if over_all and kept else [])
+        found = [(one.count, sorted(groups)) for one, groups in ledger._all_groups.as_list()]
+        assert found == ([(5, [0, 1]), (1, [0])] if over_all and count else []), "those are in the snapshot"
     assert rack.totals == nodes.totals
     assert {node: one.as_list() for node, one in rack._windows.items()} == {
         node: one.as_list() for node, one in nodes._windows.items()
@@ -235,14 +234,6 @@ def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding
     assert ledger.refuse_rack(rack, count=False)
 
 
-def test_the_windows_over_all_groups_that_a_restart_rebuilds_begin_with_one_that_is_not_shown():
-    before, after = (Ledger(PLAN, (0,), per_group=False, over_all=True) for _ in range(2))
-    after.restore(after.parse(before.as_dict()))
-    for ledger, is_shown in ((before, True), (after, False)):
-        ledger.fold(0, [partial()], FIRST + 0.0)
-        assert (ledger.all_groups.shown(FIRST + 10.0, 10) is not None) is is_shown
-
-
 @pytest.mark.parametrize(
     ("expected", "known", "group", "kept"),
     [((), 0, "new", True), ((), 1, "new", True), ((), 2, "new", False), (("a",), 0, "a", True),
@@ -267,8 +258,8 @@ def test_long_windows_come_back_from_a_snapshot():
     before, after = (Ledger(flags, (group,), per_group=True, over_all=True) for _ in range(2))
     before.fold(group, [partial(0, 3, fields={"x": statistics()})], FIRST + 1.0)
     after.restore(after.parse(before.as_dict()))
-    assert after.windows_of(group).as_list() == before.windows_of(group).as_list() != []
-    assert after.all_groups.state() == before.all_groups.state()
+    assert after._windows[group].as_list() == before._windows[group].as_list() != []
+    assert after._all_groups.as_list() == before._all_groups.as_list() != []
     assert (after.heard, after.overall()) == (FIRST + 1.0, before.overall())
     after.fold(group, [partial(0, 3)], FIRST + 2.0, count=False)
     assert after.overall() == before.overall()
