@@ -15,7 +15,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench faults alert-faults block-faults log-faults mirror-faults storage-faults table-faults fuzz simulate mutation overload containers lint \
+.PHONY: help demo test clients conformance bench prove simulate mutation containers lint \
 	check-types check-style check-interface check-prose pictures screenshots docs site clean
 
 help: ## List the targets
@@ -37,29 +37,8 @@ bench: $(STAMP) ## Measure throughput and latency beside the raw limits of this 
 	$(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/sdp-facade bench $(ARGS)
 
-faults: $(STAMP) ## Give 10,000 commands while parts are killed, and account for each
-	$(BIN)/sdp-facade faults $(ARGS)
-
-alert-faults: $(STAMP) ## Send 1,000,000 alerts while parts are killed and the client is slow, and account for each
-	$(BIN)/sdp-facade alert-faults $(ARGS)
-
-block-faults: $(STAMP) ## Publish 60,000 states of processing blocks while parts are killed, and account for each block
-	$(BIN)/sdp-facade block-faults $(ARGS)
-
-log-faults: $(STAMP) ## Ship 2,000,000 records of logs while parts are killed, and account for each
-	$(BIN)/sdp-facade log-faults $(ARGS)
-
-mirror-faults: $(STAMP) ## Push Tango attributes while mirror, their devices and the broker are killed, and account for each value
-	$(BIN)/sdp-facade mirror-faults $(ARGS)
-
-storage-faults: $(STAMP) ## Let the broker lose its newest records 30 times, set groups and topics wrong, and account for each total
-	$(BIN)/sdp-facade storage-faults $(ARGS)
-
-table-faults: $(STAMP) ## Send 50 tables while parts are killed, and account for each
-	$(BIN)/sdp-facade table-faults $(ARGS)
-
-fuzz: $(STAMP) ## Send 1,000,000 good and bad records on every topic that the facade reads, and account for each
-	$(BIN)/sdp-facade fuzz $(ARGS)
+prove: $(STAMP) ## Send records of a flow while parts are killed, and account for each (ARGS='commands', 'tables --quick', ...; see --help)
+	$(BIN)/sdp-facade prove $(ARGS)
 
 simulate: $(STAMP) ## Run the facade in one process for simulated hours, under faults drawn from a seed (ARGS='--hours 10 --seed 7')
 	$(BIN)/python -m tests.simulation $(ARGS)
@@ -67,9 +46,6 @@ simulate: $(STAMP) ## Run the facade in one process for simulated hours, under f
 mutation: $(STAMP) ## Change the pure parts of the flows in one place at a time: do the tests notice? (ARGS='--sample 60 --seed 1')
 	$(BIN)/pip install --quiet --editable '.[mutation]'
 	$(BIN)/python -m tests.mutation $(ARGS)
-
-overload: $(STAMP) ## Send ten times what is promised for 60 s, to 200 clients of which one is frozen, and account for it
-	$(BIN)/sdp-facade overload $(ARGS)
 
 containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, observe from outside, kill containers (ARGS=--keep-images)
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'

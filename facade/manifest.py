@@ -34,7 +34,7 @@ class Isolation(Enum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
-Section = Literal["Operate", "Publish", "Deploy", "Develop", "Fault and load runs"]
+Section = Literal["Operate", "Publish", "Deploy", "Develop"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
 """Sections of the help of ``sdp-facade``, in their order."""
 

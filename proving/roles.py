@@ -59,11 +59,11 @@ ROLES = {
     "send-tables": "proving.bench.load:send_tables",
     "telescope": "proving.telescope:telescope",
     "tm": "proving.demo.observation:observe",
-    "call-random-commands": "proving.fault_runs.caller:call_random_commands",
-    "follow-alerts": "proving.fault_runs.follower:follow_alerts",
-    "crowd": "proving.overload:crowd",
-    "tell-blocks": "proving.fault_runs.block_controller:tell_blocks",
-    "produce-tables": "proving.fault_runs.producer:produce_tables",
+    "call-random-commands": "proving.fault_runs.commands:call_random_commands",
+    "follow-alerts": "proving.fault_runs.alerts:follow_alerts",
+    "crowd": "proving.fault_runs.overload:crowd",
+    "tell-blocks": "proving.fault_runs.blocks:tell_blocks",
+    "produce-tables": "proving.fault_runs.tables:produce_tables",
 }
 
 

@@ -1,35 +1,376 @@
-"""The fault run of the alerts: they are sent in bursts while device server and broker are killed, to a slow client."""
+"""Alerts through kills: they are sent in bursts while device server and broker are killed, to a slow client.
 
-from collections.abc import Callable, Mapping
+Sent: alerts and actions of a scenario. Expected: each of them once at the client, in the order of its source, and the
+states of all alarms. Observed: the journal of the client, and `GetAlarms`. The scenario works out the states by rules
+of its own, so that the run can compare the device with them. Conditions that have delays, or suppress each other, are
+left out: their states depend on the broker's clock, or on other alarms.
+"""
+
+import hashlib
+import os
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import msgspec
 import tango
-import typer
 
+from clients.alert_subscription import AlertSubscription
 from facade.bus.kafka.stream_writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
-from facade.flows.alerts.messages import ALERTS, alert_record
+from facade.clock import Clock
+from facade.errors import InfraError
+from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.messages import ALERTS, Action, ActionKind, Alert, Severity, alert_record, encode
 from facade.infra.processes import Process
 from proving import gauges
 from proving.deployment import Deployment
-from proving.fault_runs.alert_account import Found, account
-from proving.fault_runs.alert_scenario import AlertScenario, digest
-from proving.fault_runs.follower import FollowerReport, count_entries, read_entries
 from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
     SERVER,
     Account,
     FaultRun,
-    Folder,
-    Seed,
-    play,
+    Size,
     process_name,
 )
+from proving.roles import RoleContext
 
-_QUICK, _QUICK_BURST, _QUICK_KILLS = 20_000, 2_000, 2
+LATCHING = {
+    "receiveOverrun": False,
+    "calibrationFailed": False,
+    "controllerSilent": False,
+    "storageLow": True,
+    "pipelineFailed": True,
+    "transientDetected": True,
+    "neverHeardOf": False,
+}
+"""Conditions of the run, and whether their alarms latch; the last one is not in the ICD."""
+SOURCES = tuple(f"source/{number:02d}" for number in range(20))
+
+_SEVERITIES: tuple[Severity, ...] = ("INFO", "WARNING", "ALARM", "CRITICAL")
+_ACTIONS = 0.1
+"""How often an operator is next, where there is something to be done."""
+_LATE = 0.01
+"""How often an acknowledgement names another occurrence than the newest: it does nothing, and no client hears of it."""
+
+
+class Standing(msgspec.Struct):
+    """How one alarm stands."""
+
+    state: str = "NORM"
+    severity: Severity = "INFO"
+    text: str = ""
+    occurrence: int = 0
+    raised_at: int = 0
+
+
+Alarms = dict[tuple[str, str], Standing]
+"""By condition and source."""
+
+
+class AlertScenario:
+    """Gives records one by one, the same ones for the same seed, and follows what they add up to.
+
+    Parameters
+    ----------
+    begin_us
+        Time before the first record; each is a microsecond later than the one before [Unix us].
+    """
+
+    def __init__(self, seed: int, begin_us: int) -> None:
+        self.refused: set[int] = set()
+        """Numbers of the actions that come too late."""
+        self.alarms: Alarms = {(condition, source): Standing() for condition in LATCHING for source in SOURCES}
+        self._chance = random.Random(seed)  # noqa: S311 - a scenario that can be repeated
+        self._keys = [*self.alarms]
+        self._now = begin_us
+        self._number = 0
+        """On the log; its first record is number 1."""
+        self._sequences: Counter[str] = Counter()
+
+    def records(self, count: int) -> Iterator[Alert | Action]:
+        """Return the next records."""
+        for _ in range(count):
+            self._now += 1
+            self._number += 1
+            key = self._chance.choice(self._keys)
+            alarm = self.alarms[key]
+            possible = _possible(alarm.state)
+            if self._chance.random() < _LATE:
+                self.refused.add(self._number)
+                yield self._action(key, "ACKNOWLEDGE", alarm.occurrence - 1 if alarm.occurrence else self._number)
+            elif possible and self._chance.random() < _ACTIONS:
+                yield self._act(key, alarm, self._chance.choice(possible))
+            elif self._chance.random() < 0.5:
+                yield self._raise(key, alarm)
+            else:
+                yield self._clear(key, alarm)
+
+    def _raise(self, key: tuple[str, str], alarm: Standing) -> Alert:
+        active = alarm.state in ("UNACK", "ACKED")
+        raised_at = alarm.raised_at if active and self._chance.random() < 0.5 else self._now
+        severity = self._chance.choice(_SEVERITIES)
+        worse = _SEVERITIES.index(severity) > _SEVERITIES.index(alarm.severity)
+        if not active or worse or raised_at > alarm.raised_at:
+            alarm.state, alarm.occurrence = "UNACK", self._number
+        alarm.severity, alarm.raised_at = severity, raised_at
+        return self._alert(key, alarm, "ACTIVE")
+
+    def _clear(self, key: tuple[str, str], alarm: Standing) -> Alert:
+        latching = LATCHING[key[0]]
+        if alarm.state == "UNACK":
+            alarm.state = "LTUNK" if latching else "RTNUN"
+        elif alarm.state == "ACKED":
+            alarm.state = "LTACK" if latching else "NORM"
+        return self._alert(key, alarm, "CLEARED")
+
+    def _alert(self, key: tuple[str, str], alarm: Standing, state: str) -> Alert:
+        condition, source = key
+        self._sequences[source] += 1
+        alarm.text = f"no. {self._sequences[source]} of {source}, 5 µs → late"
+        return Alert(
+            condition=condition,
+            source=source,
+            severity=alarm.severity,
+            state="ACTIVE" if state == "ACTIVE" else "CLEARED",
+            text=alarm.text,
+            raised_at=alarm.raised_at or self._now,
+            sequence=self._sequences[source],
+        )
+
+    def _act(self, key: tuple[str, str], alarm: Standing, kind: ActionKind) -> Action:
+        if kind == "ACKNOWLEDGE":
+            alarm.state = {"UNACK": "ACKED", "RTNUN": "NORM", "LTUNK": "LTACK"}[alarm.state]
+        elif kind == "RESET":
+            alarm.state = "NORM"
+        return self._action(key, kind, alarm.occurrence if kind == "ACKNOWLEDGE" else 0)
+
+    def _action(self, key: tuple[str, str], kind: ActionKind, occurrence: int) -> Action:
+        return Action(
+            id=f"fault-run-{self._number}",
+            action=kind,
+            condition=key[0],
+            source=key[1],
+            operator="operator",
+            comment=f"no. {self._number}",
+            time=self._now,
+            origin="fault run",
+            occurrence=occurrence,
+        )
+
+
+def _possible(state: str) -> list[ActionKind]:
+    found: list[ActionKind] = [] if state == "NORM" else ["COMMENT"]
+    if state in ("UNACK", "RTNUN", "LTUNK"):
+        found.append("ACKNOWLEDGE")
+    if state in ("LTUNK", "LTACK"):
+        found.append("RESET")
+    return found
+
+
+def digest(content: object) -> bytes:
+    """Return what stands for the content of an alert or an action, be it a message or the same as a dict."""
+    return hashlib.blake2b(encode(content), digest_size=8).digest()
+
+
+_ENTRY = struct.Struct("<q8s")
+_EACH, _SLOW = 20_000, 2_000
+"""Of so many entries, so many are taken slowly."""
+_TAKES = 0.001
+"""How long each of those takes [s]: for longer than the queue has room at the full rate."""
+_LOOK = 0.1
+
+
+class FollowerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client says of itself at its end."""
+
+    by_event: int
+    by_page: int
+    """Entries filled by GetAlertsSince."""
+    again: int
+    """Events that came though they were known already."""
+    overtaken: int
+    """Events that came before others that belong before them."""
+    overflowed: int
+    """Events for which the slow client had no room."""
+    unusable: int
+    renewed: int
+    """How often it has subscribed."""
+    silence: float
+    """Longest time without an entry, but for its own slowness [s]."""
+    lost: list[str]
+    """What it was told that nobody can deliver."""
+
+
+class _Client:
+    """Writes down what comes."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._clock = clock
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._ready = 0.0
+        """When it was done with the entry before."""
+        self.silence = 0.0
+        self.lost: list[str] = []
+
+    def on_entry(self, entry: Entry) -> None:
+        if self._ready:
+            self.silence = max(self.silence, self._clock.monotonic() - self._ready)
+        os.write(self._file, packed(entry.sequence, digest(entry.alert or entry.action)))
+        if entry.sequence % _EACH < _SLOW:
+            self._clock.sleep(_TAKES)
+        self._ready = self._clock.monotonic()
+
+
+def follow_alerts(context: RoleContext, *, device: str, journal: str) -> FollowerReport:
+    """Follow until called off.
+
+    Raises
+    ------
+    InfraError
+        There was never anything to follow.
+    """
+    client = _Client(journal, context.clock)
+    subscription = AlertSubscription(device, client.on_entry, start=0, on_lost=client.lost.append)
+    while not context.called_off:
+        context.clock.sleep(_LOOK)
+    subscription.close()
+    follower = subscription.follower
+    if follower is None:
+        raise InfraError("the subscription has no place to begin from")
+    return FollowerReport(
+        by_event=follower.by_event,
+        by_page=follower.by_page,
+        again=follower.again,
+        overtaken=follower.overtaken,
+        overflowed=subscription.overflowed,
+        unusable=follower.unusable,
+        renewed=subscription.renewed,
+        silence=client.silence,
+        lost=client.lost,
+    )
+
+
+def packed(sequence: int, content: bytes) -> bytes:
+    """Return what is written for an entry."""
+    return _ENTRY.pack(sequence, content)
+
+
+def count_entries(path: Path) -> int:
+    """Count the entries so far."""
+    return path.stat().st_size // _ENTRY.size if path.exists() else 0
+
+
+def read_entries(path: Path) -> list[tuple[int, bytes]]:
+    """Return sequence number and digest of all entries, in the order in which they came."""
+    content = path.read_bytes() if path.exists() else b""
+    return list(_ENTRY.iter_unpack(content[: len(content) // _ENTRY.size * _ENTRY.size]))
+
+
+_SHOWN = 5
+"""Of what is wrong in the same way, so many are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What everyone says."""
+
+    sent: Sequence[tuple[str, bytes]]
+    """Source and digest of all records, in the order of the log."""
+    refused: Collection[int] = ()
+    """Numbers of those that are actions which came too late."""
+    received: Sequence[tuple[int, bytes]]
+    """Sequence number and digest of what the client got, in its order."""
+    client: FollowerReport
+    wanted: Mapping[tuple[str, str], Standing]
+    """All alarms as what was sent says."""
+    shown: Sequence[Mapping[str, Any]]
+    """GetAlarms."""
+
+
+def account(found: Found) -> Account:
+    """Compare all."""
+    made, client = Account(), found.client
+    place = {digest: number for number, (_, digest) in enumerate(found.sent, 1) if number not in found.refused}
+    got = Counter(digest for _, digest in found.received)
+    lost = [number for digest, number in place.items() if digest not in got]
+    foreign = [sequence for sequence, digest in found.received if digest not in place]
+    doubled = [place.get(digest, 0) for digest, count in got.items() if count > 1]
+    disorder = _disorder(found, place)
+    misnumbered = [sequence for sequence, digest in found.received if place.get(digest, sequence) != sequence]
+    states = _states(found)
+    made.rows += [
+        ("alerts and actions sent", len(found.sent)),
+        ("... actions that came too late, and must not be shown", len(found.refused)),
+        ("received by the client", len(found.received)),
+        ("... by event", client.by_event),
+        ("... filled by GetAlertsSince", client.by_page),
+        ("sent again, and taken once", client.again),
+        ("events that came before what belongs before them", client.overtaken),
+        ("events for which the slow client had no room", client.overflowed),
+        ("subscriptions made", client.renewed),
+        ("lost", len(lost)),
+        ("given to the client twice", len(doubled)),
+        ("out of order at the client, for their source", len(disorder)),
+        ("received, and never sent", len(foreign)),
+        ("alarms compared", len(found.wanted)),
+        ("... in another state", len(states)),
+    ]
+    made.wrong += _named("was sent and never received: number", lost)
+    made.wrong += _named("was given to the client twice: number", doubled)
+    made.wrong += _named("was received and never sent: number", foreign)
+    made.wrong += _named("came to the client after a later one of its source: number", disorder)
+    made.wrong += _named("has another number at the client than on the log: number", misnumbered)
+    made.wrong += states
+    made.wrong += [f"the client was told of a loss: {text}" for text in client.lost]
+    if client.unusable:
+        made.wrong.append(f"{client.unusable} events could not be read")
+    return made
+
+
+def _disorder(found: Found, place: Mapping[bytes, int]) -> list[int]:
+    newest: dict[str, int] = {}
+    late = []
+    for _, digest in found.received:
+        number = place.get(digest)
+        if number is None:
+            continue
+        source = found.sent[number - 1][0]
+        if number < newest.get(source, 0):
+            late.append(number)
+        newest[source] = max(number, newest.get(source, 0))
+    return late
+
+
+def _states(found: Found) -> list[str]:
+    """Hold each alarm of the device against what was sent."""
+    shown = {(one["condition"], one["source"]): one for one in found.shown}
+    wrong = []
+    for key, alarm in found.wanted.items():
+        one = shown.pop(key, None)
+        here = f"alarm {key[0]} of {key[1]}"
+        if alarm.state == "NORM" or one is None:
+            if (alarm.state == "NORM") != (one is None):
+                wrong.append(f"{here}: expected {alarm.state}, got {'NORM' if one is None else one['state']}")
+            continue
+        wanted = (alarm.state, alarm.severity, alarm.occurrence, alarm.text)
+        got = (one["state"], one["severity"], one["occurrence"], one["text"])
+        if got != wanted:
+            wrong.append(f"{here}: expected {wanted}, got {got}")
+    return wrong + [f"alarm {condition} of {source}: nobody raised it" for condition, source in shown]
+
+
+def _named(what: str, numbers: Sequence[int]) -> list[str]:
+    more = [f"... and {len(numbers) - _SHOWN:,} more"] if len(numbers) > _SHOWN else []
+    return [f"{what} {number}" for number in numbers[:_SHOWN]] + more
+
+
+_BURST, _QUICK_BURST = 10_000, 2_000
 _AHEAD = 50_000
 """The client is never further behind the newest alert than this: the device keeps the newest 100,000."""
 _BURSTS = 4
@@ -39,20 +380,15 @@ _STANDSTILL = 90.0
 
 
 class AlertFaultRun(FaultRun):
-    """One run of the alerts.
+    """One run of the alerts."""
 
-    Parameters
-    ----------
-    kills
-        How often the device server is killed, and how often the broker.
-    """
-
+    unit, all_is_well = "alerts and actions", "the client has each record once and in order; each alarm has its state"
+    full, short = Size(1_000_000, 10), Size(20_000, 2)
     faults = (SERVER, BROKER)
-    between = (0.0, 0.0)
 
-    def __init__(self, deployment: Deployment, *, alerts: int, burst: int, kills: int, seed: int) -> None:
-        super().__init__(deployment, seed)
-        self._alerts, self._burst = alerts, burst
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
+        self._burst = min(_QUICK_BURST if quick else _BURST, self.count)
         self._device = deployment.devices("SdpAlerts")[0]
         self._journal = deployment.folder / "received.bin"
         self._scenario = AlertScenario(seed, round(self.clock.now() * 1e6))
@@ -60,7 +396,9 @@ class AlertFaultRun(FaultRun):
         self._received = 0
         self._patience = 0
         """The next burst comes when the client is at most so far behind."""
-        self._due = sorted((self.chance.uniform(0.0, 1.0) * (alerts - burst), part) for part in self.faults * kills)
+        self._due = sorted(
+            (self.chance.uniform(0.0, 1.0) * (self.count - self._burst), part) for part in self.faults * self.kills
+        )
         """At how many received entries which part is killed; the last burst is sent when all that is done."""
         self._peak = 0.0
         """Memory of the device server, over all its lives [MB]."""
@@ -86,13 +424,13 @@ class AlertFaultRun(FaultRun):
         is_stuck = self.clock.monotonic() - self._moved > _STANDSTILL
         if is_stuck or not self._client.is_alive:
             self.progress.step(f"  nothing more comes: {self.in_words()}; {self._client.tail()}")
-        if is_stuck or not self._client.is_alive or received >= self._alerts:
+        if is_stuck or not self._client.is_alive or received >= self.count:
             self._writer.flush(READY_WITHIN)
             self._seconds = self.clock.monotonic() - self._began
             return False
         self._peak = max(self._peak, gauges.peak_resident(self.deployment.processes[process_name(SERVER)].pid))
         self._writer.poll()
-        left = self._alerts - len(self._sent)
+        left = self.count - len(self._sent)
         may_send = left > self._burst or (left > 0 and not self._due)
         if may_send and len(self._sent) - received <= self._patience:
             self._send(min(self._burst, left))
@@ -146,34 +484,3 @@ class AlertFaultRun(FaultRun):
             )
         except tango.DevFailed:
             return False
-
-
-def alert_faults(
-    alerts: Annotated[int, typer.Option(min=1, help="Alerts and actions to send in all.")] = 1_000_000,
-    burst: Annotated[int, typer.Option(min=1, max=50_000, help="Number of alerts sent at once.")] = 10_000,
-    kills: Annotated[int, typer.Option(min=0, help="kill -9 of the device server, and of the broker.")] = 10,
-    seed: Seed = 1,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help=f"Only {_QUICK:,} alerts, in bursts of {_QUICK_BURST:,}, and {_QUICK_KILLS} kills of each."
-        ),
-    ] = False,
-    folder: Folder = Path(".run"),
-) -> None:
-    """Send a million alerts while device server and broker are killed (kill -9), to a client that is slow at times.
-
-    The exit code is 1 when the client has not got exactly what was sent, in order for each source, or
-    when an alarm is in another state than what was sent says.
-
-    Example: sdp-facade alert-faults --quick
-    """
-    alerts, burst, kills = (_QUICK, _QUICK_BURST, _QUICK_KILLS) if quick else (alerts, burst, kills)
-    play(
-        lambda deployment: AlertFaultRun(deployment, alerts=alerts, burst=burst, kills=kills, seed=seed),
-        f"{alerts:,} alerts in bursts of {burst:,}, seed {seed}",
-        "the client has exactly what was sent, each once and in order; each alarm is in the state that it says",
-        folder,
-        "alert-faults",
-        nodes=1,
-    )

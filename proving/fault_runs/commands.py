@@ -1,23 +1,366 @@
-"""The fault run of the commands: TM commands all subarrays while device server, controller and broker are killed."""
+"""Commands through kills: TM commands all subarrays while device server, controller and broker are killed.
 
-from collections.abc import Callable, Mapping
+Sent: each call of TM, one line of a journal. Expected: one outcome of each command that is on the bus, and no other
+command. Observed: topics, `GetCommandHistory` of the devices, and the report of the controller.
+"""
+
+import json
+import os
+import random
+import re
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import tango
-import typer
 from msgspec.json import decode
 
 from facade.bus.kafka.bus import KafkaBus
+from facade.clock import Clock
 from facade.controller.simulator.controller import ExecutionLine
-from facade.errors import ConfigError, InfraError
+from facade.errors import InfraError
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
+from facade.flows.commands.outcomes import COMPLETED, FINAL, REJECTED, TIMED_OUT, UNDELIVERED
 from facade.infra.processes import Process
 from proving.deployment import Deployment
-from proving.fault_runs.caller import read_calls
-from proving.fault_runs.command_account import Found, account
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, STANDSTILL, Account, FaultRun, Folder, Seed, play
+from proving.fault_runs.frame import (
+    ALWAYS,
+    BROKER,
+    READY_WITHIN,
+    SERVER,
+    STANDSTILL,
+    Account,
+    FaultRun,
+    Size,
+)
+from proving.roles import RoleContext
+
+Answer = Literal["given", "refused", "not sent", "unknown", "no answer"]
+NOT_GIVEN: tuple[Answer, ...] = ("unknown", "no answer", "refused", "not sent")
+
+CHOICES: dict[str, dict[str, int]] = {
+    "OFF": {"On": 1},
+    "EMPTY": {"AssignResources": 20, "Off": 1},
+    "IDLE": {"Configure": 10, "ReleaseAllResources": 3, "ReleaseResources": 2, "Abort": 1},
+    "READY": {"Scan": 10, "Configure": 3, "End": 3, "Abort": 1},
+    "SCANNING": {"EndScan": 10, "Abort": 1},
+    "ABORTED": {"ObsReset": 1, "Restart": 1},
+    "FAULT": {"ObsReset": 1, "Restart": 1},
+    "RESOURCING": {"Abort": 1},
+    "CONFIGURING": {"Abort": 1},
+    "RESETTING": {"Abort": 1},
+    "ABORTING": {"Off": 1},
+    "RESTARTING": {"Off": 1},
+}
+"""Commands by what the device shows, with how often each is chosen."""
+
+_PATIENCE = {"RESOURCING": 2.0, "CONFIGURING": 2.0, "RESETTING": 2.0, "ABORTING": 20.0, "RESTARTING": 20.0}
+"""For so long TM waits for what passes by itself [s], then aborts it or switches the subarray off. A controller that
+writes wrong ids and is killed while it aborts leaves it so: the next one cannot know that it has begun."""
+_REPEATS = 30.0
+"""For so long TM repeats a call whose outcome it does not know; a killed server is back much sooner."""
+_PAUSE = 0.01
+_AWAY = 0.1
+_ID = re.compile(r"GetCommand\('([^']+)'\)|command (\S+) of this transaction_id never")
+"""An id in the text of an error."""
+
+
+class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a command."""
+
+    device: str
+    command: str
+    called: float
+    """[Unix s]."""
+    seconds: float
+    """Until there was an answer, or an error instead."""
+    answer: Answer
+    id: str = ""
+    """Where the answer, or the error, has one."""
+    text: str = ""
+    """The error."""
+    transaction_id: str = ""
+    """Of the argument, if it has one."""
+    again: bool = False
+    """Whether the call repeats one whose answer was lost or unknown, with the same transaction_id."""
+
+
+def read_calls(path: Path) -> list[CallLine]:
+    """Return all calls so far; a line that is being written is left for the next time."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [msgspec.json.decode(line, type=CallLine) for line in lines if line.endswith(b"\n")]
+
+
+class Caller:
+    """One subarray as TM commands it."""
+
+    def __init__(self, tango_host: str, device: str, journal: int, seed: int, clock: Clock) -> None:
+        self._name, self._device = f"tango://{tango_host}/{device}", device
+        self._journal, self._clock = journal, clock
+        self._chance = random.Random(f"{seed}/{device}")  # noqa: S311 - a schedule that can be repeated
+        self._proxy: Any = None
+        self._labels: list[str] = []
+        self._count = 0
+
+    def drive(self, commands: int) -> None:
+        """Return so many commands, not counting those that surely were not sent."""
+        given = 0
+        while given < commands:
+            shown = self._settled()
+            choices = CHOICES[shown]
+            (name,) = self._chance.choices([*choices], [*choices.values()])
+            given += self._call(name) in ("given", "unknown", "no answer")
+
+    def _settled(self) -> str:
+        """Wait until nothing is under way, but not for ever, and give what the device shows."""
+        begin = self._clock.monotonic()
+        while True:
+            shown = self._look()
+            if shown and self._clock.monotonic() - begin >= _PATIENCE.get(shown, 0.0):
+                return shown
+            self._clock.sleep(_PAUSE)
+
+    def _look(self) -> str:
+        try:
+            if self._proxy is None:
+                self._proxy = tango.DeviceProxy(self._name)
+                self._labels = list(self._proxy.get_attribute_config("obsState").enum_labels)
+            state = str(self._proxy.state())
+            return self._labels[self._proxy.obsState] if state == "ON" else "OFF" if state == "OFF" else ""
+        except tango.DevFailed:
+            self._proxy = None  # one that has failed waits before it tries again
+            self._clock.sleep(_AWAY)
+            return ""
+
+    def _call(self, name: str) -> Answer:
+        """Return a command; where nobody knows whether it was taken, again with the same transaction_id."""
+        argument = self._argument(name)
+        answer = last = self._try(name, argument)
+        until = self._clock.monotonic() + _REPEATS
+        while argument is not None and last in ("unknown", "no answer") and self._clock.monotonic() < until:
+            while self._proxy is None and self._clock.monotonic() < until:
+                self._look()
+            if self._proxy is None:
+                break
+            last = self._try(name, argument, again=True)
+            if last == "not sent":  # it says nothing of the call before
+                last = "unknown"
+        return answer
+
+    def _try(self, name: str, argument: dict[str, Any] | None, *, again: bool = False) -> Answer:
+        called, begin = self._clock.now(), self._clock.monotonic()
+        answer: Answer
+        try:
+            _, (id,) = self._proxy.command_inout(name, *([] if argument is None else [json.dumps(argument)]))
+            answer, text = "given", ""
+        except tango.DevFailed as failed:
+            error = failed.args[0]
+            answer, text = _judge(error.reason, error.desc), error.desc
+            found = _ID.search(text)
+            id = (found.group(1) or found.group(2)) if found else ""
+        line = CallLine(
+            device=self._device,
+            command=name,
+            called=called,
+            seconds=self._clock.monotonic() - begin,
+            answer=answer,
+            id=id,
+            text=text[:300],
+            transaction_id="" if argument is None else argument["transaction_id"],
+            again=again,
+        )
+        os.write(self._journal, msgspec.json.encode(line) + b"\n")
+        if answer != "given":
+            self._proxy = None if answer == "no answer" else self._proxy
+            self._clock.sleep(_AWAY)
+        return answer
+
+    def _argument(self, name: str) -> dict[str, Any] | None:
+        self._count += 1
+        number = int(self._device.rsplit("/", 1)[-1])
+        schema = "https://schema.skao.int/ska-sdp-{}/0.4".format
+        first, second = f"SKA{2 * number - 1:03d}", f"SKA{2 * number:03d}"  # no two subarrays reserve the same
+        by_name: dict[str, dict[str, Any]] = {
+            "AssignResources": {"interface": schema("assignres"), "resources": {"receptors": [first, second]}},
+            "ReleaseResources": {"interface": schema("releaseres"), "resources": {"receptors": [first]}},
+            "Configure": {
+                "interface": schema("configure"),
+                "scan_type": "science",
+                "new_scan_types": [{"scan_type_id": "science", "beams": {}}],
+            },
+            "Scan": {"interface": schema("scan"), "scan_id": self._count},
+        }
+        if name not in by_name:
+            return None
+        return {**by_name[name], "transaction_id": f"txn-faults-20270101-{number:02d}{self._count:06d}"}
+
+
+def _judge(reason: str, text: str) -> Answer:
+    """Tell what an error says of the command."""
+    if reason == "API_CommandTimedOut" and "outcome unknown" in text:
+        return "unknown"
+    if reason == "API_CommandNotAllowed":
+        return "refused"
+    if reason == "API_CommandFailed":
+        return "not sent" if "not sent" in text or "still starting" in text else "refused"
+    return "no answer"
+
+
+def call_random_commands(context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str]) -> None:
+    """Drive all subarrays at the same time."""
+    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def drive(device: str, share: int) -> None:
+        with tango.EnsureOmniThread():
+            Caller(context.tango_host, device, file, seed, context.clock).drive(share)
+
+    each, rest = divmod(commands, len(devices))
+    threads = [
+        threading.Thread(target=drive, args=(device, each + (number < rest)), name=device)
+        for number, device in enumerate(devices)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What everyone says."""
+
+    calls: Sequence[CallLine]
+    commands: Sequence[CommandMessage]
+    """The topic, in its order for each device."""
+    acks: Sequence[AckMessage]
+    """The topic, in its order for each device."""
+    shown: Mapping[str, str]
+    """Status by id, from GetCommandHistory of all devices."""
+    executions: Sequence[ExecutionLine]
+    """The controller's report."""
+
+
+def account(found: Found) -> Account:
+    """Compare all."""
+    made = Account()
+    answers = Counter(line.answer for line in found.calls if not line.again)
+    repeated = Counter(line.answer for line in found.calls if line.again)
+    written = {command.id: command for command in found.commands}
+    outcomes = first_outcomes(found.acks)
+    executed = Counter(line.id for line in found.executions)
+    ended = Counter(outcomes.get(id, "none") for id in written)
+    made.rows += [(f"calls: {answer}", answers[answer]) for answer in ("given", *NOT_GIVEN)]
+    made.rows += [("calls repeated with their transaction_id", repeated.total()), ("... and given", repeated["given"])]
+    made.rows += [("commands on the bus", len(written)), ("their records", len(found.commands))]
+    made.rows += [(f"first outcome: {outcome}", count) for outcome, count in sorted(ended.items())]
+    made.rows += [
+        ("acknowledgements", len(found.acks)),
+        ("... of commands that nobody sent", sum(ack.id not in written for ack in found.acks)),
+        ("... with another outcome after the first", _contrary(found.acks, outcomes)),
+        ("executions", len(found.executions)),
+        ("executed again after a crash (repeatable)", sum(line.again for line in found.executions)),
+    ]
+    made.wrong += _calls(found.calls, written, found.shown)
+    made.wrong += _twice(written, found.acks)
+    for id, command in written.items():
+        made.wrong += _command(command, outcomes.get(id), found.shown.get(id), executed[id])
+    made.wrong += [
+        f"{line.id}: begun {(line.begun_at - line.not_after) / 1e6:.3f} s after its not_after"
+        for line in found.executions
+        if line.begun_at > line.not_after
+    ]
+    slowest = max((line.seconds for line in found.calls if line.answer != "no answer"), default=0.0)
+    made.rows.append(("slowest answer of a device that was there", f"{slowest * 1e3:.0f} ms"))
+    return made
+
+
+def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
+    """Return the first final acknowledgement by id, judged without the tracker's code."""
+    outcomes: dict[str, str] = {}
+    at_work: set[str] = set()
+    for ack in acks:
+        if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
+            at_work.add(ack.id)
+        elif ack.status in FINAL and not (ack.status == "REJECTED" and ack.id in at_work):
+            outcomes.setdefault(ack.id, ack.status)
+    return outcomes
+
+
+def _contrary(acks: Sequence[AckMessage], outcomes: Mapping[str, str]) -> int:
+    """Count outcomes that came too late to count: a late one of the controller is no fault of anybody's."""
+    return sum(ack.status in FINAL and ack.status != outcomes.get(ack.id, ack.status) for ack in acks)
+
+
+def _twice(written: Mapping[str, CommandMessage], acks: Sequence[AckMessage]) -> list[str]:
+    """Find what a transaction, or a controller, must not do twice."""
+    ids: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for id, command in written.items():
+        ids[command.device, command.command, command.transaction_id].append(id)
+    controllers: defaultdict[str, set[str]] = defaultdict(set)
+    for ack in acks:
+        # Of ids that nobody has sent: a controller that is made to write wrong ones cannot find its own word again
+        # after a crash. What it executes is judged all the same, by the command's own id.
+        if ack.id in written and ack.status in FINAL and ack.status not in (TIMED_OUT, UNDELIVERED):
+            controllers[ack.id].add(ack.status)
+    return [
+        f"{device}: transaction_id {transaction} is that of {len(found)} commands: {', '.join(found)}"
+        for (device, _, transaction), found in ids.items()
+        if len(found) > 1
+    ] + [
+        f"{id}: its controller has said {' and '.join(sorted(said))}"
+        for id, said in controllers.items()
+        if len(said) > 1
+    ]
+
+
+def _calls(calls: Sequence[CallLine], written: Mapping[str, CommandMessage], shown: Mapping[str, str]) -> list[str]:
+    """Hold what callers were told against what is on the bus."""
+    wrong = []
+    transactions = {(command.device, command.command, command.transaction_id) for command in written.values()}
+    heard: defaultdict[str, set[str]] = defaultdict(set)
+    silent: Counter[str] = Counter()
+    for line in calls:
+        heard[line.device].add(line.id)
+        silent[line.device] += line.answer == "no answer"
+        if line.answer == "given" and line.id not in written:
+            wrong.append(f"{line.id}: its caller was told that it is on the bus, and it is not")
+        if line.answer == "unknown" and line.id not in written and shown.get(line.id, UNDELIVERED) != UNDELIVERED:
+            wrong.append(f"{line.id}: is not on the bus, and is shown as {shown[line.id]}")
+        if line.answer in ("refused", "not sent") and (
+            line.id in written or (not line.again and (line.device, line.command, line.transaction_id) in transactions)
+        ):
+            name = line.id or f"{line.device} {line.command} {line.transaction_id}"
+            wrong.append(f"{name}: its caller was told that it is not on the bus, and it is: {line.text}")
+    unheard = Counter(command.device for id, command in written.items() if id not in heard[command.device])
+    wrong += [
+        f"{device}: {count} commands on the bus that no caller was told of, with {silent[device]} calls unanswered"
+        for device, count in unheard.items()
+        if count > silent[device]
+    ]
+    return wrong
+
+
+def _command(command: CommandMessage, outcome: str | None, shown: str | None, executed: int) -> list[str]:
+    wrong = []
+    if outcome is None:
+        wrong.append(f"{command.id}: has no outcome")
+    elif shown != outcome:
+        wrong.append(f"{command.id}: the log says {outcome}, the device {shown or 'nothing'}")
+    if executed > 1 and not command.repeatable:
+        wrong.append(f"{command.id}: must not be repeated, and was executed {executed} times")
+    if outcome == REJECTED and executed:
+        wrong.append(f"{command.id}: is REJECTED and was executed")
+    if outcome == COMPLETED and not executed:
+        wrong.append(f"{command.id}: is COMPLETED and was never executed")
+    return wrong
+
 
 CONTROLLER = "controller"
 CONTROLLER_FAULTS = (
@@ -39,11 +382,9 @@ QUICK_CONTROLLER_FAULTS = tuple(
 )
 """The same, but nothing whose outcome takes a minute."""
 
-_QUICK = 200
 _SPEED = 50.0
+_SUBARRAYS = 8
 _BETWEEN, _QUICK_BETWEEN = (3.0, 7.0), (1.0, 2.0)
-_QUICK_FAULTS = 8
-"""After so many, a short run lets the callers get to their end: a slow machine gets little done between two."""
 _ENDS_WITHIN = 150.0
 """Longest wait for the last outcomes [s]: some deadlines are a minute."""
 _STUCK_AFTER = 120.0
@@ -54,25 +395,21 @@ _READ_WITHIN = 60.0
 
 
 class CommandFaultRun(FaultRun):
-    """One run of the commands.
+    """One run of the commands."""
 
-    Parameters
-    ----------
-    quick
-        Whether faults follow each other closely, so that a short run has all of them.
-    """
-
+    unit, all_is_well = "commands", "every command has one outcome, the same for all; none is lost, doubled, or late"
+    # The kills of a short run have an end: a slow machine gets little done between two.
+    full, short = Size(10_000, ALWAYS), Size(200, 2)
+    most = _REMEMBERED * _SUBARRAYS
+    settings: ClassVar = {"nodes": 1, "subarrays": _SUBARRAYS}
     faults = (SERVER, CONTROLLER, BROKER, STANDSTILL)
 
-    def __init__(self, deployment: Deployment, *, commands: int, seed: int, quick: bool = False) -> None:
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
         self.between = _QUICK_BETWEEN if quick else _BETWEEN
-        super().__init__(deployment, seed)
-        self._commands, self._seed = commands, seed
         self._devices = deployment.devices("SdpSubarray")
         self._calls, self._executions = deployment.folder / "calls.jsonl", deployment.folder / "executions.jsonl"
         self._controller_faults = QUICK_CONTROLLER_FAULTS if quick else CONTROLLER_FAULTS
-        if quick:
-            self.left = _QUICK_FAULTS
         self._moved, self._given = 0.0, 0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
@@ -91,8 +428,8 @@ class CommandFaultRun(FaultRun):
             "call-random-commands",
             ends=True,
             journal=str(self._calls),
-            commands=self._commands,
-            seed=self._seed,
+            commands=self.count,
+            seed=self.seed,
             devices=self._devices,
         )
         self._moved = self.clock.monotonic()
@@ -104,7 +441,7 @@ class CommandFaultRun(FaultRun):
                 what = f"no command was taken for {_STUCK_AFTER:g} s; the last call: {read_calls(self._calls)[-1:]}"
                 raise InfraError("\n".join((what, *map(self._picture, self._devices))))
             return True
-        if len(read_calls(self._calls)) < self._commands:
+        if len(read_calls(self._calls)) < self.count:
             raise InfraError(f"the callers ended early; their output ends:\n{self._caller.tail()}")
         return False
 
@@ -157,34 +494,3 @@ class CommandFaultRun(FaultRun):
 
 def _executions(path: Path) -> list[ExecutionLine]:
     return [msgspec.json.decode(line, type=ExecutionLine) for line in path.read_bytes().split(b"\n") if line]
-
-
-def faults(
-    commands: Annotated[int, typer.Option(min=1, help="Commands to give in all.")] = 10_000,
-    subarrays: Annotated[int, typer.Option(min=1, max=16)] = 8,
-    seed: Seed = 1,
-    quick: Annotated[
-        bool, typer.Option("--quick", help=f"Only {_QUICK} commands, and faults one close upon the other.")
-    ] = False,
-    folder: Folder = Path(".run"),
-) -> None:
-    """Give thousands of commands while device server, controller and broker are killed (kill -9), and account for each.
-
-    The exit code is 1 when a command was lost, executed twice although it must not be, begun too late, or
-    has another outcome on the device than on the log.
-
-    Example: sdp-facade faults --quick
-    """
-    commands = _QUICK if quick else commands
-    if commands > _REMEMBERED * subarrays:
-        most = _REMEMBERED * subarrays
-        raise ConfigError(f"--commands: expected at most {most} with {subarrays} subarrays, got {commands}")
-    play(
-        lambda deployment: CommandFaultRun(deployment, commands=commands, seed=seed, quick=quick),
-        f"{commands:,} commands, {subarrays} subarrays, seed {seed}",
-        "every command has one outcome, the same for all; none is lost, doubled against the rules, or late",
-        folder,
-        "faults",
-        nodes=1,
-        subarrays=subarrays,
-    )

@@ -1,19 +1,28 @@
-"""What all fault runs share: the schedule of faults, their injection, the report, and the frame of a sub-command."""
+"""`sdp-facade prove FLOW`: records of one flow are sent while faults are injected, and each record is accounted for.
+
+A flow is a subclass of `FaultRun`. It says which parts run, which faults are injected, and what is sent. Its account
+compares the records sent (expected) with topics, devices and clients (observed). The frame does the rest: it starts all
+parts, injects the faults of one schedule, starts again what was killed, and prints the account.
+"""
 
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 from rich.table import Table
 
 from facade.clock import SystemClock
 from facade.console import OUT
+from facade.errors import ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
@@ -21,75 +30,116 @@ from proving.progress import Progress
 from proving.testbed import testbed
 
 BROKER, STANDSTILL = "broker", "standstills of the broker (SIGSTOP)"
+RESET = "resets of the consumer group by an operator"
 SERVER = "device server"
 READY_WITHIN = 60.0
 
 _STANDS = (0.3, 2.5)
 """Shortest and longest time for which the broker stands still [s]."""
+_RESET_WITHIN = 180.0
 _LOOK = 0.02
 _PROGRESS = 5.0
 _MOST_SHOWN = 20
 
-Seed = Annotated[int, typer.Option(help="Seed of the records and of the faults.")]
-Folder = Annotated[Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")]
+FLOWS = {
+    "alerts": "proving.fault_runs.alerts:AlertFaultRun",
+    "blocks": "proving.fault_runs.blocks:BlockFaultRun",
+    "commands": "proving.fault_runs.commands:CommandFaultRun",
+    "fuzz": "proving.fault_runs.fuzz:Fuzz",
+    "logs": "proving.fault_runs.logs:LogFaultRun",
+    "mirror": "proving.fault_runs.mirror:MirrorFaultRun",
+    "overload": "proving.fault_runs.overload:Overload",
+    "tables": "proving.fault_runs.tables:TableFaultRun",
+}
+"""Where each run is; loaded only when it is made."""
+ALWAYS = 1_000_000
+"""Number of kills of a run that injects faults until its end."""
+
+
+class Size(NamedTuple):
+    """Size of a run."""
+
+    amount: int
+    kills: int
+    """Of each part."""
 
 
 @dataclass(slots=True)
 class Account:
-    """The table, and what is wrong."""
+    """Figures of a run, and every difference between expected and observed."""
 
     rows: list[tuple[str, int | str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    more: Table | None = None
-    """Shown before it, if there is more than a number to say."""
+    more: Sequence[Table] = ()
+    """Printed before the figures."""
 
 
 class FaultRun:
-    """One run: starts all, injects faults until all is done, and asks everyone what became of it.
+    """One run of a flow.
 
     Parameters
     ----------
     seed
-        Of what is sent and of the faults; what happens in between is up to the machine.
+        Of the records and of the schedule of faults.
+    quick
+        Whether the run is a short one.
     """
 
-    faults: ClassVar[Sequence[str]]
-    """What is injected: the name of a part that is killed, or `STANDSTILL`; each once, in random order, then again."""
-    between: tuple[float, float]
+    unit: ClassVar[str]
+    """Meaning of the count."""
+    all_is_well: ClassVar[str]
+    """Printed if nothing is wrong."""
+    full: ClassVar[Size]
+    short: ClassVar[Size]
+    """Size with ``--quick``."""
+    most: ClassVar[int] = sys.maxsize
+    """Largest count."""
+    settings: ClassVar[Mapping[str, Any]] = {"nodes": 1}
+    """Settings of the deployment."""
+    is_whole: ClassVar[bool] = False
+    """Whether all device servers and workers run before the run begins, rather than only its own parts."""
+    faults: ClassVar[Sequence[str]] = ()
+    """Names of parts that are killed, and other faults; each comes once, in random order, then again."""
+    between: tuple[float, float] = (0.0, 0.0)
     """Shortest and longest time between two faults [s]."""
+    group: ClassVar[tuple[str, str]] = ("", "")
+    """Consumer group that `RESET` resets, and its topic."""
+    members: ClassVar[Sequence[str]] = ()
+    """Parts that are its members."""
 
-    def __init__(self, deployment: Deployment, seed: int) -> None:
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
         self.deployment, self.progress, self.clock = deployment, deployment.progress, deployment.clock
+        self.count, self.kills, self.seed, self.quick = *size, seed, quick
         self.chance = random.Random(seed)  # noqa: S311 - a schedule that can be repeated
         self.injected = Counter(dict.fromkeys(self.faults, 0))
-        self.left = sys.maxsize
-        """How many faults are still to come."""
+        self.left = size.kills * len(self.faults)
+        """Number of faults still to come."""
         self.broker_away = 0.0
         """Longest time from a kill of the broker until it took connections again [s]."""
         self._next: list[str] = []
         self._next_at = 0.0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return how each part that must run is started."""
+        """Return the call that starts each part."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Begin what is disturbed, when all parts have been started."""
+        """Prepare to send; all parts have been started."""
 
     def step(self) -> bool:
-        """Do what is due; return whether the run goes on."""
+        """Send records that are due; return whether the run goes on."""
         raise NotImplementedError
 
     def in_words(self) -> str:
-        """Say how far the run is."""
+        """Return the progress of the run in words."""
         raise NotImplementedError
 
     def account(self) -> Account:
-        """Ask everyone what became of it; all parts run."""
+        """Compare expected and observed; all parts run."""
         raise NotImplementedError
 
     def run(self) -> Account:
-        """Do it all.
+        """Run to the end.
 
         Raises
         ------
@@ -103,7 +153,8 @@ class FaultRun:
         self._next_at = said + self.chance.uniform(*self.between)
         while self.step():
             if fault := self.due():
-                self._inject(fault)
+                self.injected[fault] += 1
+                self.inject(fault)
                 self._next_at = self.clock.monotonic() + self.chance.uniform(*self.between)
             self.revive()
             if self.clock.monotonic() - said >= _PROGRESS:
@@ -115,7 +166,7 @@ class FaultRun:
         return self.account()
 
     def due(self) -> str:
-        """Return the fault whose time has come; empty: none."""
+        """Return the fault that is due; empty: none."""
         if self.clock.monotonic() < self._next_at or not self.left:
             return ""
         self.left -= 1
@@ -123,14 +174,14 @@ class FaultRun:
         return self._next.pop()
 
     def revive(self) -> None:
-        """Start every part that does not run, at first, after a kill, or as it has ended by itself."""
+        """Start every part that does not run."""
         running = {process.name: process for process in self.deployment.processes if process.is_alive}
         for name, start in self.parts().items():
             if process_name(name) not in running:
                 start()
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for something, while every part is kept running.
+        """Wait for a condition, and keep every part running.
 
         Raises
         ------
@@ -144,10 +195,9 @@ class FaultRun:
 
         self.progress.demand(holds, seconds, what)
 
-    def _inject(self, fault: str) -> None:
-        self.injected[fault] += 1
+    def inject(self, fault: str) -> None:
+        """Inject a fault."""
         if fault == STANDSTILL:
-            # Whether what is on its way arrives, nobody knows meanwhile.
             with self.deployment.broker.frozen():
                 self.clock.sleep(self.chance.uniform(*_STANDS))
         elif fault == BROKER:
@@ -155,8 +205,44 @@ class FaultRun:
             self.deployment.broker.kill()
             self.deployment.broker.start()
             self.broker_away = max(self.broker_away, self.clock.monotonic() - begin)
+        elif fault == RESET:
+            self._reset_group()
         else:
             self.deployment.processes.kill(process_name(fault))
+
+    def _reset_group(self) -> None:
+        """Delete the group or set its offsets, as soon as the brokers know that its members are gone."""
+        prefix = self.deployment.settings.prefix
+        group, topic = (prefix + name for name in self.group)
+        admin = AdminClient({"bootstrap.servers": self.deployment.settings.bootstrap, "log_level": 0})
+
+        def has_committed() -> bool:
+            try:
+                found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+            except KafkaException:
+                return False
+            return bool(found.topic_partitions)
+
+        self.demand(has_committed, _RESET_WITHIN, "the consumer group has committed offsets")
+        for member in self.members:
+            self.deployment.processes.kill(process_name(member))
+        offsets = [
+            TopicPartition(topic, number, self.chance.randrange(self.count))
+            for number in range(self.deployment.icd.topics[self.group[1]].partitions)
+        ]
+        is_deleted = self.chance.random() < 0.5
+
+        def is_done() -> bool:
+            try:
+                if is_deleted:
+                    admin.delete_consumer_groups([group])[group].result()
+                else:
+                    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result()
+            except KafkaException:  # the session of a member has not ended yet
+                return False
+            return True
+
+        self.progress.demand(is_done, _RESET_WITHIN, "the consumer group is reset")
 
 
 def process_name(part: str) -> str:
@@ -164,25 +250,53 @@ def process_name(part: str) -> str:
     return part.replace(" ", "-")
 
 
-def play(
-    make: Callable[[Deployment], FaultRun], title: str, all_is_well: str, folder: Path, name: str, **settings: Any
+def prove(
+    flow: Annotated[str, typer.Argument(metavar="FLOW", help=f"One of: {', '.join(FLOWS)}.")],
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="Commands, records or tables to send; seconds of overload."),
+    ] = None,
+    kills: Annotated[int | None, typer.Option(min=0, help="Number of times that each part is killed.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the records and of the faults.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run, for a first look.")] = False,
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
+    ] = Path(".run"),
 ) -> None:
-    """Make one fault run on a testbed of its own, and print its account; the exit code is 1 if anything is wrong."""
+    """Send records of a flow while parts of the system are killed (kill -9), and account for each record.
+
+    The exit code is 1 when a record was lost, doubled, or changed without a report of it.
+
+    Example: sdp-facade prove commands --quick
+    """
+    if flow not in FLOWS:
+        raise ConfigError(f"FLOW: expected one of {', '.join(FLOWS)}, got {flow!r}")
+    module, _, name = FLOWS[flow].partition(":")
+    made: type[FaultRun] = getattr(import_module(module), name)
+    size = made.short if quick else made.full
+    size = Size(size.amount if count is None else count, size.kills if kills is None else kills)
+    if size.amount > made.most:
+        raise ConfigError(f"--count: expected at most {made.most:,} for {flow}, got {size.amount:,}")
     progress = Progress(OUT, SystemClock())
-    with terminable(), testbed(folder, progress) as bed, bed.deployment(name, **settings) as deployment:
-        run = make(deployment)
-        account = run.run()
+    with terminable(), testbed(folder, progress) as bed:
+        with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
+            run = made(deployment, size, seed, quick=quick)
+            account = run.run()
+    _print(progress, f"{size.amount:,} {made.unit}, seed {seed}", run, account)
+    if account.wrong:
+        raise typer.Exit(1)
+    progress.console.print(made.all_is_well)
+
+
+def _print(progress: Progress, title: str, run: FaultRun, account: Account) -> None:
     table = Table("what", "number", title=title)
-    for fault, count in run.injected.items():
-        table.add_row(fault if fault == STANDSTILL else f"kill -9 of the {fault}", f"{count:,}")
+    for fault, times in run.injected.items():
+        table.add_row(fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}", f"{times:,}")
     for what, number in account.rows:
-        table.add_row(what, number if isinstance(number, str) else f"{number:,}")
-    if account.more is not None:
-        progress.console.print(account.more)
-    progress.console.print(table)
+        table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
+    for one in (*account.more, table):
+        progress.console.print(one)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")
     if account.wrong:
         progress.console.print(f"{len(account.wrong)} findings")
-        raise typer.Exit(1)
-    progress.console.print(all_is_well)

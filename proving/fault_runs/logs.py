@@ -1,12 +1,14 @@
-"""The fault run of logs: they are shipped while workers, device server and broker are killed; each is counted once."""
+"""Logs through kills: they are shipped while workers, device server and broker are killed, and the group is reset.
+
+Sent: records of twenty nodes, some of them not readable, some left out. Expected: each record once, by its severity,
+and each hole and dead letter that was made. Observed: SdpLogs, and the account of the topic on SdpBus.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import tango
-import typer
 
 from facade.bus.kafka.stream_writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
@@ -14,9 +16,17 @@ from facade.flows.logs.messages import LOGS
 from facade.flows.logs.records import SEVERITIES
 from facade.infra.processes import Process
 from proving.deployment import Deployment
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Account, FaultRun, Folder, Seed, play, process_name
+from proving.fault_runs.frame import (
+    BROKER,
+    READY_WITHIN,
+    RESET,
+    SERVER,
+    Account,
+    FaultRun,
+    Size,
+    process_name,
+)
 
-_QUICK, _QUICK_KILLS = 100_000, 1
 _BURST = 1000
 _WORKERS = ("worker 0", "worker 1")
 _PRIORITIES = {11: "ERROR", 12: "WARN", 14: "INFO", 15: "DEBUG"}
@@ -29,20 +39,17 @@ _STANDSTILL = 90.0
 
 
 class LogFaultRun(FaultRun):
-    """One run of the logs.
+    """One run of the logs."""
 
-    Parameters
-    ----------
-    kills
-        How often each part is killed.
-    """
-
-    faults = (*_WORKERS, SERVER, BROKER)
+    unit, all_is_well = "records", "each record is counted once; holes and dead letters are those that were made"
+    full, short = Size(2_000_000, 10), Size(100_000, 1)
+    settings: ClassVar = {"nodes": 1, "without": "mirror"}
+    faults = (*_WORKERS, SERVER, BROKER, RESET)
+    group, members = ("logs-aggregate", LOGS), _WORKERS
     between = (1.0, 4.0)
 
-    def __init__(self, deployment: Deployment, *, records: int, kills: int, seed: int) -> None:
-        super().__init__(deployment, seed)
-        self._records, self.left = records, kills * len(self.faults)
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
         (self._device,) = deployment.devices("SdpLogs")
         (self._bus,) = deployment.devices("SdpBus")
         self._sent: Counter[str] = Counter()
@@ -76,9 +83,9 @@ class LogFaultRun(FaultRun):
     def step(self) -> bool:
         """Send, until all is shown, or nothing more is."""
         self._writer.poll()
-        if self._numbers.total() < self._records:
+        if self._numbers.total() < self.count:
             if self._writer.backlog < 10 * _BURST:
-                self._send(min(_BURST, self._records - self._numbers.total()))
+                self._send(min(_BURST, self.count - self._numbers.total()))
             self._moved = self.clock.monotonic()
             return True
         shown = sum((self._read() or {}).values())
@@ -129,7 +136,7 @@ class LogFaultRun(FaultRun):
             self._numbers[node] += 1
             number, chance = self._numbers[node], self.chance.random()
             # The first one begins the numbers; the last ones are sent, as a hole at the end cannot be seen.
-            may_lose = number > 1 and self._numbers.total() < self._records - 50 * _NODES
+            may_lose = number > 1 and self._numbers.total() < self.count - 50 * _NODES
             if may_lose and chance < _LOST:
                 self._lost += 1
                 continue
@@ -157,30 +164,3 @@ class LogFaultRun(FaultRun):
             return {one.name: one.value for one in self.deployment.proxy(device or self._bus).read_attributes(names)}
         except tango.DevFailed:
             return {}
-
-
-def log_faults(
-    records: Annotated[int, typer.Option(min=10_000, help="Records to send in all.")] = 2_000_000,
-    kills: Annotated[int, typer.Option(min=0, help="kill -9 of each worker, the device server and the broker.")] = 10,
-    seed: Seed = 1,
-    quick: Annotated[
-        bool, typer.Option("--quick", help=f"Only {_QUICK:,} records, and {_QUICK_KILLS} kill of each part.")
-    ] = False,
-    folder: Folder = Path(".run"),
-) -> None:
-    """Ship records of logs while workers, device server and broker are killed (kill -9).
-
-    The exit code is 1 when SdpLogs does not show each record once, or the account of the topic is not whole.
-
-    Example: sdp-facade log-faults --quick
-    """
-    records, kills = (_QUICK, _QUICK_KILLS) if quick else (records, kills)
-    play(
-        lambda deployment: LogFaultRun(deployment, records=records, kills=kills, seed=seed),
-        f"{records:,} records of logs, seed {seed}",
-        "each record is counted once, by its severity; holes and dead letters are those that were made",
-        folder,
-        "log-faults",
-        nodes=1,
-        without="mirror",
-    )

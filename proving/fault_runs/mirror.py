@@ -1,20 +1,30 @@
-"""The fault run of the mirror: receptors push values while they, the mirror and the broker are killed."""
+"""Mirrored attributes through kills: receptors push values while they, the mirror and the broker are killed.
+
+Sent: values of receptors, each in a journal before it is pushed. Expected: the newest value of each attribute, and each
+other value or a record that values may be missing. Observed: the topic of the mirror.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import ClassVar
 
 import tango
-import typer
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.errors import BusError
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
 from facade.infra.processes import Process
 from proving.deployment import Deployment
-from proving.fault_runs.frame import BROKER, READY_WITHIN, Account, FaultRun, Folder, Seed, play, process_name
+from proving.fault_runs.frame import (
+    BROKER,
+    READY_WITHIN,
+    Account,
+    FaultRun,
+    Size,
+    process_name,
+)
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import Role
 from proving.telescope import pointing_of, read_journal, rule
@@ -22,7 +32,6 @@ from proving.telescope import pointing_of, read_journal, rule
 MIRROR = "mirror"
 RIGHT_WITHIN = 5.0
 """From the last value until the newest records are right, while all runs [s]."""
-_QUICK_KILLS = 1
 _TELESCOPES = {"telescope 1": 1, "telescope 2": 2}
 _RECEPTORS = 4
 """Of each telescope."""
@@ -33,20 +42,17 @@ _STANDSTILL = 60.0
 
 
 class MirrorFaultRun(FaultRun):
-    """One run of the mirror.
+    """One run of the mirror."""
 
-    Parameters
-    ----------
-    kills
-        How often each part is killed.
-    """
-
+    unit, all_is_well = "attributes", "the newest values are right; each value is on the topic or said to be missing"
+    most = len(_TELESCOPES) * _RECEPTORS
+    full, short = Size(most, 10), Size(most, 1)
+    settings: ClassVar = {"nodes": 1, "without": "logs,logs-aggregate"}
     faults = (*_TELESCOPES, MIRROR, BROKER)
     between = (1.0, 5.0)
 
-    def __init__(self, deployment: Deployment, *, kills: int, seed: int) -> None:
-        super().__init__(deployment, seed)
-        self.left = kills * len(self.faults)
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
         (self._device,) = deployment.devices("SdpMirror")
         self._records: dict[str, list[TelescopeAttribute]] = {}
         """Of each attribute, in the order of the topic."""
@@ -168,27 +174,3 @@ def differences(name: str, found: MirrorFound) -> list[str]:
 
 def _receptors(number: int) -> list[str]:
     return [f"ska{number}{one:02d}" for one in range(_RECEPTORS)]
-
-
-def mirror_faults(
-    kills: Annotated[int, typer.Option(min=1, help="kill -9 of each telescope, the mirror and the broker.")] = 10,
-    seed: Seed = 1,
-    quick: Annotated[bool, typer.Option("--quick", help=f"Only {_QUICK_KILLS} kill of each part.")] = False,
-    folder: Folder = Path(".run"),
-) -> None:
-    """Push values of attributes while device servers, mirror and broker are killed (kill -9).
-
-    The exit code is 1 when the newest records are not right within 5 s, or a value is missing without a word.
-
-    Example: sdp-facade mirror-faults --quick
-    """
-    kills = _QUICK_KILLS if quick else kills
-    play(
-        lambda deployment: MirrorFaultRun(deployment, kills=kills, seed=seed),
-        f"{len(_TELESCOPES) * _RECEPTORS} attributes, seed {seed}",
-        "the newest values are right, and each value is on the topic or said to be missing",
-        folder,
-        "mirror-faults",
-        nodes=1,
-        without="logs,logs-aggregate",
-    )

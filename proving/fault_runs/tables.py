@@ -1,46 +1,113 @@
-"""The fault run of the tables: producer, worker, device server and broker are killed while they are sent."""
+"""Tables through kills: producer, worker, device server and broker are killed while they are sent.
 
+Sent: tables of random bytes, by a producer that keeps a journal. Expected: each table that is whole on the bus is
+announced once, and each other one is reported. Observed: the topic `tables`, the bytes fetched, and `ListTables`.
+"""
+
+import hashlib
 import json
+import os
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
 
 import tango
-import typer
 
 from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
 from facade.errors import BusError
 from facade.flows.tables.fetch import fetch
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, decode_table
+from facade.flows.tables.producer import TableProducer
 from facade.infra.processes import Process
 from facade.messages import Table
 from proving.deployment import Deployment
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Account, FaultRun, Folder, Seed, play, process_name
-from proving.fault_runs.producer import digest, product, read_journal
+from proving.fault_runs.frame import (
+    ALWAYS,
+    BROKER,
+    READY_WITHIN,
+    SERVER,
+    Account,
+    FaultRun,
+    Size,
+    process_name,
+)
+from proving.roles import RoleContext
+
+KIND, CONTENT_TYPE = "sky-model", "application/x-table-fault"
+_SEGMENT = 100_000
+_PAUSE = 0.5
+_EACH = 1.0
+"""From one table to the next [s]: there is to be time for faults."""
+
+
+def content(seed: int, number: int, size: int) -> bytes:
+    """Return the bytes of a table."""
+    return random.Random(seed * 1_000_003 + number).randbytes(size)  # noqa: S311 - the same bytes each time
+
+
+def digest(seed: int, number: int, size: int) -> str:
+    """Return the SHA-256 of a table."""
+    return hashlib.sha256(content(seed, number, size)).hexdigest()
+
+
+def product(number: int) -> str:
+    """Return what a table is a version of: each one something else, so that none hides another."""
+    return f"subarray/01/fault-{number:04d}"
+
+
+def read_journal(file: Path) -> tuple[set[int], set[int]]:
+    """Return the tables that were begun, and those of which every segment is surely on the bus."""
+    words = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    begun, sent = ({int(word[1]) for word in words if word[0] == kind} for kind in ("begun", "sent"))
+    return begun, sent
+
+
+def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int, size: int) -> None:
+    """Send; what an earlier life had begun is left as it is."""
+    file, clock = Path(journal), context.clock
+    producer = TableProducer(KafkaBus(Connection(context.settings, clock=clock), client="producer").writer(), clock)
+    with file.open("a") as lines:
+
+        def note(what: str, number: int) -> None:
+            lines.write(f"{what} {number}\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+
+        for number in range(max(read_journal(file)[0], default=-1) + 1, tables):
+            note("begun", number)
+            made = content(seed, number, size)
+            while True:
+                try:
+                    producer.send(product(number), KIND, made, CONTENT_TYPE, table=f"t{number}", segment=_SEGMENT)
+                except BusError:  # what had arrived is known as a duplicate
+                    clock.sleep(_PAUSE)
+                else:
+                    break
+            note("sent", number)
+            clock.sleep(_EACH)
+
 
 WORKER, PRODUCER = "assembling worker", "producer"
 EXPIRY = 30.0
 """A table of which nothing comes for so long is given up [s]."""
-_QUICK = 8
+_SIZE, _QUICK_SIZE = 10_000_000, 4_000_000
+"""Of a table [bytes]."""
 _SETTLED_WITHIN = EXPIRY + 60.0
 
 
 class TableFaultRun(FaultRun):
-    """One run of the tables.
+    """One run of the tables."""
 
-    Parameters
-    ----------
-    size
-        Of a table [bytes].
-    """
-
+    unit, all_is_well = "tables", "each table was announced once and whole, or reported as never completed"
+    full, short = Size(50, ALWAYS), Size(8, ALWAYS)
     faults = (BROKER, SERVER, WORKER, PRODUCER, WORKER, PRODUCER)
     between = (1.0, 4.0)
 
-    def __init__(self, deployment: Deployment, *, tables: int, size: int, seed: int) -> None:
-        super().__init__(deployment, seed)
-        self._tables, self._size, self._seed = tables, size, seed
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
+        self._size = _QUICK_SIZE if quick else _SIZE
         self._device = deployment.devices("SdpCalibration")[0]
         self._journal = deployment.folder / "tables.txt"
         self._bus = KafkaBus(deployment.connection, client="fault-run")
@@ -54,12 +121,12 @@ class TableFaultRun(FaultRun):
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         """Return the worker, the device server, and the producer as long as there is something to send."""
         deployment = self.deployment
-        task = {"journal": str(self._journal), "seed": self._seed, "tables": self._tables, "size": self._size}
+        task = {"journal": str(self._journal), "seed": self.seed, "tables": self.count, "size": self._size}
         parts: dict[str, Callable[[], Process]] = {
             WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", SDP_TABLE_EXPIRY=f"{EXPIRY}"),
             SERVER: lambda: deployment.server("calibration", name=process_name(SERVER)),
         }
-        if len(self._begun) < self._tables:
+        if len(self._begun) < self.count:
             parts[PRODUCER] = lambda: deployment.play("produce-tables", name=PRODUCER, ends=True, **task)
         return parts
 
@@ -72,7 +139,7 @@ class TableFaultRun(FaultRun):
         records = self._reader.take(100, 0.05)
         self._said += [table for record in records if isinstance(table := decode_table(record.value), Table)]
         self._begun, self._sent = read_journal(self._journal)
-        if len(self._begun) < self._tables or self.deployment.processes[PRODUCER].is_alive:
+        if len(self._begun) < self.count or self.deployment.processes[PRODUCER].is_alive:
             return True
         if self._awaited is None:
             # Of a table whose producer was killed before anything of it was sent, nobody will ever hear.
@@ -146,7 +213,7 @@ class TableFaultRun(FaultRun):
             except BusError as error:
                 self.progress.step(f"  table {number}: {error}")
                 continue
-            if table.sha256 == digest(self._seed, number, self._size) and copy.stat().st_size == self._size:
+            if table.sha256 == digest(self.seed, number, self._size) and copy.stat().st_size == self._size:
                 right.add(number)
             copy.unlink()
         return right
@@ -154,27 +221,3 @@ class TableFaultRun(FaultRun):
 
 def _number(table: Table) -> int:
     return int(table.table.removeprefix("t"))
-
-
-def table_faults(
-    tables: Annotated[int, typer.Option(min=1, help="Tables to send.")] = 50,
-    megabytes: Annotated[float, typer.Option(min=0.2, max=500, help="Size of each.")] = 10.0,
-    seed: Seed = 1,
-    quick: Annotated[bool, typer.Option("--quick", help=f"Only {_QUICK} tables.")] = False,
-    folder: Folder = Path(".run"),
-) -> None:
-    """Send tables while producer, worker, device server and broker are killed (kill -9), and account for each.
-
-    The exit code is 1 when a table was announced twice or with other bytes, or was lost without a report.
-
-    Example: sdp-facade table-faults --quick
-    """
-    tables = _QUICK if quick else tables
-    play(
-        lambda deployment: TableFaultRun(deployment, tables=tables, size=round(megabytes * 1e6), seed=seed),
-        f"{tables:,} tables of {megabytes:g} MB, seed {seed}",
-        "each table was announced once and whole, or reported as never completed",
-        folder,
-        "table-faults",
-        nodes=1,
-    )

@@ -6,12 +6,10 @@ Scan and Abort have a deadline, for the tests of deadlines: how fast a controlle
 
 import json
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import tango
@@ -19,9 +17,9 @@ import tango
 from facade.controller.simulator.controller import CRASHED
 from facade.infra import local
 from tests.support.deployment import Deployment
-from tests.support.processes import Running, run_command
+from tests.support.processes import Running
 from tests.support.subarrays import Subarrays, standing_still
-from tests.support.waiting import HANG, until
+from tests.support.waiting import until
 
 # In one group: they share a deployment.
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("commands")]
@@ -398,19 +396,3 @@ def test_garbage_on_every_topic(subarrays: Subarrays) -> None:
     subarrays.controller()
     assert subarrays.told(device, id)["status"] == "COMPLETED"
     subarrays.does(device, "Configure")
-
-
-@pytest.mark.slow
-def test_everything_is_killed_while_commands_come(tmp_path: Path) -> None:
-    """The short form of `make faults`: device server, controller and broker are killed at random, and each command has
-    one outcome all the same."""
-    process = run_command("faults", "--quick", "--folder", str(tmp_path), folder=tmp_path)
-    try:
-        assert process.exit_code(4 * HANG) == 0, process.text
-    finally:
-        if process.running:
-            process.terminate()  # it ends all that it has started
-    assert "every command has one outcome" in process.text
-    for part in ("device server", "controller", "broker"):
-        (killed,) = re.findall(rf"kill -9 of the {part}\W+(\d+)", process.text)
-        assert int(killed) > 0, part

@@ -1,4 +1,4 @@
-"""A small fuzz of the whole facade in one process: a record that is wrong anywhere harms nothing; see `make fuzz`."""
+"""A small fuzz of the whole facade in one process: a record that is wrong anywhere harms nothing; see `make prove`."""
 
 import logging
 from collections import Counter
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proving.fuzz.mutations import LARGEST
-from proving.fuzz.records import GOOD_GROUP, GOOD_SUBARRAY, INTERNAL, MARK, Numbered, numbered
+from proving.fault_runs.fuzz_records import GOOD_GROUP, GOOD_SUBARRAY, INTERNAL, LARGEST, MARK, Numbered, numbered
 from tests.support.examples import PROFILE
 from tests.support.whole import ICD, Site, in_tango
 

@@ -1,20 +1,59 @@
 """What must hold when brokers lose what they had confirmed: totals are right, or what is wrong with them is named."""
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from facade.reading import Reading
-from proving.fault_runs.storage_book import NAMES, Finding
 
 if TYPE_CHECKING:
     from tests.simulation.site import Site
 
+_OFFSETS = re.compile(r"([\w.-]+), partition (\d+)[:,] offsets (\d+) to (\d+)")
+_WHOLE = re.compile(r"made again|ends before")
+"""Says of a whole topic that it is another one, or of a whole log that its end was lost."""
+NAMES = re.compile(f"{_OFFSETS.pattern}|{_WHOLE.pattern}")
+"""Lines of Status and of alarms that name a deviation."""
+_WORD = re.compile(r"[\w-]+(?:\.\w+)*")
 _SPEAKERS = {("mid-sdp/bus/0", "Status"), ("mid-sdp/bus/0", "lastError"), ("mid-sdp/alerts/0", "lastAlert")}
 """Attributes that name deviations."""
 _NODES = "mid-sdp/ingest/"
 """Devices of which Status says from which offset on their totals count."""
 HEAPS = "ingest.heaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One total at the end of a run."""
+
+    total: str
+    wrong: int
+    """By how much it is too large, or, below 0, too small."""
+    lost: int
+    """Records that the log does not have."""
+    topics: tuple[str, ...]
+    """Only a line about one of them names a deviation of this total. The first is the topic of the records that are
+    counted."""
+
+    def named(self, lines: Iterable[str]) -> float:
+        """Return how many of its records lines name; infinite: a whole topic, or records that stand for many."""
+        offsets: dict[str, set[int]] = {}
+        for line in filter(self.is_about, lines):
+            ranges = [one for one in _OFFSETS.findall(line) if one[0] in self.topics]
+            if any(topic != self.topics[0] for topic, *_ in ranges) or (not ranges and _WHOLE.search(line)):
+                return math.inf
+            for _, partition, first, last in ranges:
+                offsets.setdefault(partition, set()).update(range(int(first), int(last) + 1))
+        return sum(map(len, offsets.values()))
+
+    def is_about(self, line: str) -> bool:
+        """Return whether a line is about one of its topics."""
+        ranges = _OFFSETS.findall(line)
+        return bool(
+            {one[0] for one in ranges} & set(self.topics) if ranges else set(_WORD.findall(line)) & set(self.topics)
+        )
 
 
 class Said:
@@ -41,7 +80,7 @@ def deviations(site: "Site") -> Iterator[str]:
         ),
     }
     for (total, topics), value in shown.items():
-        yield from _judge(site, Finding(total, _wrong(value or 0, low, lost), lost, 0, topics=topics), value)
+        yield from _judge(site, Finding(total, _wrong(value or 0, low, lost), lost, topics), value)
 
 
 def records(site: "Site", topic: str) -> tuple[int, int]:

@@ -1,15 +1,14 @@
 """The account of the alerts' fault run finds what is wrong, each kind made on purpose; its scenario can be repeated,
 and its states are those of the ledger, which was written apart from it."""
 
-import msgspec
 import pytest
 
-from facade.flows.alerts.messages import alert_record
-from facade.flows.alerts.operator_api import OperatorApi
-from proving.fault_runs.alert_account import Found, account
-from proving.fault_runs.alert_scenario import LATCHING, SOURCES, AlertScenario, Standing, digest
-from proving.fault_runs.follower import FollowerReport, count_entries, packed, read_entries
-from tests.support.alerting import Bench
+from proving.fault_runs.alerts import (
+    FollowerReport,
+    Found,
+    Standing,
+    account,
+)
 
 CLIENT = FollowerReport(
     by_event=3, by_page=1, again=2, overtaken=1, overflowed=0, unusable=0, renewed=1, silence=0.5, lost=[]
@@ -29,14 +28,6 @@ def found(**changes) -> Found:
         "shown": [SHOWN],
     }
     return Found(**fields | changes)
-
-
-def test_a_good_run_has_nothing_wrong():
-    made = account(found())
-    assert made.wrong == []
-    rows = dict(made.rows)
-    assert (rows["alerts and actions sent"], rows["received by the client"], rows["... by event"]) == (4, 4, 3)
-    assert (rows["lost"], rows["alarms compared"], rows["... in another state"]) == (0, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -69,66 +60,3 @@ def test_what_is_wrong_is_counted_and_named(change, row, says):
     made = account(found(**change))
     assert dict(made.rows)[row] == 1
     assert any(says in text for text in made.wrong), made.wrong
-
-
-def test_an_action_that_came_too_late_must_not_be_shown():
-    assert account(found(refused={2}, received=[(1, b"1"), (3, b"3"), (4, b"4")])).wrong == []
-    assert account(found(refused={2})).wrong == ["was received and never sent: number 2"]
-
-
-def test_two_sources_may_be_told_in_another_order_but_not_with_other_numbers():
-    swapped = [(1, b"2"), (2, b"1"), (3, b"3"), (4, b"4")]
-    assert account(found(received=swapped)).wrong == [
-        "has another number at the client than on the log: number 1",
-        "has another number at the client than on the log: number 2",
-    ]
-
-
-def test_what_the_client_says_is_believed():
-    client = msgspec.structs.replace(CLIENT, lost=["5 to 9"], unusable=1)
-    assert account(found(client=client)).wrong == [
-        "the client was told of a loss: 5 to 9",
-        "1 events could not be read",
-    ]
-
-
-def test_of_a_thousand_losses_some_are_named():
-    made = account(found(received=[], sent=[("a", b"%d" % number) for number in range(1000)]))
-    assert dict(made.rows)["lost"] == 1000
-    assert made.wrong[-1] == "... and 995 more"
-
-
-def test_a_scenario_is_the_same_each_time_and_its_alarms_are_the_ledgers():
-    bench = Bench()
-    server = bench.server()
-    scenario, again = AlertScenario(5, bench.now_us), AlertScenario(5, bench.now_us)
-    told = [*scenario.records(3000)]
-    assert 10 < len(scenario.refused) < 60
-    assert told == [*again.records(1000), *again.records(2000)]
-    assert {message.source for message in told} == set(SOURCES)
-    assert {message.condition for message in told} == set(LATCHING)
-    for message in told:
-        bench.broker.append(alert_record(message))
-    server.cycle(40)
-    assert server.shows("alertSequence") in (2999, 3000)  # the last one may be refused
-    assert server.shows("actionsRefused") == len(scenario.refused)
-    states = {alarm.state for alarm in scenario.alarms.values()}
-    assert states == {"NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"}
-    made = account(
-        found(
-            sent=[(message.source, digest(message)) for message in told],
-            refused=scenario.refused,
-            received=[(entry["sequence"], digest(entry.get("alert") or entry["action"])) for entry in server.events()],
-            wanted=scenario.alarms,
-            shown=msgspec.json.decode(server.service.find(OperatorApi).alarms()),
-        )
-    )
-    assert made.wrong == []
-
-
-def test_a_journal_is_read_as_it_was_written_and_a_line_under_way_is_left_for_later(tmp_path):
-    path = tmp_path / "received.bin"
-    assert (count_entries(path), read_entries(path)) == (0, [])
-    path.write_bytes(packed(1, b"abcdefgh") + packed(2**40, b"12345678") + b"xyz")
-    assert count_entries(path) == 2
-    assert read_entries(path) == [(1, b"abcdefgh"), (2**40, b"12345678")]

@@ -22,8 +22,7 @@ from facade.manifest import SECTIONS, Subcommand
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
-FAULT_RUNS = ("faults", "alert-faults", "block-faults", "log-faults", "mirror-faults", "table-faults", "storage-faults")
-OF_TANGO = ("conformance", "bench", "demo", *FAULT_RUNS, "fuzz", "overload")
+OF_TANGO = ("conformance", "bench", "demo", "prove")
 COMMANDS = {" ".join(words): command for words, command in walk()}
 
 
@@ -46,11 +45,22 @@ def test_the_help_has_sections_and_each_command_stands_in_one() -> None:
     text = CliRunner().invoke(app, ["--help"]).output
     places = [text.index(f"\n{section}:\n") for section in SECTIONS]
     assert places == sorted(places)
-    faults = text[places[-1] :]
     for words in COMMANDS:
-        name = words.split()[0]
-        assert len(re.findall(rf"^  {name} ", text, re.MULTILINE)) == 1
-        assert (f"  {name} " in faults) == (name in (*FAULT_RUNS, "fuzz", "overload"))
+        assert len(re.findall(rf"^  {words.split()[0]} ", text, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("weather",),
+            "FLOW: expected one of alerts, blocks, commands, fuzz, logs, mirror, overload, tables, got 'weather'",
+        ),
+        (("commands", "--count", "99999"), "--count: expected at most 15,200 for commands, got 99,999"),
+    ],
+)
+def test_a_proof_that_cannot_be_made_is_refused_before_anything_starts(words: tuple[str, ...], said: str) -> None:
+    assert said in str(CliRunner().invoke(app, ["prove", *words]).exception)
 
 
 @pytest.mark.parametrize(("raised", "code"), [(BusError("no broker"), 1), (KeyboardInterrupt(), 130)])

@@ -3,52 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-import tango
-
 from proving.demo.alerting import _SOURCES, AlertScenario, Entry
 
-
-def failed(answer: str) -> tango.DevFailed:
-    reason, _, text = answer.partition(": ")
-    with pytest.raises(tango.DevFailed) as raised:
-        tango.Except.throw_exception(reason, text, "")
-    return raised.value
-
-
 DONE = {("SHELVE", "coolantWarm", "cooling/2")}
-
-
-def act(*answers: str) -> tuple[set[tuple[str, str, str]], list[str]]:
-    """Shelve an alarm, with an id or the reason of a refusal for each call; give what was done and printed."""
-    left, steps = list(answers), []
-
-    def ask(_: object) -> str:
-        answer = left.pop(0)
-        if answer.startswith("API_"):
-            raise failed(answer)
-        return answer
-
-    scenario: Any = SimpleNamespace(_ask=ask, _actions=set(), _progress=SimpleNamespace(step=steps.append))
-    AlertScenario._act(scenario, "Shelve", "coolantWarm", "cooling/2")
-    assert not left
-    return scenario._actions, steps
-
-
-def test_an_action_that_was_not_confirmed_is_tried_again() -> None:
-    assert act("1") == (DONE, [])
-    actions, steps = act("API_CommandTimedOut", "API_CommandTimedOut", "3")
-    assert (actions, len(steps)) == (DONE, 2)
-
-
-def test_one_that_was_not_sent_is_tried_again() -> None:
-    actions, steps = act("API_CommandFailed: the record for alerts was not sent: no broker took it", "2")
-    assert (actions, len(steps)) == (DONE, 1)
-
-
-def test_one_that_had_been_done_all_the_same_is_no_failure() -> None:
-    actions, steps = act("API_CommandTimedOut", "API_CommandNotAllowed")
-    assert (actions, steps[-1]) == (DONE, "Shelve had been done all the same")
 
 
 def test_an_action_counts_once_whichever_of_its_tries_was_done() -> None:
@@ -67,12 +24,6 @@ def test_an_action_counts_once_whichever_of_its_tries_was_done() -> None:
     AlertScenario.account(scenario)
     (line,) = (one for one in report.alert_account if one.what.startswith("actions"))
     assert (line.expected, line.found) == (1, 1)
-
-
-def test_a_refusal_of_the_first_try_is_a_failure() -> None:
-    for reason in ("API_CommandNotAllowed", "API_CommandFailed"):
-        with pytest.raises(tango.DevFailed):
-            act(reason)
 
 
 def tidied(*alarms: tuple[str, str, str], shelved: bool = True) -> tuple[list[tuple[str, str]], list[str]]:
@@ -102,9 +53,3 @@ def test_a_demo_that_stays_begins_without_an_alarm() -> None:
         ("Acknowledge", "deadLetters"),
     ]
     assert steps == ["alerts: no alarm is left"]
-
-
-def test_an_alarm_that_is_not_over_is_named_and_left() -> None:
-    done, steps = tidied(("streamLagging", "sdp-facade/ingest.heaps", "ACKED"), shelved=False)
-    assert done == [("clear", "coolantWarm"), ("clear", "pipelineFailed")]
-    assert steps == ["alerts: left: streamLagging of sdp-facade/ingest.heaps"]

@@ -1,20 +1,16 @@
 """The account of a demo's orders: what is missing, doubled or not followed is found."""
 
-import io
 from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from facade.bus.port import Record
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
-from proving.demo.command_account import CommandsFound, DeviceCommands, HistoryEntry, compare_commands
+from proving.demo.command_account import CommandsFound, DeviceCommands, HistoryEntry
 from proving.demo.journal import Given
-from proving.demo.order_account import compare_orders, families, order_lines
-from proving.demo.report import DemoReport
-from proving.demo.tables import print_orders
+from proving.demo.order_account import compare_orders, families
 
 SDP, ONE, TWO = "mid-sdp/control/0", "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 PROCESSING, WORKER = "mid-sdp/processing/01", "mid-sdp/worker/01"
@@ -73,11 +69,6 @@ def disagreeing(all_: CommandsFound) -> list[str]:
     return [str(line) for line in lines if not line.agrees]
 
 
-def test_when_all_agree_there_is_no_failure() -> None:
-    assert disagreeing(found()) == []
-    assert all(line.agrees for line in compare_commands(found()))  # orders are not TM's
-
-
 def without(id: str) -> list[CommandMessage]:
     return [one for one in COMMANDS if one.id != id]
 
@@ -107,26 +98,3 @@ def ended(id: str, *statuses: str) -> list[AckMessage]:
 )  # fmt: skip
 def test_one_thing_wrong_is_named(change: Callable[[], CommandsFound], says: str) -> None:
     assert any(text.startswith(says) for text in disagreeing(change())), disagreeing(change())
-
-
-def test_a_subarray_that_followed_after_its_time_is_not_ordered_again() -> None:
-    assert disagreeing(found(said=ended("3_On", "TIMED_OUT", "COMPLETED"))) == [
-        "subarray: the same outcome in GetCommandHistory: expected 2, got 1"  # the test's history says COMPLETED
-    ]
-
-
-def test_the_report_shows_orders_below_their_command() -> None:
-    report = DemoReport(
-        began=90.0, nodes=1, rate=1.0, seconds=1.0, orders=order_lines(families(GIVEN, *records(found())))
-    )
-    console = Console(record=True, width=120, file=io.StringIO())
-    print_orders(console, report)
-    lines = [line.strip("│ ") for line in console.export_text().splitlines() if "COMPLETED" in line]
-    assert [line.split("│")[1].rstrip() for line in lines] == [
-        " control/0 On",
-        " └─ subarray/01 On",
-        " └─ subarray/02 On",
-        " subarray/01 Configure",
-        " └─ processing/01 Prepare",
-        "    └─ worker/01 Load",
-    ]

@@ -1,15 +1,9 @@
 """The account of a demo's logs: lines of rsyslog, of our own processes, and what nobody can read."""
 
 import logging
-import socket
-from pathlib import Path
-
-import pytest
 
 from facade.runtime.log_export import Line, encode
-from proving import shippers
 from proving.demo.shipping import Came
-from proving.shippers import LogSocket
 
 
 def test_lines_are_counted_by_component_and_severity_whatever_holds_them() -> None:
@@ -26,18 +20,3 @@ def test_lines_are_counted_by_component_and_severity_whatever_holds_them() -> No
     assert (came.lines, came.nonsense) == (6, 1)
     assert came.programs == {"flagger": 2, "control": 3}
     assert came.severities == {"ERROR": 2, "INFO": 3}
-
-
-def fill(log: LogSocket) -> None:
-    for number in range(10_000):
-        log.write(14, "flagger", f"record {number}")
-
-
-def test_a_daemon_that_takes_nothing_holds_nobody_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shippers, "_LONGEST_WRITE", 0.05)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
-        daemon.bind(str(tmp_path / "log"))
-        log = LogSocket(tmp_path / "log")
-        with pytest.raises(TimeoutError):
-            fill(log)
-        log.close()

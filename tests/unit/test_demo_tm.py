@@ -10,13 +10,10 @@ import pytest
 import tango
 
 from facade.clock import ManualClock
-from facade.errors import InfraError
 from facade.icd.load import load
 from proving.demo import tm
 from proving.demo.journal import JournalWriter, read_journal
-from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION
-from proving.demo.system import Demo
 from proving.demo.tm import Commanded
 
 LABELS = load().enums["ObsState"]
@@ -182,82 +179,7 @@ def test_whatever_happens_to_the_calls_each_command_is_given_once(
     assert given[1].path == ["EMPTY", "RESOURCING", "IDLE"]
 
 
-@pytest.mark.parametrize(
-    ("script", "after"),
-    [
-        ({"AssignResources": ["failed"]}, ["On", "AssignResources", "Restart", *PLAN[1:]]),
-        ({"Configure": ["failed"]}, [*PLAN[:3], "ObsReset", *PLAN[2:]]),
-        ({"Scan": ["failed"]}, [*PLAN[:4], "ObsReset", *PLAN[2:]]),
-        ({"Scan": ["expired"]}, [*PLAN[:4], *PLAN[3:]]),
-        ({"Scan": ["refused"]}, PLAN),
-        ({"Configure": ["failed"], "ObsReset": ["lost"]}, [*PLAN[:3], "ObsReset", *PLAN[2:]]),
-    ],
-    ids=str,
-)
-def test_a_command_that_fails_is_recovered_from_and_given_anew(
-    script: dict[str, list[str]], after: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert observe(Server(**script), tmp_path, monkeypatch) == after
-
-
 def test_events_that_never_come_are_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D29: Tango loses events without a word, of a connection that is being made for example."""
     monkeypatch.setattr(tm, "_LOOK", 0.01)
     assert observe(Server(Configure=["silent"], Off=["silent"]), tmp_path, monkeypatch) == PLAN
-
-
-def test_a_command_that_is_held_back_waits_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo had not yet looked when Configure was over already, and waited for it in vain."""
-    monkeypatch.setattr(tm, "_LOOK", 0.01)
-    server, file, before = Server(), tmp_path / "now", list[str]()
-
-    def ping(_: Proxy) -> int:  # TM looks while it waits
-        before.extend(server.taken)
-        file.touch()
-        return 1
-
-    monkeypatch.setattr(Proxy, "ping", ping)
-    assert observe(server, tmp_path, monkeypatch, {"Configure": str(file)}) == PLAN
-    assert before == PLAN[: PLAN.index("Configure")]
-
-
-def test_what_fails_each_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InfraError, match="Configure failed 5 times; obsState is IDLE"):
-        observe(Server(Configure=["failed"] * 9), tmp_path, monkeypatch)
-
-
-@pytest.mark.parametrize(("longest", "comes_back"), [(60.0, False), (200.0, True)])
-def test_tm_waits_for_a_device_server_as_long_as_the_demo_does(
-    longest: float, comes_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside a load of 35 a killed device server of subarrays was back after 63 s, and TM had given up by then."""
-    clock, server = ManualClock(0.0), Server()
-
-    def state(self: Proxy) -> tango.DevState:
-        return getattr(tango.DevState, "UNKNOWN" if clock.monotonic() < 100.0 else server.state)
-
-    monkeypatch.setattr(Proxy, "state", state)
-    monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: Proxy(server))
-    journal = JournalWriter(tmp_path / "journal.json")
-    commanded = Commanded("host:1", "mid-sdp/subarray/01", journal, clock, longest=longest)
-    if comes_back:
-        commanded.go_through(OBSERVATION, 0.0, {})
-        assert server.taken == PLAN
-    else:
-        with pytest.raises(InfraError, match="expected it to answer within 60 s, got nothing"):
-            commanded.go_through(OBSERVATION, 0.0, {})
-
-
-def test_the_demo_notices_at_once_that_tm_has_given_up(tmp_path: Path) -> None:
-    """It waited 200 s for receptors that only TM could have had assigned."""
-    options, looked = DemoOptions(state_dir=tmp_path), list[str]()
-    options.folder.mkdir()
-    demo: Any = SimpleNamespace(
-        processes=SimpleNamespace(check=lambda: looked.append("processes")),
-        journal_file=options.folder / "journal.json",
-    )
-    Demo.check_observation(demo)
-    JournalWriter(demo.journal_file).note(error="mid-sdp/subarray/01: expected it to answer within 60 s, got nothing")
-    with pytest.raises(InfraError, match=r"^TM: mid-sdp/subarray/01: expected it to answer within 60 s"):
-        Demo.check_observation(demo)
-    assert looked == ["processes", "processes"]

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from facade.clock import ManualClock
-from proving.fault_runs.frame import BROKER, SERVER, STANDSTILL, Account, FaultRun, process_name
+from proving.fault_runs.frame import BROKER, SERVER, STANDSTILL, Account, FaultRun, Size, process_name
 from proving.progress import Progress
 
 
@@ -67,7 +66,7 @@ class Run(FaultRun):
 
 def test_each_fault_comes_before_one_comes_again_and_parts_run_again() -> None:
     played: Any = Played()
-    run = Run(played, seed=3)
+    run = Run(played, Size(1, 9), 3)
     assert run.run().rows == [("faults", 7)]
     assert sorted(run.injected.values()) == [2, 2, 3]
     kills = run.injected[SERVER]
@@ -76,20 +75,3 @@ def test_each_fault_comes_before_one_comes_again_and_parts_run_again() -> None:
     for before, after in (("kill", "start"), ("freeze", "thaw"), ("kill device-server", "device-server")):
         places = [at for at, said in enumerate(played.said) if said == before]
         assert all(played.said[at + 1] == after for at in places)
-
-
-@pytest.mark.parametrize("left", [0, 2])
-def test_a_run_may_have_a_last_fault(left: int) -> None:
-    run = Run(Played(), seed=3)
-    run.left = left
-    run.run()
-    assert run.injected.total() == left
-
-
-def test_the_same_seed_gives_the_same_faults() -> None:
-    orders = []
-    for _ in range(2):
-        played: Any = Played()
-        Run(played, seed=5).run()
-        orders.append(played.said)
-    assert orders[0] == orders[1]

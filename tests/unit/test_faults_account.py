@@ -1,12 +1,10 @@
 """The account of the fault run finds what is wrong: each kind of wrong, made on purpose."""
 
-import msgspec
 import pytest
 
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from proving.fault_runs.caller import CallLine, read_calls
-from proving.fault_runs.command_account import Found, account, first_outcomes
+from proving.fault_runs.commands import CallLine, Found, account
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000
@@ -53,13 +51,6 @@ GOOD = {
 }
 
 
-def test_a_good_run_has_no_findings():
-    found = account(Found(**GOOD))
-    assert found.wrong == []
-    assert dict(found.rows)["first outcome: COMPLETED"] == 1
-    assert dict(found.rows)["slowest answer of a device that was there"] == "2 ms"
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -94,35 +85,3 @@ def test_a_transaction_that_became_two_commands_is_found():
     }
     (finding,) = account(Found(**changes)).wrong
     assert f"transaction_id txn is that of 2 commands: {ID}, {other}" in finding
-
-
-def test_what_is_not_wrong_is_no_finding():
-    """Repeated records and outcomes, a repeatable command executed twice, a call whose answer was lost."""
-    changes = {
-        "calls": [call(answer="no answer", id="")],
-        "commands": [command(repeatable=True)] * 2,
-        "acks": [ack("TIMED_OUT"), ack(), ack()],
-        "shown": {ID: "TIMED_OUT"},
-        "executions": [execution(repeatable=True), execution(repeatable=True, again=True)],
-    }
-    assert account(Found(**GOOD | changes)).wrong == []
-
-
-def test_what_is_said_of_an_id_that_nobody_sent_is_no_contradiction():
-    """A controller with the simulated fault `wrong-ids` has no memory of what it said before a crash."""
-    wrong = f"{ID}-wrong"
-    changes = {"acks": [ack(), ack(id=wrong), ack("REJECTED", id=wrong)]}
-    assert account(Found(**GOOD | changes)).wrong == []
-
-
-def test_the_first_outcome_is_that_of_the_table():
-    assert first_outcomes([ack("REJECTED"), ack()]) == {ID: "REJECTED"}
-    assert first_outcomes([ack("IN_PROGRESS"), ack("REJECTED"), ack()]) == {ID: "COMPLETED"}
-
-
-def test_a_journal_that_is_being_written_is_read_as_far_as_it_goes(tmp_path):
-    file = tmp_path / "calls.jsonl"
-    assert read_calls(file) == []
-    line = msgspec.json.encode(call())
-    file.write_bytes(line + b"\n" + line[:20])
-    assert read_calls(file) == [call()]

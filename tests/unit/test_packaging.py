@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 DATA = "facade/_data"
 PACKAGES = {"facade", "devices", "clients", "proving", "sdp_facade_sdk"}
 SOURCES = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-PROOFS = re.compile(r"proving/((bench|containers|fault_runs|fuzz)/|(gauges|overload|testbed)\.py)")
+PROOFS = re.compile(r"proving/((bench|containers|fault_runs)/|(gauges|testbed)\.py)")
 """Files that run from the source tree only."""
 
 

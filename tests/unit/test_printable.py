@@ -26,7 +26,7 @@ from facade.flows.alerts.follower import Entry
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.logs import PlainFormatter, SkaFormatter
 from facade.printable import excerpt, printable
-from proving.fuzz import good
+from proving.fault_runs import fuzz_records as good
 from tests.support.heaps import BASE_US
 from tests.support.whole import ICD, Site, in_tango
 

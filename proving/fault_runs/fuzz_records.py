@@ -1,14 +1,19 @@
-"""Good records of each topic, by hand and whole: every key that a schema has is there."""
+"""The records of a fuzz: good ones, whole, with every key that a schema has, and bad ones that are made of them.
+
+Each record follows from the seed and its number, so that a part of a fuzz can be sent again.
+"""
 
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
 from typing import Any, Final, NamedTuple
 
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from facade.bus.port import Record
 from facade.resources import resource
 
 Document = dict[str, Any]
@@ -236,3 +241,248 @@ def packet(alert: Document) -> Good:
     attachments = [{"name": "image", "content_type": "image/png", "content": bytes(1000)}]
     _write(out, _PACKET, {**alert, "attachments": attachments})
     return Good("alert-packets", str(alert["source"]).encode(errors="surrogatepass"), out.getvalue())
+
+
+LEVELS: Final = 100_000
+LARGEST: Final = 10_000_000
+"""Of a value [bytes]."""
+
+_NUMBERS: Final = (
+    *("0", "-0", "-1", "1", "0.5", "-0.0", "2147483648", "9007199254740991", "9007199254740992", "9223372036854775807"),
+    *("9223372036854775808", "18446744073709551616", "-9223372036854775809", "1e308", "1e400", "-1e400", "1e-400"),
+    *("NaN", "Infinity", "-Infinity", "1" + "0" * 400, "253402300800000000", "-62135596800000001", "1.0", "1E2"),
+)
+_OTHERS: Final = (
+    "null",
+    "true",
+    "[]",
+    "{}",
+    '""',
+    '"x"',
+    "[[[]]]",
+    '{"a":{"a":1}}',
+    '"\\ud800"',
+    '"\\u0000"',
+    "nul",
+    "",
+)
+_TEXTS: Final = (
+    *("\x1b[2J\x1b[31m", "\x00", "\x9b31m", "a\nb", "\u202e", "\u2028", "[red]", "[/]", "{}", "%s%n", "../../x"),
+    *("a" * 201, "é" * 2001, "\U0001f600" * 100, "'; --", "ﷺ" * 50, "\x7f\x80\x85"),
+)
+_MARK: Final = "@raw@"
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Return the way to everything in a document but itself."""
+    for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*path, name)
+        if isinstance(entry, dict | list):
+            yield from places(entry, (*path, name))
+
+
+def mutated(chance: Random, document: Document) -> bytes | None:
+    """Return the wire form of a document with something wrong in it; sometimes it is right all the same."""
+    made: bytes | None = chance.choices(_KINDS, _WEIGHTS)[0](chance, document)
+    return made
+
+
+def _put(chance: Random, document: Document, raw: str) -> bytes:
+    """Return a document with a piece of JSON, or of something else, at a random place."""
+    place = chance.choice(list(places(document)))
+    text = json.dumps(_with(document, place, _MARK), ensure_ascii=chance.random() < 0.5)
+    return text.replace(f'"{_MARK}"', raw).encode(errors="surrogatepass")
+
+
+def _with(value: Any, path: tuple[Any, ...], entry: Any) -> Any:
+    if not path:
+        return entry
+    made = value.copy()
+    made[path[0]] = _with(value[path[0]], path[1:], entry)
+    return made
+
+
+def _number(chance: Random, document: Document) -> bytes:
+    return _put(chance, document, chance.choice(_NUMBERS))
+
+
+def _other(chance: Random, document: Document) -> bytes:
+    return _put(chance, document, chance.choice(_OTHERS))
+
+
+def _text(chance: Random, document: Document) -> bytes:
+    return _put(chance, document, json.dumps(chance.choice(_TEXTS), ensure_ascii=chance.random() < 0.5))
+
+
+def _half(chance: Random, document: Document) -> bytes:
+    """Put half of a character in, as three bytes that are no UTF-8."""
+    return _put(chance, document, '"\ud83d"')
+
+
+def _deep(chance: Random, document: Document) -> bytes:
+    opening, closing = chance.choice([("[", "]"), ('{"a":', "}")])
+    return _put(chance, document, opening * LEVELS + "1" + closing * LEVELS)
+
+
+def _large(chance: Random, document: Document) -> bytes:
+    size = chance.choice([100_000, 1_100_000, LARGEST])
+    return _put(chance, document, chance.choice([f'"{"x" * size}"', f"[{'0,' * (size // 2)}0]"]))
+
+
+def _without(chance: Random, document: Document) -> bytes:
+    gone = chance.choice(list(document))
+    return json.dumps({name: entry for name, entry in document.items() if name != gone}).encode()
+
+
+def _more(chance: Random, document: Document) -> bytes:
+    return json.dumps({**document, chance.choice([*_TEXTS, "unknown"]): 1}).encode()
+
+
+def _twice(chance: Random, document: Document) -> bytes:
+    name = chance.choice(list(document))
+    return (
+        b"{"
+        + json.dumps({name: chance.choice([0, "x", None])})[1:-1].encode()
+        + b","
+        + json.dumps(document)[1:].encode()
+    )
+
+
+def _version(chance: Random, document: Document) -> bytes:
+    return json.dumps({**document, "schema": chance.choice(["heap/2", "", "alert/1", 1])}).encode()
+
+
+def _flipped(chance: Random, document: Document) -> bytes:
+    return flipped(chance, json.dumps(document).encode())
+
+
+def flipped(chance: Random, content: bytes) -> bytes:
+    """Return bytes of which some are others, or of which some are gone or there twice."""
+    made = bytearray(content)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(made) + 1)
+        made[at : at + chance.choice([0, 1, 1, 8])] = chance.randbytes(chance.choice([0, 1, 1, 4]))
+    return bytes(made)
+
+
+def _cut(chance: Random, document: Document) -> bytes:
+    text = json.dumps(document).encode()
+    return text[: chance.randrange(len(text))]
+
+
+def _junk(chance: Random, document: Document) -> bytes:
+    return chance.randbytes(chance.choice([0, 1, 10, 1000]))
+
+
+def _nothing(chance: Random, document: Document) -> None:
+    return None
+
+
+_WEIGHTED: Final[dict[Callable[[Random, Document], bytes | None], float]] = {
+    _number: 30, _other: 15, _text: 20, _half: 2, _deep: 0.05, _large: 0.02, _without: 5, _more: 3, _twice: 3,
+    _version: 3, _flipped: 10, _cut: 5, _junk: 2, _nothing: 1,
+}  # fmt: skip
+_KINDS, _WEIGHTS = list(_WEIGHTED), list(_WEIGHTED.values())
+
+
+def spoilt(chance: Random, record: Good, document: Document) -> tuple[Good, bytes | None]:
+    """Return a record with something wrong in it, and its value.
+
+    What it is says a header, if it has one: then that is wrong, or is missing or there twice, or the bytes are wrong.
+    """
+    key = record.key if chance.random() < 0.9 else chance.choice([b"", b"\xff", b"0", chance.randbytes(8)])
+    if not record.headers:
+        return record._replace(key=key), mutated(chance, document)
+    ((name, text),) = record.headers
+    wrong = mutated(chance, document) or b""
+    if chance.random() < 0.4:
+        return record._replace(key=key), flipped(chance, record.value)
+    headers = chance.choice([((name, wrong),), ((name, wrong),), (), ((name, text), (name, wrong)), (("x", wrong),)])
+    return record._replace(key=key, headers=headers), record.value if chance.random() < 0.9 else None
+
+
+MARK: Final = "fuzz.good"
+"""Header of a good record; a dead letter that has it is a finding."""
+GOOD_GROUP: Final = 3
+"""Ingest node of which only good records come."""
+GOOD_SUBARRAY: Final = 2
+
+SHARES: Final = {
+    ("ingest.heaps", "heap"): 37, ("ingest.buffers", "receive-buffer"): 10, ("flagging", "flagging"): 5,
+    ("storage", "storage"): 3, ("alerts", "alert"): 5, ("alerts", "alert-action"): 2, ("alert-packets", "alert"): 5,
+    ("calibration", "table-segment"): 5, ("quality", "metric"): 5, ("commands", "command"): 3,
+    ("command-acks", "command-ack"): 3, ("state", "state"): 3, ("heartbeats", "heartbeat"): 2, ("tables", "table"): 2,
+    ("alert-state", "alert-state"): 2, ("snapshots", "snapshot"): 2, ("accounts", "stream-account"): 1,
+    ("positions", "worker-position"): 1,
+    ("ingest.summary", "ingest-summary"): 1, ("telemetry.summary", "telemetry-summary"): 1,
+    ("ingest.summary", "watermark"): 1, ("ingest.summary", "rack-summary"): 1, ("telemetry.summary", "rack-summary"): 1,
+}  # fmt: skip
+"""Of each topic and message [percent]."""
+INTERNAL: Final = (
+    *("commands", "command-acks", "state", "heartbeats", "tables", "alert-state", "snapshots", "accounts"),
+    *("positions", "ingest.summary", "telemetry.summary"),
+)
+"""Topics on which records that are good by their schema would be lies about the system: only bad ones are sent."""
+_GOOD_SHARE = 0.3
+_OF_GOOD_GROUP = b'"node": %d' % GOOD_GROUP
+_ROWS, _ROW_WEIGHTS = list(SHARES), list(SHARES.values())
+
+
+class Numbered(NamedTuple):
+    """One record of a fuzz."""
+
+    record: Record
+    is_good: bool
+    message: str
+
+
+def numbered(seed: int, number: int, now_us: int, partitions: dict[str, int], counts: dict[str, int]) -> Numbered:
+    """Return a record; it follows from the seed, its number and the time.
+
+    Parameters
+    ----------
+    counts
+        Good records so far by message, which this one is added to: their sequences have no holes.
+    """
+    chance = Random(f"{seed}/{number}")  # noqa: S311 - to be had again
+    topic, message = chance.choices(_ROWS, _ROW_WEIGHTS)[0]
+    if topic not in INTERNAL and message != "alert-action" and chance.random() < _GOOD_SHARE:
+        counts[message] = counts.get(message, -1) + 1
+        return Numbered(_good(topic, message, counts[message], now_us), True, message)
+    document = documents(now_us, number)[message]
+    if "node" in document:
+        document["node"] = chance.randrange(GOOD_GROUP)
+    if topic == "alert-packets":
+        made = packet({**document, "attachments": []})
+        return Numbered(_record(made, flipped(chance, made.value), chance, partitions), False, message)
+    made, value = spoilt(chance, record(topic, message, document), document)
+    if _OF_GOOD_GROUP in (value or b""):
+        value = b""  # a byte that became another one
+    return Numbered(_record(made, value, chance, partitions), False, message)
+
+
+def _good(topic: str, message: str, count: int, now_us: int) -> Record:
+    document = documents(now_us, count)[message]
+    if "node" in document:
+        document |= {"node": GOOD_GROUP} | ({"seq": count} if "seq" in document else {})
+    if "subarray" in document:
+        document["subarray"] = GOOD_SUBARRAY
+    if message == "table-segment":
+        document |= {"product": f"subarray/{GOOD_SUBARRAY:02d}/good", "table": f"good-{count}"}
+    if message == "alert":
+        document |= {"condition": "fuzzGood", "source": f"good/{topic}/{count % 8}"}
+    made = packet({**document, "attachments": []}) if topic == "alert-packets" else record(topic, message, document)
+    headers = (*made.headers, (MARK, str(count).encode()))
+    return Record(topic=topic, key=made.key, value=made.value, headers=headers)
+
+
+def _record(made: Good, value: bytes | None, chance: Random, partitions: dict[str, int]) -> Record:
+    partition = chance.randrange(partitions[made.topic]) if chance.random() < 0.2 else -1
+    return Record(topic=made.topic, key=made.key, value=value, headers=made.headers, partition=partition)
+
+
+def records(seed: int, first: int, count: int, now_us: int, partitions: dict[str, int]) -> Iterator[Numbered]:
+    """Return some records one after the other, all of one time."""
+    counts: dict[str, int] = {}
+    for number in range(first, first + count):
+        yield numbered(seed, number, now_us, partitions, counts)

@@ -1,4 +1,8 @@
-"""Overload: ten times what is promised, to many clients of which one is frozen; nothing may be lost without a word."""
+"""Overload: ten times what is promised, to many clients of which one is frozen.
+
+A machine that cannot send the promised rate sends as fast as it can. Expected: each record in one count, and each alert
+at each client. Observed: SdpBus, and the clients.
+"""
 
 import os
 import re
@@ -6,32 +10,32 @@ import signal
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import msgspec
 import psutil
 import tango
-import typer
-from rich.markup import escape
-from rich.table import Table
 
 from clients.alert_subscription import AlertSubscription
-from facade.clock import Clock, SystemClock
-from facade.console import Console
+from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.follower import Entry
 from facade.flows.alerts.simulator.sending import AlertReport
 from facade.flows.telemetry.simulator.report import read_report
-from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
-from proving.fuzz.run import WORKERS
+from proving.fault_runs.frame import (
+    Account,
+    FaultRun,
+    Size,
+)
+from proving.fault_runs.fuzz import WORKERS
 from proving.gauges import cores_used, cpu, cpu_of_all, in_words, memory_of_all
-from proving.progress import Progress
 from proving.roles import RoleContext
-from proving.testbed import testbed
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
 """Ten times what is promised [1/s]: heaps of all nodes, alerts, rounds of metrics, commands that are refused."""
+_CLIENTS, _QUICK_CLIENTS, _FOLLOWING = 200, 20, 10
+"""Processes that subscribe to the alerts, and how many of them check each alert; the first one is frozen."""
 _CROWD = "crowd"
 _DEVICE, _BUS, _MASTER = "mid-sdp/alerts/0", "mid-sdp/bus/0", "mid-sdp/control/0"
 _CATCHES_UP_WITHIN = 300.0
@@ -124,17 +128,24 @@ def _await(clock: Clock, condition: Callable[[], bool], seconds: float) -> bool:
     return holds
 
 
-class Overload:
-    """One run."""
+class Overload(FaultRun):
+    """One run; no process is killed, and none may end by itself."""
 
-    def __init__(self, deployment: Deployment, *, seconds: float, clients: int, following: int) -> None:
-        self.deployment, self.progress, self.clock = deployment, deployment.progress, deployment.clock
-        self._seconds, self._clients, self._following = seconds, clients, min(following, clients)
-        self.rows: list[tuple[str, str]] = []
+    unit, all_is_well = "s of overload", "nothing was lost without a word"
+    full, short = Size(60, 0), Size(10, 0)
+    settings: ClassVar = {"nodes": 4, "subarrays": 2}
+    is_whole = True
+
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
+        self._clients, self._following = (_QUICK_CLIENTS if quick else _CLIENTS), _FOLLOWING
+        self.rows: list[tuple[str, int | str]] = []
         self.wrong: list[str] = []
 
-    def run(self) -> None:
-        """Send for a while, wait until all is dealt with, and account for it."""
+    def run(self) -> Account:
+        """Send for some time, wait until all is counted, and account for it."""
+        for name, words in WORKERS.items():
+            self.deployment.launch(name, *words)
         files = self.deployment.folder / "clients"
         files.mkdir()
         count, following = self._clients, self._following
@@ -154,13 +165,14 @@ class Overload:
         results = self.deployment.result(crowd, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
         self._judge(heaps, sent.sent, behind, newest, results)
         self.rows += [("said meanwhile", text) for text in said]
+        return Account(self.rows, self.wrong)
 
     def _send(self) -> list[str]:
         """Send everything for some time, and return what SdpMaster said of it."""
-        folder, seconds, launch = self.deployment.folder, f"{self._seconds:g}", self.deployment.launch
+        folder, seconds, launch = self.deployment.folder, str(self.count), self.deployment.launch
         heaps = ("--rate", HEAPS, "--seconds", seconds, "--report", folder / "heaps.json")
         alerts = ("--rate", ALERTS, "--seconds", seconds, "--report", folder / "alerts.json")
-        metrics = ("--rate", METRICS, "--count", int(METRICS * self._seconds))
+        metrics = ("--rate", METRICS, "--count", METRICS * self.count)
         senders = [
             launch("heaps", "simulate", "ingest", *heaps, ends=True),
             launch("alerts-source", "simulate", "alerts", *alerts, ends=True),
@@ -251,37 +263,3 @@ class Overload:
                 + " MB",
             ),
         ]
-
-
-def overload(
-    seconds: Annotated[float, typer.Option(min=1, help="Time for which to send, in seconds.")] = 60.0,
-    clients: Annotated[int, typer.Option(min=1, help="Processes that subscribe to the alerts.")] = 200,
-    following: Annotated[
-        int, typer.Option(min=1, help="How many of them check each alert; the first one is frozen.")
-    ] = 10,
-    folder: Annotated[
-        Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
-    ] = Path(".run"),
-) -> None:
-    """Send ten times what is promised, to many clients of which one is frozen, and account for all of it.
-
-    What this machine cannot send, it sends as fast as it can; the table says how fast that was. The exit code is 1
-    when a record is in no count, or a client lacks an alert.
-
-    Example: sdp-facade overload --seconds 10 --clients 20
-    """
-    progress = Progress(Console(highlight=False, soft_wrap=True), SystemClock())
-    with terminable(), testbed(folder, progress) as bed, bed.system("overload", nodes=4, subarrays=2) as deployment:
-        for name, words in WORKERS.items():
-            deployment.launch(name, *words)
-        run = Overload(deployment, seconds=seconds, clients=clients, following=following)
-        run.run()
-    table = Table("what", "figure", title=f"{seconds:g} s of overload")
-    for what, figure in run.rows:
-        table.add_row(what, escape(figure))
-    progress.console.print(table)
-    for text in run.wrong:
-        progress.console.print(f"[red]wrong[/red]  {escape(text)}")
-    if run.wrong:
-        raise typer.Exit(1)
-    progress.console.print("nothing was lost without a word")

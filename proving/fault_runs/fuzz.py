@@ -1,26 +1,27 @@
-"""The fuzz of a whole system: broker, database, all device servers and workers, and records of all kinds."""
+"""A fuzz: records of all kinds are sent on all topics in all codecs, to a whole system of which nothing may end.
+
+Sent: good and bad records. Expected: each in exactly one count, and each good one used. Observed: the accounts on
+SdpBus, the dead letters, all attributes, and the memory of all processes.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Final
+from typing import ClassVar, Final
 
 import tango
-import typer
-from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.raw import RawSender
-from facade.clock import SystemClock
-from facade.console import Console
-from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
-from proving.fuzz.records import GOOD_GROUP, MARK, SHARES, numbered
+from proving.fault_runs.frame import (
+    Account,
+    FaultRun,
+    Size,
+)
+from proving.fault_runs.fuzz_records import GOOD_GROUP, MARK, SHARES, numbered
 from proving.gauges import memory_of_all
-from proving.progress import Progress
-from proving.testbed import testbed
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 WORKERS: Final = {"alerts-intake": ("alerts", "intake"), "tables-assemble": ("tables", "assemble")}
@@ -35,21 +36,18 @@ _EXPIRY: Final = "10"
 of segments makes such tables, and the phases wait for them."""
 _GROWTH, _SLACK = 1.25, 30.0
 """Memory that a process may have at the end, in terms of that after its warm-up, and on top of it [MB]."""
-_MOST_SHOWN = 20
 
 
-class Fuzz:
-    """One fuzz.
+class Fuzz(FaultRun):
+    """One fuzz; no process is killed, and none may end by itself."""
 
-    Parameters
-    ----------
-    first, count
-        Numbers of the records; each follows from the seed and its number, so that a part can be sent again.
-    """
+    unit, all_is_well = "good and bad records", "each record is in one count, and all attributes can be read"
+    full, short = Size(1_000_000, 0), Size(20_000, 0)
+    settings: ClassVar = {"nodes": 4, "subarrays": 2}
+    is_whole = True
 
-    def __init__(self, deployment: Deployment, *, seed: int, first: int, count: int) -> None:
-        self.deployment, self.progress, self.clock = deployment, deployment.progress, deployment.clock
-        self._seed, self._first, self._count = seed, first, count
+    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
+        super().__init__(deployment, size, seed, quick=quick)
         self._partitions = {name: topic.partitions for name, topic in deployment.icd.topics.items()}
         self._sequences: dict[str, int] = {}
         self.delivered: Counter[str] = Counter()
@@ -61,25 +59,37 @@ class Fuzz:
         self.wrong: list[str] = []
         self._settles = True
 
-    def run(self) -> None:
-        """Send all, and look after each phase."""
+    def run(self) -> Account:
+        """Send all, and check after each phase."""
+        for name, words in WORKERS.items():
+            self.deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
         phases = [codec for _ in range(_ROUNDS) for codec in CODECS]
-        share = -(-self._count // len(phases))
+        share = -(-self.count // len(phases))
         for number, codec in enumerate(phases):
-            first = self._first + number * share
-            last = min(first + share, self._first + self._count)
+            first = number * share
+            last = min(first + share, self.count)
             self._send(codec, first, last)
             self._settle()
             self.attributes = self._read_all(f"records {first} to {last - 1} in {codec}")
             self.memory.append(memory_of_all(self.deployment))
             self.progress.step(f"  {codec}: records to {last - 1:,}; {self.attributes} attributes can be read")
         self._judge()
+        return Account([("attributes that can be read", self.attributes)], self.wrong, self._tables())
+
+    def _tables(self) -> tuple[Table, Table]:
+        topics = Table("topic", "delivered", "of which good", "refused by the broker", title="The fuzz")
+        for topic in dict.fromkeys(topic for topic, _ in SHARES):
+            topics.add_row(topic, *(f"{counts[topic]:,}" for counts in (self.delivered, self.good, self.refused)))
+        memory = Table("process", "after the warm-up [MB]", "at the end [MB]")
+        for name, before in self.memory[len(CODECS) - 1].items():
+            memory.add_row(name, f"{before:.0f}", f"{self.memory[-1].get(name, 0.0):.0f}")
+        return topics, memory
 
     def _send(self, codec: str, first: int, last: int) -> None:
         sender = RawSender(self.deployment.connection, codec)
         for number in range(first, last):
             now_us = round(self.clock.now() * 1e6)
-            made = numbered(self._seed, number, now_us, self._partitions, self._sequences)
+            made = numbered(self.seed, number, now_us, self._partitions, self._sequences)
             self.good[made.record.topic] += made.is_good
             sender.send(made.record)
             if number % 1000 == 0:
@@ -174,49 +184,3 @@ class Fuzz:
             # Of a table that is given up, one letter stands for all segments.
             if counted != letters[topic] and not (topic == "calibration" and 0 < letters[topic] < counted):
                 self.wrong.append(f"{topic}: {counted:,} dead letters in the account, {letters[topic]:,} on the topic")
-
-
-def fuzz(
-    records: Annotated[int, typer.Option(min=100, help="How many to send.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="Seed of the records.")] = 1,
-    first: Annotated[int, typer.Option(min=0, help="Number of the first record, to send a part again.")] = 0,
-    folder: Annotated[
-        Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
-    ] = Path(".run"),
-) -> None:
-    """Send good and bad records on every topic that the facade reads, in every codec, and account for each.
-
-    The exit code is 1 when a process ended, an attribute could not be read, memory grew, a record was not in exactly
-    one count, or a good one was not used. Each record follows from the seed and its number: --first and --records
-    send a part again.
-
-    Example: sdp-facade fuzz --records 20000 --seed 7
-    """
-    progress = Progress(Console(highlight=False, soft_wrap=True), SystemClock())
-    progress.step(f"seed {seed}, records {first:,} to {first + records - 1:,}")
-    with terminable(), testbed(folder, progress) as bed, bed.system("fuzz", nodes=4, subarrays=2) as deployment:
-        for name, words in WORKERS.items():
-            deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
-        run = Fuzz(deployment, seed=seed, first=first, count=records)
-        run.run()
-    _print(progress.console, run)
-    if run.wrong:
-        raise typer.Exit(1)
-
-
-def _print(console: Console, run: Fuzz) -> None:
-    table = Table("topic", "delivered", "of which good", "refused by the broker", title="The fuzz")
-    for topic in dict.fromkeys(topic for topic, _ in SHARES):
-        table.add_row(topic, *(f"{counts[topic]:,}" for counts in (run.delivered, run.good, run.refused)))
-    console.print(table)
-    memory = Table("process", "after the warm-up [MB]", "at the end [MB]")
-    for name, before in run.memory[len(CODECS) - 1].items():
-        memory.add_row(name, f"{before:.0f}", f"{run.memory[-1].get(name, 0.0):.0f}")
-    console.print(memory)
-    for text in run.wrong[:_MOST_SHOWN]:
-        console.print(f"[red]wrong[/red]  {escape(text)}")
-    console.print(
-        f"{len(run.wrong)} findings"
-        if run.wrong
-        else f"each record is in one count; {run.attributes} attributes can be read"
-    )

@@ -1,1 +1,0 @@
-"""The fuzz: records of all kinds, good and bad, on every topic that the facade reads; each must be accounted for."""

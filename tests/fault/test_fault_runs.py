@@ -1,0 +1,40 @@
+"""Records of each flow through kills of everything: the short form of `make prove`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import run_command
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
+
+FLOWS = {
+    "blocks": ("each block in the state that was confirmed last", 7),
+    "commands": ("every command has one outcome", 3),
+    "logs": ("each record is counted once", 4),
+    "tables": ("announced once and whole", 2),
+}
+"""Words that end a run in which all is well, and the smallest number of kills."""
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_everything_is_killed_while_records_come(flow: str, tmp_path: Path) -> None:
+    """No record is lost or doubled; an operator also resets the group that reads logs."""
+    process = run_command("prove", flow, "--quick", "--folder", str(tmp_path), folder=tmp_path)
+    try:
+        assert process.exit_code(500.0) == 0, process.text
+    finally:
+        if process.running:
+            process.terminate()  # it ends all that it has started
+    said, least = FLOWS[flow]
+    assert said in process.text
+    kills = {part.strip(): int(number) for part, number in KILLS.findall(process.text)}
+    assert sum(kills.values()) >= least
+    if flow != "tables":  # a short run may have sent all tables before each part was killed
+        assert all(kills.values()), kills
+    if flow == "logs":
+        assert re.search(r"resets of the consumer group by an operator\W+1\W", process.text)
+
+
+KILLS = re.compile(r"kill -9 of the ([A-Za-z0-9 ]+?)\W+(\d+)\W*\n")
