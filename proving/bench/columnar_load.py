@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.raw import RawSender
 from facade.bus.port import Record
 from facade.codec.batches import header_of
 from facade.errors import InfraError
 from facade.flows.telemetry.simulator.faults import MICRO
 from proving.bench.load import NODES, TOPIC, Filled
+from proving.bench.raw import RawSender
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 

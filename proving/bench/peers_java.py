@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from facade.bus.kafka.raw import bare_values
 from facade.errors import InfraError
 from facade.icd.topic_model import Topic
 from facade.infra import tools
@@ -20,6 +19,7 @@ from facade.infra.processes import Process
 from proving import gauges
 from proving.bench.load import TOPIC
 from proving.bench.peer_roles import PeerTiming
+from proving.bench.raw import bare_values
 from proving.deployment import Deployment
 
 PEERS: Final = {"streams": "Kafka Streams 4.4.0", "flink": "Flink 2.3.0"}

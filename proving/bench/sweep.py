@@ -1,294 +1,501 @@
-"""The tables of the papers, measured here: messages of all sizes, codecs, acknowledgements, partitions and clients."""
+"""The tables of the papers, measured here by Kafka's own performance tools, one setting at a time.
+
+`ROWS` has every combination of settings that is measured. Producers and consumers are the classes behind
+`kafka-producer-perf-test`, `kafka-consumer-perf-test` and `kafka-e2e-latency`, from the jars of the broker.
+``python -m proving.bench.sweep REPORT FOLDER`` makes tables and pictures of a report, with the papers' figures beside.
+"""
 
 import os
+import re
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics, delete_topics
-from facade.errors import FacadeError
+from facade.errors import FacadeError, InfraError
+from facade.flows.telemetry.simulator.faults import MICRO, Scenario
+from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.topic_model import Topic
+from facade.infra.kafka import find_java, libraries
 from proving import gauges
-from proving.bench.report import Outcome
-from proving.bench.sweep_points import BASE, FULL, LARGE, MOST_PROCESSES, QUICK, Point, Timing, points
-from proving.bench.sweep_report import Delay, Flow, Found, Large, Sent, Taken, delay_of
+from proving.bench.report import MEGA, Outcome, Report
 from proving.deployment import Deployment
-from proving.roles import Role
 from proving.testbed import Testbed
 
-_STEADY_RATE, _STEADY_BYTES = 1_000.0, 20e6
-"""Of the phase `latency`: messages/s, or as many as make so many bytes/s, at least two a second."""
+KB, MB = 1_000, 1_000_000
+LARGE = 100 * MB
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_PACKET, _VISIT = 135 * KB, 10_000
+"""Size [bytes] and number of the alerts of a visit in DMTN-028."""
+_MOST_MESSAGES, _MOST_BYTES, _LEAST = 2_000_000, 400_000_000, 10
+_ONE_BY_ONE, _TIMED = 5_000, 500
+"""Messages of a producer that waits for each of them, and messages whose delay is measured."""
+_TEXT = 100_000
+"""Messages up to this size are text of notifications, larger ones are random letters of the tool [bytes]."""
+_MOST_PROCESSES = 10
+_WITHIN = 300.0
+_SENT = re.compile(
+    r"(\d+) records sent, ([\d.]+) records/sec .*?([\d.]+) ms max latency, (\d+) ms 50th.* (\d+) ms 99th,"
+    r" (\d+) ms 99.9th"
+)
+_DELAYS = re.compile(r"Percentiles: 50th = (\d+), 99th = (\d+), 99.9th = (\d+)")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One combination of settings; the defaults are the base point."""
+
+    series: str
+    size: int = 256
+    """Of a message [bytes]."""
+    partitions: int = 1
+    producers: int = 1
+    groups: int = 1
+    """Consumers that each read all of it."""
+    codec: str = "none"
+    acks: str = "all"
+    linger: float = 5.0
+    """[ms]."""
+    batch: int = 1_000_000
+    """Largest batch [bytes]; 0: the producer waits for each message before it sends the next."""
+    messages: int = 0
+    """0: as many as make 400 MB, at most 2,000,000."""
+    unpacked: bool = False
+    """Whether the broker unpacks batches, as on the topics of the ICD."""
+    both: bool = False
+    """Whether producers and consumers work at the same time."""
+    paper: tuple[float, ...] = ()
+    """Figures that the paper has for this row; `SERIES` names their columns."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one row; 0: not measured."""
+
+    row: Row
+    sent: float = 0.0
+    """[messages/s]."""
+    taken: float = 0.0
+    """By each consumer [messages/s]."""
+    behind: float = 0.0
+    """From the end of the last producer to the end of the last consumer [s]."""
+    delays: tuple[float, ...] = ()
+    """p50, p99 and p99.9 [ms]: of calls that wait, or from one process to another."""
+    stored: float = 0.0
+    """Size of a message on the broker's disk [bytes]."""
+    cpu: float = 0.0
+    """Processor time of producers and broker for 1 GB [s]."""
+    failure: str = ""
+
+
+SERIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "size": ("Size of a message", ()),
+    "partitions": ("Partitions", ()),
+    "producers": ("Producers", ()),
+    "codec": ("Compression", ()),
+    "acks": ("Acknowledgements", ()),
+    "linger": ("Time that a producer waits for a batch", ()),
+    "sangrenel": ("SDP memo 052, Table 2: one by one", ("memo [/s]", "memo, p99 [ms]", "memo, longest [ms]")),
+    "perf-test": ("SDP memo 052, 14.4.3", ("memo [/s]",)),
+    "three": ("SDP memo 052, 14.2", ("memo, in [/s]", "memo, out [/s]")),
+    "segments": ("SDP memo 052, Table 3: 100 MB in segments", ("memo, producer [s]", "memo, consumer [s]")),
+    "001": ("Paper 001", ("in [/s]", "out [/s]", "both: in [/s]", "both: out [/s]")),
+    "002": ("DMTN-028: the alerts of a visit", ("all sent after [s]", "behind [s]")),
+    "004": ("Paper 004", ("in [/s]", "out [/s]")),
+}
+"""Title of each series, and the columns of its paper; `docs/explanation/kafka-figures.md` names the papers."""
+
+_MEMO_2 = {
+    256: (80_448, 0.411, 206),
+    KB: (47_277, 0.744, 1_260),
+    MB: (260, 113, 4_940),
+    10 * MB: (31, 2_680, 5_970),
+}
+_MEMO_3 = {
+    (KB, 1): (83.39, 80.03),
+    (10 * KB, 1): (9.322, 9.262),
+    (100 * KB, 1): (0.907, 1.712),
+    (MB, 1): (0.728, 1.397),
+    (10 * MB, 1): (1.127, 1.057),
+    (100 * KB, 20): (1.328, 109.399),
+    (MB, 20): (0.896, 160.160),
+}
+_PAPER_001 = {
+    (8, 20): (83_751, 66_109, 34_398, 36_916),
+    (16, 20): (91_222, 78_498, 32_953, 36_418),
+    (32, 20): (63_615, 79_900, 28_774, 32_488),
+    (64, 20): (94_708, 80_500, 36_023, 38_342),
+    (128, 20): (97_070, 74_859, 31_658, 36_189),
+    (32, 1): (19_396, 11_027, 11_847, 8_177),
+    (32, 50): (256_418, 106_197, 156_566, 84_577),
+}
+_PAPER_002 = {
+    (1, 2, 1): (33.1, 0.16),
+    (10, 2, 1): (7.46, 11.0),
+    (100, 2, 1): (5.9, 14.9),
+    (10, 4, 1): (6.26, 17.91),
+    (10, 6, 1): (7.15, 21.14),
+    (10, 11, 1): (8.82, 2068.0),
+    (100, 11, 10): (3.75, 10.8),
+}
+_PAPER_004 = {
+    4: (2_010_000, 4_255_000),
+    32: (1_327_000, 1_611_000),
+    200: (470_800, 463_500),
+    1_024: (104_500, 100_900),
+    10_240: (11_440, 10_010),
+}
+_OVERHEAD, _HEAD = 12, 61
+"""Of a message in a batch, and of the batch [bytes]."""
+
+ROWS: Sequence[Row] = (
+    *(Row(series="size", size=size) for size in (256, KB, 10 * KB, 100 * KB, MB, 10 * MB, LARGE)),
+    *(Row(series="partitions", partitions=count) for count in (1, 2, 5, 10, 20, 50)),
+    *(Row(series="producers", partitions=count, producers=n) for count in (1, 20) for n in (1, 2, 4, 8, 20)),
+    *(Row(series="codec", size=size, codec=codec) for size in (256, MB) for codec in CODECS),
+    Row(series="codec", codec="lz4", unpacked=True),
+    *(Row(series="acks", acks=acks) for acks in ("0", "1", "all")),
+    *(Row(series="linger", linger=linger) for linger in (0.0, 1.0, 5.0, 20.0, 100.0)),
+    *(
+        Row(
+            series="sangrenel", size=size, partitions=20, producers=20, codec="snappy", acks="1", batch=0, paper=paper
+        )
+        for size, paper in _MEMO_2.items()
+    ),
+    Row(series="perf-test", size=KB, codec="snappy", acks="0", paper=(205_000,)),
+    Row(series="perf-test", size=MB, acks="0", paper=(220,)),
+    Row(series="perf-test", size=10 * MB, acks="0", paper=(3.4,)),
+    Row(series="three", size=100, partitions=6, producers=3, paper=(2_020_000, 2_600_000)),
+    *(
+        Row(series="segments", size=size, partitions=count, messages=LARGE // size, paper=paper)
+        for (size, count), paper in _MEMO_3.items()
+    ),
+    *(
+        Row(series="001", size=size, batch=count * (size + _OVERHEAD) + _HEAD, both=both, paper=paper)
+        for (size, count), paper in _PAPER_001.items()
+        for both in (False, True)
+    ),
+    *(
+        Row(
+            series="002", size=_PACKET, producers=producers, groups=groups, partitions=partitions,
+            messages=_VISIT, both=True, paper=paper,
+        )
+        for (producers, groups, partitions), paper in _PAPER_002.items()
+    ),
+    *(
+        Row(series="004", size=size, acks="1", batch=8_196 if size < 10_240 else 1_000_000, paper=paper)
+        for size, paper in _PAPER_004.items()
+    ),
+)  # fmt: skip
 
 
 def sweep(testbed: Testbed, *, quick: bool) -> Outcome:
-    """Measure the points one after the other."""
-    pace, plan = QUICK if quick else FULL, points(quick=quick)
+    """Measure the rows one after the other; quick: the first and the last one of each series, with a tenth of it."""
+    rows = [one for name in SERIES for one in _of(name, quick=quick)]
+    found: list[Found] = []
     with testbed.deployment("sweep") as deployment:
-        deployment.progress.step("  a point that does not count, so that the broker is warm")
-        measure(deployment, BASE, pace, "warm")
-        found = list(_all(deployment, plan, pace))
+        tools = Tools(deployment, share=0.1 if quick else 1.0)
+        for number, row in enumerate(rows):
+            try:
+                found.append(measure(deployment, tools, row, f"p{number}."))
+            except FacadeError as error:
+                found.append(Found(row=row, failure=str(error)))
+            cells = " ".join(filter(None, _cells(found[-1])))
+            deployment.progress.step(f"  {number + 1} of {len(rows)}: {row.series} {found[-1].failure or cells}")
     return Outcome(
         name="sweep",
-        what="the tables of the papers: messages through one broker, one axis at a time around a base point",
+        what="the tables of the papers: messages through one broker, one setting at a time around a base point",
         how=(
-            f"base point: {BASE.size} B, one partition, one producer, one consumer, no compression, acks=all, linger"
-            f" {BASE.linger:g} ms; {len(plan)} points, no full product of all axes",
-            f"{pace.seconds:g} s or {pace.most / 1e6:,.0f} MB of each point; latency for {pace.steady:g} s at"
-            f" {_STEADY_RATE:,.0f} messages/s, or fewer that make {_STEADY_BYTES / 1e6:g} MB/s",
-            "clients are Python processes with confluent_kafka alone; one broker, so acks=all waits for one replica",
+            f"{len(rows)} rows around 256 B, one partition, one producer, one consumer, acks=all, linger.ms 5",
+            "clients are Kafka's own performance tools, at most 10 processes; several producers are started together,"
+            " and their rates are added",
         ),
         verdicts=(),
-        notes=tuple(f"{one.point.series}: {one.failure}" for one in found if one.failure),
-        figures={"points": found},
+        notes=tuple(f"{one.row.series}, {one.row.size} B: {one.failure}" for one in found if one.failure),
+        figures={"rows": found},
     )
 
 
-def _all(deployment: Deployment, plan: Sequence[Point], pace: Timing) -> Iterator[Found]:
-    for number, point in enumerate(plan):
-        try:
-            found = complete(measure(deployment, point, pace, f"p{number}"))
-        except FacadeError as error:
-            found = Found(point=point, failure=str(error))
-        deployment.progress.step(f"  {number + 1} of {len(plan)}: {_line(found)}")
-        yield found
+def _of(series: str, *, quick: bool) -> list[Row]:
+    rows = [row for row in ROWS if row.series == series]
+    return rows[:: max(1, len(rows) - 1)] if quick else rows
 
 
-def complete(found: Found) -> Found:
-    """Return what was found, as failed where a consumer gave up before it had all."""
-    lost = sum(flow.lost for flow in found.flows.values())
-    return msgspec.structs.replace(found, failure=f"{lost:,} messages were not received") if lost else found
+class Tools:
+    """Kafka's performance tools, as processes.
+
+    Parameters
+    ----------
+    share
+        Part of the messages that are sent.
+    """
+
+    def __init__(self, deployment: Deployment, *, share: float) -> None:
+        self._deployment, self._share = deployment, share
+        self._java = [find_java(), "-Xmx1g", "-cp", f"{libraries(deployment.progress.step)}/*"]
+        self._start_cpu = 0.0
+        """Processor time of a producer that sends next to nothing [s]."""
+
+    def count(self, row: Row) -> int:
+        """Return the number of messages of one producer."""
+        most = _ONE_BY_ONE if not row.batch else _MOST_MESSAGES
+        count = row.messages or min(most, max(_LEAST, _MOST_BYTES // row.size))
+        return max(2, round(count * self._share) // min(row.producers, _MOST_PROCESSES))
+
+    def producer(self, topic: str, row: Row, count: int) -> subprocess.Popen[str]:
+        """Start a producer of some messages."""
+        own: dict[str, object] = {"acks": row.acks, "compression.type": row.codec, "linger.ms": f"{row.linger:g}"}
+        own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": "false"}
+        # With room for one message, a producer sends the next one when the one before is acknowledged.
+        own |= {"buffer.memory": row.size + KB} if not row.batch else {"buffer.memory": 256 * MB}
+        payload = ["--payload-file", str(self._payload(row.size))] if row.size <= _TEXT else ["--record-size", row.size]
+        return self._run(
+            "ProducerPerformance", "--topic", topic, "--num-records", count, "--throughput", "-1", *payload,
+            "--bootstrap-server", self._bootstrap, "--command-property",
+            *(f"{name}={one}" for name, one in own.items()),
+        )  # fmt: skip
+
+    def consumer(self, topic: str, count: int) -> subprocess.Popen[str]:
+        """Start a consumer of some messages, in a group of its own."""
+        return self._run(
+            "ConsumerPerformance", "--topic", topic, "--num-records", count, "--hide-header", "--fetch-size", 110 * MB,
+            "--timeout", 60_000, "--bootstrap-server", self._bootstrap,
+        )  # fmt: skip
+
+    def delays(self, topic: str, row: Row) -> tuple[float, ...]:
+        """Return p50, p99 and p99.9 of messages from one process to another [ms]."""
+        properties = self._deployment.folder / "latency.properties"
+        properties.write_text(f"compression.type={row.codec}\nlinger.ms={row.linger:g}\nmax.request.size={120 * MB}\n")
+        count = max(_LEAST, round(_TIMED * self._share))
+        told = self._run("EndToEndLatency", self._bootstrap, topic, count, row.acks, row.size, properties)
+        return tuple(map(float, _match(_DELAYS, finish(told)).groups()))
+
+    def start_cpu(self, topic: str) -> float:
+        """Return the processor time that the start of a producer takes [s]; measured once."""
+        if not self._start_cpu:
+            before = _children()
+            finish(self.producer(topic, Row(series="start"), 2))
+            self._start_cpu = _children() - before
+        return self._start_cpu
+
+    @property
+    def _bootstrap(self) -> str:
+        return self._deployment.settings.bootstrap
+
+    def _payload(self, size: int) -> Path:
+        """Return a file of different messages of one size, which compress as notifications do."""
+        file = self._deployment.folder / f"payload-{size}.txt"
+        if not file.exists():
+            batch = HeapStream(Scenario(nodes=4, rate=127_200.0, seed=1)).take(8_000, 1_800_000_000 * MICRO)
+            text = b" ".join(value.replace(b"\n", b" ") for value in batch.values if value is not None)
+            count = max(1, min(1_000, 4_000_000 // size))
+            step = (len(text) - size) // count
+            file.write_bytes(b"\n".join(text[n * step : n * step + size] for n in range(count)))
+        return file
+
+    def _run(self, tool: str, *arguments: object) -> subprocess.Popen[str]:
+        argv = [*self._java, f"org.apache.kafka.tools.{tool}", *map(str, arguments)]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def measure(deployment: Deployment, point: Point, pace: Timing, name: str) -> Found:
-    """Measure one point; its topics are called after it.
+def measure(deployment: Deployment, tools: Tools, row: Row, name: str) -> Found:
+    """Measure one row, on topics of its own.
 
     Raises
     ------
     FacadeError
-        The broker or a client fails.
+        The broker or a tool fails.
     """
-    found = Found(point=point)
-    with _topics(deployment, point, name) as connection:
-        for phase in point.phases:
-            match phase:
-                case "segments":
-                    found = msgspec.structs.replace(found, large=_segments(deployment, point, pace, name))
-                case "in":
-                    flow, delay = _Run(deployment, point, f"{name}.split").send(pace)
-                    stored = _stored(deployment, connection, "split") / max(1, flow.messages)
-                    found = msgspec.structs.replace(found, flows={"in": flow}, stored=stored, delay=delay)
-                case "out":
-                    flow = _Run(deployment, point, f"{name}.split").take(found.flows["in"].messages)
-                    found = msgspec.structs.replace(found, flows={**found.flows, "out": flow})
-                case _:
-                    found = _both(deployment, point, pace, f"{name}.{phase}", found)
-    return found
+    processes, count = min(row.producers, _MOST_PROCESSES), tools.count(row)
+    with _topics(deployment, row, name) as connection:
+        topic, total = connection.topic("main"), count * processes
+        start = tools.start_cpu(connection.topic("delays"))
+        cpu, broker = _children(), gauges.cpu(deployment.broker.pid)
+        consumers = [tools.consumer(topic, total) for _ in range(row.groups if row.both else 0)]
+        told = [finish(one) for one in [tools.producer(topic, row, count) for _ in range(processes)]]
+        ended = deployment.clock.monotonic()
+        used = _children() - cpu - processes * start + gauges.cpu(deployment.broker.pid) - broker
+        sent = [_match(_SENT, text) for text in told]
+        calls = [tuple(float(one[group]) for group in (4, 5, 6)) for one in sent]
+        taken = [finish(one) for one in consumers or [tools.consumer(topic, total) for _ in range(row.groups)]]
+        files = (deployment.endpoints.state_dir / "kafka" / "data").glob(f"{topic}-*/*.log")
+        delays = max(calls, key=lambda one: one[1])
+        if row.batch and row.acks != "0":
+            delays = tools.delays(connection.topic("delays"), row)
+        return Found(
+            row=row,
+            sent=sum(float(one[2]) for one in sent),
+            taken=min(_consumed(text, total) for text in taken),
+            behind=deployment.clock.monotonic() - ended if row.both else 0.0,
+            delays=delays,
+            stored=sum(file.stat().st_size for file in files) / total,
+            cpu=max(0.0, used) / (total * row.size / 1e9),
+        )
 
 
-def _both(deployment: Deployment, point: Point, pace: Timing, topic: str, found: Found) -> Found:
-    steady = topic.endswith("latency")
-    sent, taken, behind, delay = _Run(deployment, point, topic).both(pace, steady=steady)
-    if steady:
-        return msgspec.structs.replace(found, delay=delay, flows={**found.flows, "latency": taken})
-    return msgspec.structs.replace(found, behind=behind, flows={**found.flows, "stream-in": sent, "stream-out": taken})
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait for the end of a tool; return its output.
+
+    Raises
+    ------
+    InfraError
+        It fails, or takes too long.
+    """
+    try:
+        output, _ = process.communicate(timeout=_WITHIN)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise InfraError(f"{process.args!s:.200}: expected its end within {_WITHIN:g} s, got nothing") from None
+    if process.returncode:
+        raise InfraError(f"a tool of Kafka ended with {process.returncode}: {output.strip()[-500:]}")
+    return output
 
 
-class _Run:
-    """One phase of a point."""
-
-    def __init__(self, deployment: Deployment, point: Point, topic: str) -> None:
-        self._deployment, self._point, self._topic = deployment, point, topic
-        self._total = deployment.folder / f"{topic}.total"
-
-    def send(self, pace: Timing) -> tuple[Flow, Delay | None]:
-        """Send without consumers."""
-        producers = self._producers(pace, 0.0)
-        gauge = _Gauge(self._deployment)
-        sent = self._release(producers)
-        return _sent(sent, gauge), delay_of([call for one in sent for call in one.calls])
-
-    def take(self, total: int) -> Flow:
-        """Receive what was sent before."""
-        self._total.write_text(str(total))
-        gauge = _Gauge(self._deployment)
-        return _taken(self._results(self._consumers(stamped=False)), total, gauge)
-
-    def both(self, pace: Timing, *, steady: bool) -> tuple[Flow, Flow, float, Delay | None]:
-        """Send and receive at once."""
-        rate = max(2.0, min(_STEADY_RATE, _STEADY_BYTES / self._point.size)) if steady else 0.0
-        consumers = self._consumers(stamped=steady)
-        for role in consumers:
-            self._deployment.await_ready(role)
-        producers = self._producers(pace, rate)
-        gauge = _Gauge(self._deployment)
-        sent = self._release(producers)
-        total = sum(one.messages for one in sent)
-        self._total.write_text(str(total))
-        taken = self._results(consumers)
-        behind = max(one.ended for one in taken) - max(one.ended for one in sent)
-        into = _sent(sent, gauge, [one.cpu for one in taken])
-        return into, _taken(taken, total, gauge), behind, taken[0].delay
-
-    def _producers(self, pace: Timing, rate: float) -> list[Role]:
-        point = self._point
-        most = point.messages or max(3, pace.most // point.size)
-        task: dict[str, Any] = {
-            "topic": self._topic,
-            "size": point.size,
-            "seconds": 600.0 if point.messages else pace.steady if rate else pace.seconds,
-            "most": max(1, most // point.producers),
-            "rate": rate / point.producers,
-            "one_by_one": point.one_by_one,
-            "own": _own(point),
-        }
-        play, processes = self._deployment.play, min(point.producers, MOST_PROCESSES)
-        clients = [len(range(n, point.producers, processes)) for n in range(processes)]
-        roles = [
-            play("sweep-produce", name=f"produce-{n}", ends=True, clients=count, **task)
-            for n, count in enumerate(clients)
-        ]
-        for role in roles:
-            self._deployment.await_ready(role)
-        return roles
-
-    def _release(self, producers: Sequence[Role]) -> list[Sent]:
-        for role in producers:
-            role.release()
-        return [self._deployment.result(role, Sent) for role in producers]
-
-    def _consumers(self, *, stamped: bool) -> list[Role]:
-        point = self._point
-        task: dict[str, Any] = {
-            "topic": self._topic,
-            "members": point.members,
-            "partitions": point.partitions,
-            "size": point.size,
-            "total": str(self._total),
-            "stamped": stamped,
-        }
-        play = self._deployment.play
-        return [
-            play("sweep-consume", name=f"consume-{n}", ends=True, group=f"{self._topic}.{n}", **task)
-            for n in range(point.groups)
-        ]
-
-    def _results(self, consumers: Sequence[Role]) -> list[Taken]:
-        return [self._deployment.result(role, Taken) for role in consumers]
+def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    if not (found := [*pattern.finditer(text)]):
+        raise InfraError(f"expected figures of a tool of Kafka, got: {text.strip()[-500:]}")
+    return found[-1]
 
 
-class _Gauge:
-    """What the broker, and the whole machine, use from now on."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self._pid = deployment.broker.pid
-        self._clock, self._began = deployment.clock, deployment.clock.monotonic()
-        self._broker, self._machine = gauges.cpu(self._pid), _busy()
-
-    def broker(self) -> tuple[float, float]:
-        """Return what the broker used [s] and its memory [MB]."""
-        return gauges.cpu(self._pid) - self._broker, gauges.resident(self._pid)
-
-    def others(self, clients: float) -> float:
-        """Return how many cores are in use by others than the broker and clients with this processor time [s]."""
-        used = _busy() - self._machine - clients - gauges.cpu(self._pid) + self._broker
-        return round(max(0.0, used / (self._clock.monotonic() - self._began)), 3)
+def _consumed(text: str, total: int) -> float:
+    """Return the messages per second of a consumer, without the time in which its group gets its partitions."""
+    figures = text.strip().splitlines()[-1].split(", ")
+    if int(figures[4]) < total:
+        raise InfraError(f"{total:,} messages sent, {figures[4]} received")
+    return float(figures[9])
 
 
-def _busy() -> float:
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
-
-
-def _sent(found: Sequence[Sent], gauge: _Gauge, further: Sequence[float] = ()) -> Flow:
-    messages, cpu, broker = sum(one.messages for one in found), sum(one.cpu for one in found), gauge.broker()
-    seconds = max(one.ended for one in found) - min(one.began for one in found)
-    return Flow(
-        messages=messages,
-        rate=messages / seconds,
-        seconds=seconds,
-        cpu=cpu,
-        peak_mb=max(one.peak_mb for one in found),
-        others=gauge.others(cpu + sum(further)),
-        broker_cpu=broker[0],
-        broker_mb=broker[1],
-    )
-
-
-def _taken(found: Sequence[Taken], total: int, gauge: _Gauge) -> Flow:
-    seconds, broker = max(one.ended for one in found) - min(one.began for one in found), gauge.broker()
-    return Flow(
-        messages=sum(one.messages for one in found),
-        lost=sum(total - one.messages for one in found),
-        rate=sum(one.timed for one in found) / seconds if seconds else 0.0,
-        seconds=seconds,
-        cpu=sum(one.cpu for one in found),
-        peak_mb=max(one.peak_mb for one in found),
-        broker_cpu=broker[0],
-        broker_mb=broker[1],
-    )
-
-
-def _segments(deployment: Deployment, point: Point, pace: Timing, name: str) -> dict[str, Large]:
-    task: dict[str, Any] = {"topic": f"{name}.split", "size": point.size, "whole": LARGE, "count": pace.large}
-    sender = deployment.play("sweep-send-large", ends=True, own=_own(point), **task)
-    deployment.await_ready(sender)
-    sender.release()
-    sent = deployment.result(sender, Large)
-    return {"in": sent, "out": deployment.result(deployment.play("sweep-take-large", ends=True, **task), Large)}
-
-
-def _own(point: Point) -> Mapping[str, Any]:
-    """Return what a point wants of a producer, by the client's names."""
-    own = {"acks": point.acks, "compression.type": point.codec, "linger.ms": point.linger}
-    own |= {"batch.num.messages": point.batch} if point.batch else {}
-    return own | ({"batch.size": point.batch_bytes} if point.batch_bytes else {})
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @contextmanager
-def _topics(deployment: Deployment, point: Point, name: str) -> Iterator[Connection]:
-    """Make the topics of a point; they are deleted at its end, or they would fill the disk."""
-    settings = msgspec.structs.replace(deployment.settings, prefix=f"{deployment.settings.prefix}{name}.")
+def _topics(deployment: Deployment, row: Row, name: str) -> Iterator[Connection]:
+    """Make the topics of a row; they are deleted at its end, or they would fill the disk."""
+    settings = msgspec.structs.replace(deployment.settings, prefix=f"{deployment.settings.prefix}{name}")
     connection = Connection(settings, clock=deployment.clock)
     topic = Topic(
-        description="A point of the sweep.",
+        description="A row of the sweep.",
         key="none",
-        partitions=point.partitions,
+        partitions=row.partitions,
         cleanup="delete",
         max_bytes=104_000_000,
         qos="bulk",
-        config={} if point.unpacked else {"compression.type": "producer"},
+        config={} if row.unpacked else {"compression.type": "producer"},
     )
-    split = {"split"} if {"in", "segments"} & set(point.phases) else set[str]()
-    create_topics(connection, dict.fromkeys(sorted(split | ({"stream", "latency"} & set(point.phases))), topic))
+    create_topics(connection, {"main": topic, "delays": msgspec.structs.replace(topic, partitions=1)})
     try:
         yield connection
     finally:
+        os.sync()  # unwritten data does not disturb the next row
         delete_topics(connection)
 
 
-def _stored(deployment: Deployment, connection: Connection, topic: str) -> int:
-    """Return the size of a topic in the broker's files [bytes]."""
-    os.sync()  # and what is still to be written does not disturb the next phase
-    return bytes_on_disk(deployment.endpoints.state_dir, connection.topic(topic))
+def page(found: Sequence[Found]) -> str:
+    """Return the tables as Markdown, with the papers' figures beside ours."""
+    parts = []
+    for series, (title, columns) in SERIES.items():
+        rows = [one for one in found if one.row.series == series and not one.failure]
+        heads = ("row", "in [/s]", "in [MB/s]", "out [/s]", "behind [s]", "p50, p99, p99.9 [ms]", "stored [B]", "s/GB")
+        lines = [f"## {title}", "", "| " + " | ".join((*heads, *columns)) + " |"]
+        lines.append("| --- |" + " ---: |" * (len(heads) + len(columns) - 1))
+        lines += ["| " + " | ".join((*_cells(one), *(f"{one:,g}" for one in one.row.paper))) + " |" for one in rows]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
 
 
-def bytes_on_disk(state_dir: Path, topic: str) -> int:
-    """Return the size of a topic's segments [bytes]; other topics may vanish meanwhile."""
-    files = (state_dir / "kafka" / "data").glob(f"{topic}-*/*.log")
-    return sum(file.stat().st_size for file in files)
+def _cells(found: Found) -> list[str]:
+    row, base = found.row, Row(series="")
+    changed = [name for name in row.__struct_fields__ if name not in ("series", "paper", "messages")]
+    name = ", ".join(f"{one} {getattr(row, one)}" for one in changed if getattr(row, one) != getattr(base, one))
+    figures = (found.sent, found.sent * row.size / MEGA, found.taken, found.behind)
+    delays = ", ".join(f"{one:g}" for one in found.delays)
+    return [name or "base", *(f"{one:,.4g}" for one in figures), delays, f"{found.stored:,.4g}", f"{found.cpu:.3g}"]
 
 
-def _line(found: Found) -> str:
-    point = found.point
-    changed = {name: getattr(point, name) for name in point.__struct_fields__ if name not in ("series", "phases")}
-    text = " ".join(f"{name} {value}" for name, value in changed.items() if value != getattr(BASE, name))
-    parts = [f"{name} {flow.rate:,.0f}/s" for name, flow in found.flows.items() if name != "latency"]
-    if found.delay:
-        parts.append(f"p50 {found.delay.p50 * 1e3:.2f} ms, p99 {found.delay.p99 * 1e3:.2f} ms")
-    parts += [f"100 MB {name} {sum(one.each) / len(one.each):.2f} s" for name, one in found.large.items() if one.each]
-    return f"{point.series} ({text or 'base'}): {found.failure or '; '.join(parts)}"
+def _throughput(found: Found) -> float:
+    return found.sent * found.row.size / MB
+
+
+def _stored(found: Found) -> float:
+    return found.stored / found.row.size
+
+
+def draw(found: Sequence[Found], folder: Path) -> None:
+    """Write the pictures: size, partitions and producers, codecs, and segments."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    def of(series: str, **where: Any) -> list[Found]:
+        rows = (one for one in found if one.row.series == series and not one.failure)
+        return [one for one in rows if all(getattr(one.row, name) == value for name, value in where.items())]
+
+    sizes, parts, codecs = of("size"), of("partitions"), of("codec", unpacked=False)
+    many = {n: of("producers", partitions=n) for n in (1, 20)}
+    segments = {n: of("segments", partitions=n) for n in (1, 20)}
+    curves: dict[str, list[dict[str, tuple[list[Any], list[float]]]]] = {
+        "size": [
+            {side: ([one.row.size for one in sizes], [getattr(one, side) * one.row.size / MB for one in sizes])
+             for side in ("sent", "taken")},
+            {name: ([one.row.size for one in sizes], [one.delays[at] for one in sizes])
+             for at, name in enumerate(("p50", "p99", "p99.9"))},
+        ],
+        "partitions": [
+            {side: ([one.row.partitions for one in parts], [getattr(one, side) for one in parts])
+             for side in ("sent", "taken")},
+            {f"{n} partitions": ([one.row.producers for one in rows], [one.sent for one in rows])
+             for n, rows in many.items()},
+        ],
+        "codec": [
+            {f"{size} B": ([one.row.codec for one in codecs if one.row.size == size],
+                           [value(one) for one in codecs if one.row.size == size]) for size in (256, MB)}
+            for value in (_throughput, _stored)
+        ],
+        "segments": [
+            {f"{n} partitions": ([one.row.size for one in rows], [LARGE / one.row.size / getattr(one, side)
+                                                                  for one in rows]) for n, rows in segments.items()}
+            for side in ("sent", "taken")
+        ],
+    }  # fmt: skip
+    labels = {
+        "size": ("size [B]", "throughput [MB/s]", "size [B]", "delay [ms]"),
+        "partitions": ("partitions", "messages/s", "producers", "messages/s in"),
+        "codec": ("", "in [MB/s]", "", "stored / sent"),
+        "segments": ("segment [B]", "100 MB, producer [s]", "segment [B]", "100 MB, consumer [s]"),
+    }
+    with mpl.rc_context({"svg.hashsalt": "sweep", "font.size": 11}):
+        for name, sides in curves.items():
+            figure = Figure(figsize=(9, 3.4), layout="constrained")
+            for axis, lines, x, y in zip(
+                figure.subplots(1, 2), sides, labels[name][::2], labels[name][1::2], strict=True
+            ):
+                for label, (xs, ys) in lines.items():
+                    axis.plot(xs, ys, "o-", label=label)
+                axis.set(
+                    xlabel=x, ylabel=y, **({"xscale": "log", "yscale": "log"} if name in ("size", "segments") else {})
+                )
+                axis.grid(alpha=0.3)
+                axis.legend()
+            figure.savefig(folder / f"sweep-{name}.svg", metadata={"Date": None})
+
+
+def main() -> None:
+    """Write tables and pictures of a report into a folder."""
+    if len(sys.argv) != 3:
+        raise SystemExit("usage: python -m proving.bench.sweep REPORT FOLDER")
+    report, folder = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Report), Path(sys.argv[2])
+    (outcome,) = (one for one in report.outcomes if one.name == "sweep")
+    found = msgspec.convert(outcome.figures["rows"], list[Found])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sweep.md").write_text(page(found))
+    draw(found, folder)
+
+
+if __name__ == "__main__":
+    main()

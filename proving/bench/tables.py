@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.raw import bare_values
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.port import Record
 from facade.clock import Clock
@@ -21,6 +20,7 @@ from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker, WorkerTiming
 from proving import gauges
+from proving.bench.raw import bare_values
 from proving.bench.report import MEGA, Outcome, Ratios, Verdict
 from proving.deployment import Deployment
 from proving.testbed import Testbed

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.raw import bare_batches
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record, Run, Span, TransactionalLog
 from facade.clock import Clock
@@ -22,6 +21,7 @@ from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from proving import gauges
 from proving.bench.load import TOPIC
+from proving.bench.raw import bare_batches
 from proving.roles import RoleContext
 
 _GATE_PAUSE = 0.05

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.raw import RawSender
+from proving.bench.raw import RawSender
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     Account,
