@@ -1,18 +1,347 @@
-"""A command's and an alert's whole way through the facade, beside the bare hops of the same way."""
+"""Commands and alerts beside the same hops of Kafka and Tango without the facade."""
 
 import json
-from collections.abc import Callable, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from facade.clock import SystemClock
+import msgspec
+import tango
+from tango.server import Device, attribute, command
+from tango.test_context import DeviceTestContext
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader
+from facade.bus.kafka.sender import KafkaSender
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+from facade.clock import Clock, SystemClock
+from facade.controller import Call, Controller, run
+from facade.errors import InfraError
+from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.icd.load import load
-from proving.bench import telescope_arguments
-from proving.bench.hop_roles import Sample
 from proving.bench.load import NODES, RATE, large, stream
 from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
 from proving.deployment import Deployment
+from proving.roles import RoleContext
 from proving.testbed import Testbed
+
+_LINK = 20
+"""Channels that come over one link."""
+_POINTINGS = 2000
+
+
+def telescope_arguments() -> dict[str, dict[str, Any]]:
+    """Return the arguments by telescope."""
+    dishes = [f"SKA{number:03}" for number in range(1, 134)] + [f"MKT{number:03}" for number in range(64)]
+    stations = [f"C{number}" for number in range(1, 225)] + [
+        f"{arm}{cluster}-{station}" for arm in "NES" for cluster in range(1, 17) for station in range(1, 7)
+    ]
+    return {
+        "SKA-Mid": _assignment(dishes, searched=1125, channels=65_536, band=(350e6, 1050e6)),
+        "SKA-Low": _assignment(stations, searched=500, channels=55_296, band=(50e6, 350e6)),
+    }
+
+
+def _assignment(receptors: list[str], *, searched: int, channels: int, band: tuple[float, float]) -> dict[str, Any]:
+    kinds = {"visibilities": ("vis", 1), "pulsar search": ("pss", searched), "pulsar timing": ("pst", 16)}
+    beams = [
+        {"beam_id": f"{prefix}{number}", "function": function}
+        for function, (prefix, count) in kinds.items()
+        for number in range(count)
+    ]
+    setup = {"channels_id": "all", "polarisations_id": "all"}
+    every = {beam["beam_id"]: {"field_id": f"at-{beam['beam_id']}", **setup} for beam in beams}
+    pointings = [
+        {"scan_type_id": f"p{number}", "derive_from": ".all", "beams": {"vis0": {"field_id": f"m{number}"}}}
+        for number in range(_POINTINGS)
+    ]
+    window = {"spectral_window_id": "all", "count": channels, "start": 0, "freq_min": band[0], "freq_max": band[1]}
+    links = [[channel, link] for link, channel in enumerate(range(0, channels, _LINK))]
+    return {
+        "interface": "https://schema.skao.int/ska-sdp-assignres/1.0",
+        "transaction_id": "txn-bench-20261121-00001",
+        "resources": {"receptors": receptors, "receive_nodes": 32},
+        "execution_block": {
+            "eb_id": "eb-bench-20261121-00001",
+            "beams": beams,
+            "scan_types": [{"scan_type_id": ".all", "beams": every}, *pointings],
+            "channels": [{"channels_id": "all", "spectral_windows": [{**window, "link_map": links}]}],
+            "polarisations": [{"polarisations_id": "all", "corr_type": ["XX", "XY", "YX", "YY"]}],
+            "fields": list(_fields([one["field_id"] for one in every.values()])),
+        },
+    }
+
+
+def _fields(names: list[str]) -> Iterator[dict[str, Any]]:
+    for number, name in enumerate([*names, *(f"m{number}" for number in range(_POINTINGS))]):
+        attrs = {"c1": round(number * 0.09, 6), "c2": round(-45 + number * 0.01, 6), "epoch": 2000.0}
+        yield {
+            "field_id": name,
+            "phase_dir": {"target_name": f"J{number:06}", "reference_frame": "icrs", "attrs": attrs},
+        }
+
+
+SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
+RESULT = "longRunningCommandResult"
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "AssignResources": {"resources": {"receptors": ["SKA001"]}},
+    "Configure": {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "bench"},
+}
+ACCEPTED = b"ACCEPTED"
+"""Stands for a controller's first acknowledgement in the bare way."""
+_LONG_NAME = 2000
+_NOT_COUNTED = 20
+"""Samples before those that count."""
+_PATIENCE = 20.0
+"""Longest wait for anything [s]."""
+_PAUSE = 0.01
+"""Between two alerts, so that they are not queued behind each other [s]."""
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """One command or alert, and both bare hops of its way, made one after the other."""
+
+    whole: float
+    """From the call, or the sending, until the event [s]."""
+    kafka: float
+    """Bare records: of a command one to another process and two back, one after the other, each durable; of an alert
+    one until it is read [s]."""
+    tango: float
+    """Of a command a bare call until the event that it sets off, of an alert a bare event until it has come [s]."""
+    call: float = 0.0
+    """Until the Tango call returned: the command is durable [s]."""
+
+
+class Bare(Device):
+    """A device that answers a call and then pushes one event from a thread of its own."""
+
+    def init_device(self) -> None:
+        """Start the pushing thread."""
+        super().init_device()
+        self._poked: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.set_change_event("last", True, False)
+        threading.Thread(target=self._push, daemon=True).start()
+
+    @attribute(dtype=str)
+    def last(self) -> str:
+        """Return nothing: it is only pushed."""
+        return ""
+
+    @command(dtype_in=str, dtype_out="DevVarLongStringArray")
+    def Poke(self, number: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's style
+        """Set off an event."""
+        self._poked.put(number)
+        return [2], [number]
+
+    def _push(self) -> None:
+        with tango.EnsureOmniThread():
+            while True:
+                self.push_change_event("last", self._poked.get())
+
+
+def bare_device(context: RoleContext) -> None:
+    """Serve one bare device."""
+    _serve(context, lambda: context.clock.sleep(0.05))
+
+
+def bare_bridge(context: RoleContext) -> None:
+    """Push an event for each record of a topic, and do nothing else; the event says when both were done."""
+    reader = _reader(context, COMMANDS)
+
+    def bridge() -> None:
+        for record in reader.take(1, 0.1):
+            had = context.clock.monotonic()
+            device = next(one for one in tango.Util.instance().get_device_list("*") if isinstance(one, Bare))
+            text = f"{(record.value or b'').decode()} {had:.7f} {context.clock.monotonic():.7f}"
+            device.push_change_event("last", text)
+
+    _serve(context, bridge)
+
+
+def _serve(context: RoleContext, step: Callable[[], None]) -> None:
+    def go_on() -> None:
+        with tango.EnsureOmniThread():
+            while not context.called_off:
+                step()
+
+    device = DeviceTestContext(Bare, process=False, timeout=30)
+    with device:
+        thread = threading.Thread(target=go_on, daemon=True)
+        thread.start()
+        context.announce(device.get_device_access())
+        thread.join()
+
+
+def controller(context: RoleContext) -> None:
+    """Execute every command at once: report the state that it leads to, and nothing else."""
+    targets = {c.name: (c.reports, c.targets[0]) for c in load().classes["SdpSubarray"].commands}
+    made = Controller("bench", "SdpSubarray")
+
+    @made.command(*targets)
+    def execute(call: Call) -> None:
+        name, label = targets[call.command]
+        call.report(**{name: label})
+
+    run(made, context.settings)
+
+
+def echo(context: RoleContext) -> None:
+    """Send two records for each one, durably and one after the other, as a controller does: ACCEPTED, outcome."""
+    sender = KafkaSender(Connection(context.settings, clock=context.clock), health=BusHealth(), client="echo")
+    reader = _reader(context, COMMANDS)
+    context.announce()
+    while not context.called_off:
+        for record in reader.take(1, 0.1):
+            for value in (ACCEPTED, record.value):
+                sender.send(Record(topic=ACKS, key=record.key, value=value), _PATIENCE)
+
+
+def scan_types(size: int) -> list[dict[str, Any]]:
+    """Return new scan types of at least so many bytes of JSON, with long names: the facade bounds their number."""
+    one = {"beams": {"vis0": {"channels_id": "vis_channels", "field_id": "field-".ljust(_LONG_NAME, "a")}}}
+    each = len(msgspec.json.encode({"scan_type_id": "bench-00000", **one})) + 1
+    return [{"scan_type_id": f"bench-{number:05}", **one} for number in range(-(-size // each))]
+
+
+def call_commands(
+    context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str, size: int = 0
+) -> list[Sample]:
+    """Give commands one after the other, and make the bare hops between them.
+
+    Parameters
+    ----------
+    size
+        Least length of the argument of the commands that count; the bare records are as long [B].
+    """
+    clock, events, hops = context.clock, Events(context.clock), bare_connection(context, bare_prefix)
+    subarray, device = tango.DeviceProxy(f"tango://{context.tango_host}/{SUBARRAY}"), tango.DeviceProxy(bare)
+    events.subscribe(subarray, RESULT, lambda value: value[0])
+    events.subscribe(device, "last", str)
+    sender = KafkaSender(hops, health=BusHealth(), client="round-trip")
+    reader = KafkaReader(hops, {ACKS: None}, start={}, health=BusHealth())
+
+    def give(name: str) -> tuple[float, float]:
+        argument = ARGUMENTS.get(name)
+        if name == "Configure" and size:
+            argument = ARGUMENTS[name] | {"new_scan_types": scan_types(size)}
+        text = () if argument is None else (msgspec.json.encode(argument).decode(),)
+        began = clock.monotonic()
+        _, (id,) = subarray.command_inout(name, *text)
+        called = clock.monotonic()
+        return called - began, events.wait(id)[0] - began
+
+    def poke(number: str) -> float:
+        began = clock.monotonic()
+        device.command_inout("Poke", number)
+        return events.wait(number)[0] - began
+
+    def round_trip(text: str) -> float:
+        value, began = text.encode(), clock.monotonic()
+        sender.send(Record(topic=COMMANDS, key=b"bench", value=value), _PATIENCE)
+        while clock.monotonic() - began < _PATIENCE:
+            if any(record.value == value for record in reader.take(1, 0.1)):
+                return clock.monotonic() - began
+        raise InfraError(f"the echo of record {text} did not come within {_PATIENCE:g} s")
+
+    if subarray.state() == tango.DevState.OFF:
+        for name in ("On", "AssignResources"):
+            give(name)
+    for number in range(warm_up):  # a broker that has just been started spends its time compiling
+        round_trip(f"warm-up {number}")
+    samples = []
+    for text in (str(number).zfill(size) for number in range(_NOT_COUNTED + count)):
+        called, whole = give("Configure")
+        hop = poke(text.lstrip("0") or "0")
+        samples.append(Sample(whole, round_trip(text), hop, called))
+    return samples[_NOT_COUNTED:]
+
+
+def send_alerts(context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str) -> list[Sample]:
+    """Send alerts one by one, each followed by a record through the bare bridge, and wait for their events."""
+    clock, events = context.clock, Events(context.clock)
+    events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{ALERTS}"), "lastAlert", _alert_number)
+    events.subscribe(tango.DeviceProxy(bare), "last", lambda text: f"bare {text.split()[0]}")
+    alerts = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="source")
+    records = KafkaWriter(bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
+    samples = []
+    for number in range(1, warm_up + _NOT_COUNTED + count + 1):
+        began = clock.monotonic()
+        alerts.send(alert_record(_alert(number, clock.now())))
+        whole = events.wait(f"alert {number}")[0] - began
+        began = clock.monotonic()
+        records.send(Record(topic=COMMANDS, key=b"bench", value=str(number).encode()))
+        came, text = events.wait(f"bare {number}")
+        had, pushed = map(float, text.split()[1:])
+        samples.append(Sample(whole, had - began, came - pushed))
+        clock.sleep(_PAUSE)
+    return samples[warm_up + _NOT_COUNTED :]
+
+
+def _alert(number: int, now: float) -> Alert:
+    return Alert(
+        condition=f"bench{number % 100}",
+        source="bench",
+        severity="WARNING",
+        state="ACTIVE" if number % 2 else "CLEARED",
+        text="expected nothing, found something",
+        raised_at=round(now * 1e6),
+        sequence=number,
+    )
+
+
+def _alert_number(text: str) -> str:
+    return f"alert {json.loads(text).get('alert', {}).get('sequence')}"
+
+
+def _reader(context: RoleContext, topic: str) -> KafkaReader:
+    """Return a reader that has read all there is."""
+    connection = Connection(context.settings, clock=context.clock)
+    reader = KafkaReader(connection, {topic: None}, start={}, health=BusHealth())
+    while not reader.caught_up(topic):
+        reader.take(1, 0.1)
+    return reader
+
+
+def bare_connection(context: RoleContext, prefix: str) -> Connection:
+    """Return how the topics of another deployment on the same brokers are reached."""
+    return Connection(msgspec.structs.replace(context.settings, prefix=prefix), clock=context.clock)
+
+
+class Events:
+    """Events by what they are about, with the time at which each came."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._came: dict[str, tuple[float, Any]] = {}
+        self._changed = threading.Condition()
+        self._proxies: list[Any] = []
+        """A subscription ends with its proxy."""
+
+    def subscribe(self, proxy: Any, attribute: str, about: Callable[[Any], str]) -> None:
+        """Take the events of an attribute that have a value; `about` says which one each is."""
+
+        def on_event(event: Any) -> None:
+            now = self._clock.monotonic()
+            if event.err or event.attr_value is None or not event.attr_value.value:
+                return
+            with self._changed:
+                self._came.setdefault(about(event.attr_value.value), (now, event.attr_value.value))
+                self._changed.notify_all()
+
+        self._proxies.append(proxy)
+        proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
+
+    def wait(self, about: str) -> tuple[float, Any]:
+        """Return when the event about something came (monotonic time), and its value."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: about in self._came, _PATIENCE):
+                raise InfraError(f"no event about {about} within {_PATIENCE:g} s")
+            return self._came.pop(about)
+
 
 BAR = 1.5
 """Times the sum of the bare hops, at p99."""
@@ -86,7 +415,7 @@ def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
 def _checks(count: int) -> dict[str, Quantiles]:
     """Measure how long the check of an argument of a whole telescope takes [s]."""
     arguments, clock, found = Arguments(load()), SystemClock(), dict[str, Quantiles]()
-    for telescope, document in telescope_arguments.arguments().items():
+    for telescope, document in telescope_arguments().items():
         text, seconds = json.dumps(document), list[float]()
         for _ in range(count):
             began = clock.monotonic()

@@ -1,15 +1,125 @@
-"""How fast one worker sums up logs, small ones and batches, beside a loop that only consumes."""
+"""Logs: the rate of one worker, and what a flood of them does to commands and alerts."""
 
+import gc
 import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from facade.bus import quotas
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.port import Aborted, BusHealth
+from facade.errors import InfraError
 from facade.flows.logs.messages import LOGS
-from proving.bench.load import Filled
-from proving.bench.logs_roles import BATCH
-from proving.bench.report import MEGA, Outcome, Verdict, at_least, ratios
-from proving.bench.throughput_roles import Timing
+from facade.flows.logs.worker import LogWorker
+from facade.icd.load import load
+from facade.infra.kafka import configure
+from proving.bench.hops import Sample, hop_notes
+from proving.bench.load import NODES, Filled
+from proving.bench.report import MEGA, Outcome, Verdict, at_least, quantiles, ratios
+from proving.bench.throughput_roles import Meter, Parts, TimedLog, Timing
 from proving.deployment import Deployment
+from proving.roles import RoleContext
 from proving.testbed import Testbed
+
+BATCH = 100
+"""Records in one of OTLP."""
+_AT_ONCE, _MOST_WAITING = 10_000, 200_000
+_NODES, _COMPONENTS = 50, 7
+_TEXT = "channel {} of 1024 done, flags 17 %, noise 0.31 Jy, next block in 0.4 s; the buffer has 1,733 MB of room"
+_GC_THRESHOLD = 100_000
+"""As `sdp-facade logs aggregate` sets it."""
+
+
+def fill(context: RoleContext, *, records: int, form: str) -> Filled:
+    """Put logs on the topic: ``syslog``, each a record, or ``otlp``, 100 in a record as protobuf."""
+    clock = context.clock
+    health = BusHealth()
+    writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=health, client="bench-fill")
+    writer.require_topic(LOGS, 10.0)
+    begin, value_bytes, made = clock.monotonic(), 0, 0
+    sent = 0
+    while made < records:
+        while writer.backlog > _MOST_WAITING:
+            writer.poll(0.005)
+        now = clock.now()
+        many = min(_AT_ONCE, records - made)
+        numbers = range(made, made + many)
+        values = (
+            [_syslog(one, now) for one in numbers]
+            if form == "syslog"
+            else [_otlp(first, now) for first in numbers[::BATCH]]
+        )
+        keys = [b"r01/node-%04d" % (number % _NODES) for number in range(len(values))]
+        value_bytes += sum(map(len, values))
+        writer.send_many(LOGS, keys, values)
+        made, sent = made + many, sent + len(values)
+    writer.flush(120.0)
+    if writer.delivered != sent:
+        raise InfraError(f"{sent - writer.delivered} of {sent} records were not delivered: {health.last_error}")
+    return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
+
+
+def write_flood(context: RoleContext, *, client: str) -> Filled:
+    """Write the log of one node as fast as the broker takes it, until called off."""
+    clock = context.clock
+    writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=BusHealth(), client=client)
+    writer.require_topic(LOGS, 10.0)
+    begin, value_bytes, made = clock.monotonic(), 0, 0
+    values = [_syslog(number * _NODES, clock.now()) for number in range(_AT_ONCE)]
+    keys = [b"r01/node-0000"] * len(values)
+    each = sum(map(len, values))
+    context.announce()
+    while not context.called_off:
+        while writer.backlog > _MOST_WAITING and not context.called_off:
+            writer.poll(0.005)
+        writer.send_many(LOGS, keys, values)
+        made, value_bytes = made + len(values), value_bytes + each
+    seconds, waiting = clock.monotonic() - begin, writer.backlog
+    writer.abandon()
+    return Filled(records=made - waiting, value_bytes=round(value_bytes * (1 - waiting / made)), seconds=seconds)
+
+
+def _syslog(number: int, now: float) -> bytes:
+    time = datetime.fromtimestamp(now, UTC).isoformat()
+    host, component = f"node-{number % _NODES:04d}", f"flagger-{number % _COMPONENTS}"
+    data = f'[meta sequenceId="{number // _NODES + 1}" rack="r01"]'
+    return f"<134>1 {time} {host} {component} 4711 - {data} {_TEXT.format(number)}".encode()
+
+
+def _otlp(first: int, now: float) -> bytes:
+    request = ExportLogsServiceRequest()
+    group = request.resource_logs.add()
+    for key, text in (("service.name", f"flagger-{first % _COMPONENTS}"), ("host.name", f"node-{first % _NODES:04d}")):
+        group.resource.attributes.add(key=key).value.string_value = text
+    scope = group.scope_logs.add()
+    for number in range(first, first + BATCH):
+        one = scope.log_records.add(time_unix_nano=round(now * 1e9), severity_number=9)
+        one.body.string_value = _TEXT.format(number)
+    return request.SerializeToString()
+
+
+def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> Timing:
+    """Run a whole worker, as `sdp-facade logs aggregate` does, until it has taken so many records of logs."""
+    gc.set_threshold(_GC_THRESHOLD)
+    meter, parts = Meter(context.clock, broker_pid), Parts()
+    connection = Connection(context.settings, clock=context.clock)
+    log = KafkaTransactionalLog(connection, LOGS, group=group, slot="0", health=BusHealth())
+    log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
+    timed = TimedLog(log, context, meter, parts, gated=False)
+    work = LogWorker(timed, load(), slot="0", clock=context.clock)
+    account = work.accounts[LOGS]
+    while account.consumed + account.uncommitted < records:
+        work.step()
+    work.finish()
+    if account.used + account.late < account.consumed:
+        raise Aborted(f"of {account.consumed} records only {account.used} were used")
+    return meter.timing(timed.given_up, parts.seconds)
+
 
 BAR = 0.5
 """Small records that one worker has to take [M/s]."""
@@ -63,3 +173,89 @@ def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[Timin
     timed = made.result(worker, Timing)
     bare = made.play("bare", ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
     return timed, made.result(bare, Timing)
+
+
+_QUOTA_BAR = 1.10
+"""Times the p99 of quiet."""
+_ROLE = "shipper"
+_WARM_UP = 20_000
+_SETTLE = 5.0
+_QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
+
+
+def flood(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Measure all three in one run, on one system."""
+    counts = {"commands": 200, "alerts": 300} if quick else {"commands": 1000, "alerts": 2000}
+    found: dict[str, dict[str, Sequence[Sample]]] = {name: {} for name in counts}
+    rates: dict[str, float] = {}
+    with (
+        testbed.system("flood", nodes=NODES) as system,
+        testbed.deployment("flood-commands") as hops,
+        testbed.deployment("flood-alerts") as bridged,
+    ):
+        system.play("controller")
+        hops.await_ready(hops.play("echo"))
+        device, bridge = hops.play("bare-device"), bridged.play("bare-bridge")
+        hops.await_ready(device)
+        bridged.await_ready(bridge)
+        ways: dict[str, tuple[str, dict[str, Any]]] = {
+            "commands": ("call-commands", {"bare": device.address, "bare_prefix": hops.settings.prefix}),
+            "alerts": ("send-alerts", {"bare": bridge.address, "bare_prefix": bridged.settings.prefix}),
+        }
+
+        def measure(label: str, warm_up: int = 0) -> None:
+            for name, (role, task) in ways.items():
+                testbed.progress.step(f"  {counts[name]} {name}, {label}")
+                first = warm_up if name == "commands" else 0
+                client = system.play(role, ends=True, warm_up=first, count=counts[name], **task)
+                found[name][label] = system.result(client, list[Sample])
+
+        measure(_QUIET, _WARM_UP)
+        for label in (_FREE, _LIMITED):
+            if label == _LIMITED:
+                _limit(system)
+            client = quotas.name_of(_ROLE)
+            flooding = system.play("flood-logs", client=client)
+            system.await_ready(flooding)
+            testbed.progress.wait(_SETTLE, "warm-up")
+            measure(label)
+            flooding.call_off()
+            filled = system.result(flooding, Filled)
+            rates[label] = filled.value_bytes / filled.seconds / MEGA
+        system.processes.check()
+    return Outcome(
+        name="flood",
+        what="alerts and commands beside one node that writes logs as fast as the broker takes them",
+        how=(
+            f"{counts['commands']} commands and {counts['alerts']} alerts, as in `commands` and `alerts`, in each part;"
+            " the quota is that which the class of the topic gives to a shipper",
+        ),
+        verdicts=tuple(_verdicts(found)),
+        notes=(
+            *(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),
+            *(hop_notes(f"{name}, {label}", made) for name, parts in found.items() for label, made in parts.items()),
+        ),
+        figures={"ways": found, "logs_mb_s": rates},
+    )
+
+
+def _limit(system: Deployment) -> None:
+    """Give the flooding client the quota of its role; its id has the prefix of this deployment."""
+    client = quotas.name_of(_ROLE)
+    rate = quotas.planned(system.icd)[client]
+    name = f"{system.settings.prefix}{client}"
+    configure(quotas.alter(system.settings.bootstrap, "clients", name, rate), None, system.progress.step)
+
+
+def _verdicts(found: dict[str, dict[str, Sequence[Sample]]]) -> list[Verdict]:
+    verdicts = []
+    for name, parts in found.items():
+        p99 = {label: made.p99 for label, one in parts.items() if (made := quantiles([s.whole for s in one]))}
+        for label in (_FREE, _LIMITED):
+            if _QUIET not in p99 or label not in p99:
+                continue
+            ratio = p99[label] / p99[_QUIET]
+            text = f"{ratio:.2f} ({p99[label] * 1e3:.1f} ms beside {p99[_QUIET] * 1e3:.1f} ms)"
+            bar, reached = (f"<= {_QUOTA_BAR:.2f}", ratio <= _QUOTA_BAR) if label == _LIMITED else ("", None)
+            verdicts.append(Verdict(what=f"{name}: p99 / p99 quiet, {label}", bar=bar, found=text, reached=reached))
+    return verdicts

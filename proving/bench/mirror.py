@@ -1,19 +1,249 @@
-"""The telescope model: many attributes on one core, and from a device's event to its record beside the bare hops."""
+"""The mirror: rate, delay and recovery with 5,000 attributes, and good devices beside some that hang."""
 
-from collections.abc import Sequence
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
+import msgspec
 import tango
+from tango.server import Device, DeviceMeta, attribute, command, run
 
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.reader import KafkaReader
 from facade.bus.kafka.writer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.flows.mirror.messages import MirrorRule, rule_record
-from proving.bench.hop_roles import Sample
-from proving.bench.hops import hop_notes, hop_verdicts
-from proving.bench.mirror_roles import FAMILY, SERVER, Followed
+from facade.bus.port import BusHealth, Record
+from facade.clock import SystemClock
+from facade.errors import InfraError
+from facade.flows.mirror.messages import MODEL, RULES, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
+from facade.infra.ports import HOST
+from proving.bench.hops import Sample, hop_notes, hop_verdicts
 from proving.bench.report import Outcome, Verdict, at_most, quantiles
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words
+from proving.roles import RoleContext
 from proving.testbed import Testbed
+
+SERVER, FAMILY = "BenchDishes", "bench/dish"
+_PATIENCE = 60.0
+"""Longest wait for anything [s]."""
+_AT_MOST = 120.0
+"""Longest wait for all attributes after a restart [s]."""
+_NOT_COUNTED = 20
+"""Samples before those that count."""
+_PAUSE = 0.01
+"""Between two samples [s]."""
+_TICKS = 20
+"""Times a second at which devices push a part of their attributes."""
+
+
+class Followed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the values of all attributes for a while."""
+
+    seconds: float
+    records: int
+    """Records of new values."""
+    unsaid: int
+    """Values that are missing without a word."""
+    gaps: int
+    """Records that say that values are missing before them."""
+    latencies: list[float]
+    """From the push of a value to its record in the reader's hand [s]."""
+
+
+class Dish(Device):
+    """A device whose attributes have a number each, that of their last push."""
+
+    clock = SystemClock()
+    count = 0
+    slowness = 0.0
+    """How long a read takes [s]."""
+
+    def init_device(self) -> None:
+        """Say that all is pushed by code."""
+        super().init_device()
+        self._numbers = dict.fromkeys(self.names, 0.0)
+        for name in self.names:
+            self.set_change_event(name, True, False)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the attributes."""
+        return ["probe", "bare", *(f"a{number:03}" for number in range(self.count))]
+
+    def read_number(self, attr: Any) -> float:
+        """Return the number of an attribute."""
+        if self.slowness:
+            self.clock.sleep(self.slowness)
+        return self._numbers[attr.get_name()]
+
+    def push(self, name: str, number: float) -> float:
+        """Push a number; return when [monotonic s]."""
+        self._numbers[name] = number
+        began = self.clock.monotonic()
+        self.push_change_event(name, number, self.clock.now(), tango.AttrQuality.ATTR_VALID)
+        return began
+
+    @command(dtype_in=[float], dtype_out=float)
+    def Push(self, argument: Any) -> float:  # noqa: N802 - Tango's style
+        """Push a number: 0 of `probe`, 1 of `bare`, and the number."""
+        which, number = argument
+        return self.push("bare" if which else "probe", float(number))
+
+
+def dishes(
+    context: RoleContext,
+    *,
+    devices: int,
+    attributes: int,
+    family: str = FAMILY,
+    instance: str = "1",
+    slowness: float = 0.0,
+) -> None:
+    """Serve devices, which push each of their attributes once a second from the moment that the gate opens."""
+    made = [attribute(name=name, dtype=float, fget="read_number") for name in ("probe", "bare")]
+    made += [attribute(name=f"a{number:03}", dtype=float, fget="read_number") for number in range(attributes)]
+    kind = DeviceMeta(
+        "BenchDish", (Dish,), {"count": attributes, "slowness": slowness, **{one.name: one for one in made}}
+    )
+    database = tango.Database()
+    for number in range(devices):
+        info = tango.DbDevInfo()
+        info.server, info._class, info.name = f"{SERVER}/{instance}", "BenchDish", f"{family}/{number:03}"  # noqa: SLF001
+        database.add_device(info)
+
+    def load() -> None:
+        with tango.EnsureOmniThread():
+            while not context.released:
+                context.clock.sleep(0.05)
+            found = [one for one in tango.Util.instance().get_device_list("*") if isinstance(one, Dish)]
+            each = [(device, f"a{number:03}") for number in range(attributes) for device in found]
+            begin, turn = context.clock.monotonic(), 0
+            while True:
+                number, tick = divmod(turn, _TICKS)
+                for device, name in each[tick::_TICKS]:
+                    device.push(name, number + 1.0)
+                turn += 1
+                context.clock.sleep(max(begin + turn / _TICKS - context.clock.monotonic(), 0.0))
+
+    def start() -> None:
+        threading.Thread(target=load, daemon=True).start()
+        context.announce()
+
+    run((kind,), args=[SERVER, instance], post_init_callback=start, raises=True)
+
+
+def follow(context: RoleContext, *, seconds: float) -> Followed:
+    """Read the telescope model for a while."""
+    reader, clock = _reader(context, MODEL), context.clock
+    newest: dict[str, TelescopeAttribute] = {}
+    records = unsaid = gaps = 0
+    latencies: list[float] = []
+    begin = clock.monotonic()
+    while clock.monotonic() - begin < seconds:
+        for record in (*reader.take(1, 0.1), *reader.take(500, 0.0)):
+            now, message = clock.now(), decode_attribute(record.value)
+            if not isinstance(message, TelescopeAttribute) or not isinstance(message.value, float):
+                continue
+            if not message.name.startswith(FAMILY):
+                continue
+            before = newest.get(message.name)
+            newest[message.name] = message
+            if before is None or before.number == message.number:
+                continue
+            records += 1
+            gaps += message.gap
+            latencies.append(now - message.time / 1e6)
+            if not message.gap and isinstance(before.value, float):
+                unsaid += round(message.value - before.value) - 1
+    took = clock.monotonic() - begin
+    return Followed(seconds=took, records=records, unsaid=unsaid, gaps=gaps, latencies=latencies)
+
+
+def await_all(context: RoleContext, *, attributes: int) -> float:
+    """Return how long it takes until each attribute has a value of after the beginning [s]."""
+    reader, clock = _reader(context, MODEL), context.clock
+    context.announce()
+    while not context.released:
+        clock.sleep(0.01)
+    begin, found = clock.now(), set[str]()
+    while len(found) < attributes:
+        for record in (*reader.take(1, 0.1), *reader.take(500, 0.0)):
+            message = decode_attribute(record.value)
+            if isinstance(message, TelescopeAttribute) and message.time / 1e6 > begin:
+                found.add(message.name)
+        if clock.now() - begin > _AT_MOST:
+            raise InfraError(f"{attributes - len(found)} of {attributes} attributes have no value after {_AT_MOST:g} s")
+    return clock.now() - begin
+
+
+def probe(context: RoleContext, *, count: int) -> list[Sample]:
+    """Push values one by one and wait for their records; and between them make the bare hops."""
+    clock, name = context.clock, f"{FAMILY}/000"
+    device = tango.DeviceProxy(name)
+    came: dict[float, float] = {}
+    changed = threading.Condition()
+
+    def take(event: Any) -> None:
+        now = clock.monotonic()
+        if not event.err:
+            with changed:
+                came[event.attr_value.value] = now
+                changed.notify_all()
+
+    device.subscribe_event("bare", tango.EventType.CHANGE_EVENT, take)
+    reader, bare = _reader(context, MODEL), _reader(context, RULES)
+    writer = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="probe")
+    key, samples = f"{name}/probe".encode(), []
+
+    def await_record(number: float) -> float:
+        begin = clock.monotonic()
+        while clock.monotonic() - begin < _PATIENCE:
+            for record in (*reader.take(1, 0.1), *reader.take(500, 0.0)):
+                if record.key == key:
+                    message = decode_attribute(record.value)
+                    if isinstance(message, TelescopeAttribute) and message.value == number:
+                        return clock.monotonic()
+        unread = f"{reader.lag(MODEL)} records of {MODEL} were not read yet"  # else the mirror has not written it
+        raise InfraError(f"no record of number {number:g} within {_PATIENCE:g} s; {unread}")
+
+    def await_event(number: float) -> float:
+        with changed:
+            if not changed.wait_for(lambda: number in came, _PATIENCE):
+                raise InfraError(f"no event of number {number:g} within {_PATIENCE:g} s")
+            return came.pop(number)
+
+    def await_bare(value: bytes) -> float:
+        begin = clock.monotonic()
+        while clock.monotonic() - begin < _PATIENCE:
+            if any(record.value == value for record in bare.take(1, 0.1)):
+                return clock.monotonic()
+        raise InfraError(f"no bare record within {_PATIENCE:g} s")
+
+    start = clock.now()
+    for turn in range(_NOT_COUNTED + count):
+        number = start + turn
+        pushed = device.command_inout("Push", [0.0, number])
+        whole = await_record(number) - pushed
+        pushed = device.command_inout("Push", [1.0, number])
+        hop, began = await_event(number) - pushed, clock.monotonic()
+        value = repr(number).encode()
+        writer.send(Record(topic=RULES, key=b"bare", value=value))
+        samples.append(Sample(whole, await_bare(value) - began, hop))
+        clock.sleep(_PAUSE)
+    return samples[_NOT_COUNTED:]
+
+
+def _reader(context: RoleContext, topic: str) -> KafkaReader:
+    """Return a reader that has read all there is."""
+    reader = KafkaReader(Connection(context.settings, clock=context.clock), {topic: None}, start={}, health=BusHealth())
+    while not reader.caught_up(topic):
+        reader.take(500, 0.1)
+    return reader
+
 
 DEVICES, ATTRIBUTES = 50, 100
 """Devices, and attributes of each, which are pushed once a second."""
@@ -100,3 +330,113 @@ def _present(made: Deployment) -> int:
     except tango.DevFailed:
         return 0
     return int(mirrored.value or 0) - int(polled.value or 0) - int(disconnected.value or 0)
+
+
+GOOD, STOPPED, SLOW, ODD = 1400, 50, 20, 30
+"""Devices: good ones; stopped ones; ones that take 2 s for a read; silent, of garbage and refusing, ten of each."""
+SLOWNESS = 2.0
+"""[s]"""
+_HANGING_WITHIN = 300.0
+
+
+def mirror_hanging(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Mirror good devices alone, and beside bad ones."""
+    share, seconds = (10, 20.0) if quick else (1, 60.0)
+    good, stopped, slow, odd = (count // share for count in (GOOD, STOPPED, SLOW, ODD))
+    with testbed.deployment("mirror-hanging", without="") as made, _odd_servers(odd) as names:
+        made.register()
+        kinds = {FAMILY: (good, 0.0), "bench/stopped": (stopped, 0.0), "bench/slow": (slow, SLOWNESS)}
+        roles = [
+            made.play("dishes", name=f"dishes-{number}", devices=count, attributes=1, family=family,
+                      instance=str(number), slowness=slowness)
+            for number, (family, (count, slowness)) in enumerate(kinds.items())
+        ]  # fmt: skip
+        try:
+            for role in roles:
+                made.await_ready(role, _HANGING_WITHIN)
+            made.server("mirror")
+            progress = testbed.progress
+            progress.demand(lambda: made.answers("mirror"), _HANGING_WITHIN, "the device server mirror")
+            _write_rules(made, [f"{FAMILY}/*/a*"])
+            progress.demand(lambda: _figure(made, "mirrored") >= good, _HANGING_WITHIN, "all has been read")
+            for role in roles:
+                role.release()
+            alone = made.result(made.play("follow-mirror", name="alone", ends=True, seconds=seconds), Followed)
+            _write_rules(made, [f"{FAMILY}/*/a*", "bench/stopped/*/a*", "bench/slow/*/a*", *names])
+            progress.demand(lambda: _figure(made, "mirrored") >= good + stopped, _HANGING_WITHIN, "the others, too")
+            os.kill(roles[1].pid, signal.SIGSTOP)
+            beside = made.result(made.play("follow-mirror", name="beside", ends=True, seconds=seconds), Followed)
+            disconnected = _figure(made, "disconnected")
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(roles[1].pid, signal.SIGCONT)
+            database = tango.Database(*made.tango_host.split(":"))
+            for number in range(len(kinds)):
+                database.delete_server(f"{SERVER}/{number}")
+    before, after = quantiles(alone.latencies), quantiles(beside.latencies)
+    slower = after.p99 / before.p99 if before and after else None
+    rates = [one.records / one.seconds for one in (alone, beside)]
+    return Outcome(
+        name="mirror-hanging",
+        what=f"{good} Tango attributes on the bus, pushed once a second, beside {stopped + slow + odd} bad devices",
+        how=(
+            f"{stopped} devices of a server that is stopped (SIGSTOP) before the second measurement, {slow} that take"
+            f" {SLOWNESS:g} s for a read, {odd} whose servers are silent, send garbage or refuse",
+            f"{seconds:g} s without them, {seconds:g} s beside them; from the push of a value to its record",
+        ),
+        verdicts=(
+            at_most("seconds for a value, beside / alone", rates[0] / rates[1] if rates[1] else None, 1.05, "times"),
+            at_most("p99 of push to record, beside / alone", slower, 1.5, "times"),
+            Verdict(
+                what=f"values missing without a word, of {beside.records:,}",
+                bar="0",
+                found=f"{beside.unsaid}; said: {beside.gaps}, alone {alone.gaps}",
+                reached=beside.unsaid == 0,
+            ),
+            Verdict(what="alone", bar="", found=before.text(1e3, "ms") if before else "-"),
+            Verdict(what="beside", bar="", found=after.text(1e3, "ms") if after else "-"),
+            Verdict(what="attributes that are said to be disconnected", bar="", found=str(disconnected)),
+        ),
+        figures={"alone": rates[0], "beside": rates[1], "disconnected": disconnected},
+    )
+
+
+def _write_rules(made: Deployment, patterns: list[str]) -> None:
+    writer = KafkaWriter(made.connection, health=BusHealth(), client="rule")
+    writer.send_durably(rule_record(MirrorRule(rule="bench", patterns=patterns, time=1, origin="bench")), 30.0)
+
+
+def _figure(made: Deployment, name: str) -> int:
+    (device,) = made.devices("SdpMirror")
+    try:
+        return int(made.proxy(device).read_attribute(name).value or 0)
+    except tango.DevFailed:
+        return 0
+
+
+@contextmanager
+def _odd_servers(count: int) -> Iterator[list[str]]:
+    """Give attributes of devices whose servers are silent, send garbage, or refuse, as many of each."""
+    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in servers]
+    for one in servers[::3]:
+        one.close()
+    for one in servers[1::3]:
+        threading.Thread(target=_send_garbage, args=(one,), daemon=True).start()
+    try:
+        yield [f"tango://{HOST}:{port}/bench/odd/{number}#dbase=no/a000" for number, port in enumerate(ports)]
+    finally:
+        for one in servers:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+def _send_garbage(server: socket.socket) -> None:
+    kept = []
+    with suppress(OSError):  # it is closed at the end
+        while True:
+            connection, _ = server.accept()
+            kept.append(connection)
+            with suppress(OSError):
+                connection.sendall(os.urandom(4096))

@@ -1,27 +1,169 @@
-"""Other ways on the same records: stream processors in Java, the facade that SDP memo 052 sketches, asyncio.
+"""Other ways on the same records: the facade that SDP memo 052 sketches, and asyncio.
 
-The two of Python are shown at their best: no validation, one figure per message instead of all of the ICD's, no
-transactions, no subscribers, no database. Those of Java give count, sum, sum of squares, least and largest of five
-fields, exactly-once, with no validation, histograms or accounts. The multiples are therefore lower bounds.
+Both are shown at their best: no validation, one figure per message instead of all of the ICD's, no transactions, no
+subscribers, no database. The multiples are therefore lower bounds.
 """
 
+import asyncio
+import json
+import os
 import statistics
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import tango
+from tango.server import Device, attribute, run
 
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import choose_port
-from proving.bench import peers_java, peers_windows
-from proving.bench.load import NODES, RATE, fill_topic
-from proving.bench.peer_roles import DEVICE, PeerTiming
+from proving import gauges
+from proving.bench.load import TOPIC, fill_topic
 from proving.bench.report import Outcome, Verdict, ratios
 from proving.bench.throughput import run_worker
 from proving.bench.throughput_roles import Timing
 from proving.deployment import Deployment
-from proving.roles import Role, command_line
+from proving.roles import Role, RoleContext, command_line
 from proving.testbed import Testbed
+
+DEVICE = "bench/sdp/1"
+
+_PATIENCE_MS = 15_000
+
+
+class PeerTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast another way was."""
+
+    records: int
+    seconds: float
+    cpu: float
+    """Of the process that consumes [s]."""
+
+    @property
+    def rate(self) -> float:
+        """Return the speed [records/s]."""
+        return self.records / self.seconds
+
+    @property
+    def rate_per_core(self) -> float:
+        """Return the speed by the processor time of the process [records/s]."""
+        return self.records / self.cpu
+
+
+class SdpNode(Device):
+    """The device that section 11 of SDP memo 052 sketches: one attribute that a client writes."""
+
+    def init_device(self) -> None:
+        """Begin at zero."""
+        super().init_device()
+        self._value = 0
+        self.set_change_event("widgetx", True, False)
+
+    @attribute(dtype="DevLong64", access=tango.AttrWriteType.READ_WRITE)
+    def widgetx(self) -> int:
+        """Return what was written last."""
+        return self._value
+
+    @widgetx.write
+    def set_widgetx(self, value: int) -> None:
+        """Take a value and tell subscribers."""
+        self._value = value
+        self.push_change_event("widgetx", value)
+
+
+def sink(context: RoleContext, *, port: int) -> None:
+    """Serve the device to which the facade of SDP memo 052 writes, without a database."""
+    run((SdpNode,), args=_without_database("SdpNode", port), post_init_callback=context.announce)
+
+
+def write_one_by_one(context: RoleContext, *, device: str, records: int) -> PeerTiming:
+    """Do what SDP memo 052 sketches, line by line: one attribute write per message."""
+    from kafka import KafkaConsumer  # of the folder that the measurement puts on the path
+
+    sdp_node = tango.DeviceProxy(device)
+    consumer = KafkaConsumer(
+        context.settings.prefix + TOPIC,
+        bootstrap_servers=context.settings.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=_PATIENCE_MS,
+    )
+    done, began, cpu = 0, 0.0, 0.0
+    for message in consumer:
+        if not done:
+            began, cpu = context.clock.monotonic(), gauges.own_cpu()
+        msg = json.loads(str(message.value, "utf-8"))
+        sdp_node.widgetx = msg["seq"]
+        done += 1
+        if done > records:
+            break
+    return _timing(context, done, began, cpu)
+
+
+class _Heap(msgspec.Struct):
+    node: int
+    seq: int
+
+
+def one_at_a_time(context: RoleContext, *, port: int, records: int) -> None:
+    """Consume inside an asyncio device and push an event per message; delivers by itself and ends."""
+
+    class Pushing(Device):
+        """One attribute, pushed for every message."""
+
+        green_mode = tango.GreenMode.Asyncio
+
+        async def init_device(self) -> None:
+            """Start consuming."""
+            await super().init_device()
+            self._newest = 0
+            self.set_change_event("seq", True, False)
+            self._task = asyncio.get_running_loop().create_task(self._consume())
+
+        @attribute(dtype="DevLong64")
+        async def seq(self) -> int:
+            """Return the newest value."""
+            return self._newest
+
+        async def _consume(self) -> None:
+            try:
+                context.deliver(await _push_each(context, records, self))
+            finally:
+                os._exit(0)  # a Tango server that ends itself in order takes seconds
+
+    run((Pushing,), args=_without_database("Pushing", port), green_mode=tango.GreenMode.Asyncio)
+
+
+async def _push_each(context: RoleContext, records: int, device: Any) -> PeerTiming:
+    from aiokafka import AIOKafkaConsumer  # of the extra `bench`
+
+    decode = msgspec.json.Decoder(_Heap).decode
+    consumer = AIOKafkaConsumer(
+        context.settings.prefix + TOPIC,
+        bootstrap_servers=context.settings.bootstrap,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    done, began, cpu = 0, 0.0, 0.0
+    async for message in consumer:
+        if not done:
+            began, cpu = context.clock.monotonic(), gauges.own_cpu()
+        device.push_change_event("seq", decode(message.value).seq)
+        done += 1
+        if done > records:
+            break
+    return _timing(context, done, began, cpu)
+
+
+def _timing(context: RoleContext, done: int, began: float, cpu: float) -> PeerTiming:
+    return PeerTiming(records=done - 1, seconds=context.clock.monotonic() - began, cpu=gauges.own_cpu() - cpu)
+
+
+def _without_database(server: str, port: int) -> list[str]:
+    return [server, "bench", "-nodb", "-dlist", DEVICE, "-ORBendPoint", f"giop:tcp:127.0.0.1:{port}"]
+
 
 OURS, ASYNCIO = "worker", "one at a time in asyncio"
 MEMO = {f"the facade of SDP memo 052, kafka-python {version}": version for version in ("2.3.3", "3.0.12")}
@@ -35,14 +177,12 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
     if find_spec("aiokafka") is None:
         raise InfraError("aiokafka not installed; expected the extra `bench`: pip install -e '.[bench]'")
     records, memo_records, asyncio_records = (1_000_000, 10_000, 50_000) if quick else (4_000_000, 40_000, 300_000)
-    rounds = 1 if quick else 3  # a virtual machine needs many records to be warm
+    rounds = 1 if quick else 3
     found: list[Round] = []
     with testbed.deployment("peers") as deployment:
-        absent = _absent(deployment)
         fill_topic(deployment, records)
         for number in range(rounds):
             made: Round = {OURS: of_worker(run_worker(deployment, records))}
-            made |= _stream_processors(deployment, records, number, absent)
             for what, version in MEMO.items():
                 made[what] = _memo(deployment, memo_records, version)
             made[ASYNCIO] = _one_at_a_time(deployment, asyncio_records)
@@ -50,29 +190,21 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
             testbed.progress.step(
                 f"  round {number + 1} of {rounds}: " + ", ".join(_line(*one) for one in made.items())
             )
-    behind = peers_windows.measure(testbed, (name for name in peers_java.PEERS if name not in absent), quick=quick)
     return Outcome(
         name="peers",
         what="our worker beside other ways of building the facade, notifications/s on the same topic",
         how=(
             f"worker: {records:,} records, as in the measurement `worker`",
-            "Kafka Streams and Flink: the same records, of which the second half is timed, when the virtual machine"
-            " is warm; windows of 1 s of the data's time by node; five fields; exactly-once, a commit each 0.2 s; one"
-            " thread for the one partition, state in memory, streaming JSON parser, 512 MB of heap, parallel collector;"
-            " what can be read committed held all notifications, and both had the same sums",
             f"SDP memo 052: {memo_records:,} records; kafka-python, json.loads, one attribute write of a DeviceProxy"
             " per message to a PyTango device in another process",
             f"{ASYNCIO}: {asyncio_records:,} records; aiokafka and a typed msgspec decoder inside an asyncio PyTango"
             " device, one push_change_event per message, nobody subscribed (as the queue connector does it)",
             f"{rounds} round(s) of one run each, every run a process of its own",
-            f"windows: {RATE:,.0f} notifications/s of {NODES} nodes, one way after the other; worker: until the Tango"
-            " event in a client; Kafka Streams and Flink: until the committed record, after 20 s for their compiler",
         ),
-        verdicts=(*verdicts(found), *peers_windows.verdicts(behind)),
-        notes=(*medians(found), *(f"{peers_java.PEERS[name]} not measured: {why}" for name, why in absent.items())),
+        verdicts=verdicts(found),
+        notes=medians(found),
         figures={
             "rounds": [{what: _figures(timing) for what, timing in one.items()} for one in found],
-            "windows": behind,
         },
     )
 
@@ -109,28 +241,6 @@ def _line(what: str, timing: PeerTiming) -> str:
 
 def _figures(timing: PeerTiming) -> dict[str, float]:
     return {"records_per_s": timing.rate, "records_per_s_per_core": timing.rate_per_core}
-
-
-def _absent(deployment: Deployment) -> dict[str, str]:
-    """Make the programs in Java; return why there is none, by name."""
-    absent = {}
-    for name in peers_java.PEERS:
-        try:
-            peers_java.program(name, deployment.progress.step)
-        except InfraError as error:
-            absent[name] = str(error).partition("\n")[0]
-    return absent
-
-
-def _stream_processors(deployment: Deployment, records: int, number: int, absent: dict[str, str]) -> Round:
-    made: Round = {}
-    sums = {}
-    for name in peers_java.PEERS:
-        if name not in absent:
-            made[peers_java.PEERS[name]], sums[name] = peers_java.run(deployment, name, records, number)
-    if len({tuple(round(total, 3) for total in one) for one in sums.values()}) > 1:
-        raise InfraError(f"expected the same sums of all fields from all stream processors, got {sums}")
-    return made
 
 
 def _kafka_python(version: str, report: tools.Report) -> Path:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from proving.bench.client_roles import Heard
-from proving.bench.listening import listen
+from proving.bench.latency import Heard, listen
 from proving.bench.load import SIMULATOR, rate_kept
 from proving.bench.report import Outcome, Verdict, at_most, quantiles
 from proving.gauges import in_words

@@ -1,16 +1,22 @@
-"""How fast workers are: one beside a bare consume loop, two beside one."""
+"""How much a worker counts: JSON and columnar batches, one worker and two, its memory, and how its cost grows."""
 
 import itertools
 import os
 import statistics
-from collections.abc import Sequence
-from typing import Any
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
+from facade.bus.kafka.topics import delete_records
 from facade.errors import InfraError
-from proving.bench.load import NODES, Filled, fill_topic
-from proving.bench.report import MEGA, Outcome, Verdict, at_least, ratios
+from facade.infra.ports import choose_port
+from facade.infra.processes import Process
+from proving import gauges
+from proving.bench.load import NODES, ROWS, TOPIC, Filled, fill_batches, fill_topic
+from proving.bench.report import MEGA, Outcome, Verdict, at_least, at_most, flatness, ratios
 from proving.bench.throughput_roles import Timing
 from proving.deployment import Deployment
 from proving.testbed import Testbed
@@ -196,3 +202,266 @@ def _median_line(timings: Sequence[Timing]) -> str:
     )
     cost = f"{cpu:.2f} CPU s per million (broker {broker:.2f})"
     return f"{rate / 1e6:.2f} M/s, {cost}, peak {peak:.0f} MB resident (medians)"
+
+
+RATE_BAR, RATE_DREAM = 20e6, 47.7e6
+RATIO_BAR = 0.35
+_WARM_BATCHES = 1_500
+"""Batches of each worker that are not counted when two work: more than a client fetches ahead."""
+
+
+def columnar(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Drain a backlog with two workers, and compare one worker with a loop that only consumes."""
+    batches, pairs = (8_000, 2) if quick else (24_000, 3)
+    both: list[list[Timing]] = []
+    workers: list[Timing] = []
+    bares: list[Timing] = []
+    with testbed.deployment("columnar", partitions=2) as deployment:
+        filled = fill_batches(deployment, batches)
+        run(deployment, "bare", batches)  # so that all runs find the page cache warm
+        for pair in range(pairs):
+            both.append(together(deployment, 2, batches, rows=ROWS))
+            workers.append(run(deployment, "worker", batches, slot="0", rows=ROWS))
+            bares.append(run(deployment, "bare", batches))
+            say = f"one worker {workers[-1].rate * ROWS / 1e6:.1f} M/s, bare {bares[-1].rate * ROWS / 1e6:.1f} M/s"
+            testbed.progress.step(f"  pair {pair + 1} of {pairs}: {say}")
+    rates = [together_rate(timings, _WARM_BATCHES) * ROWS for timings in both]
+    rate = statistics.median(rates)
+    return Outcome(
+        name="columnar",
+        what="columnar notifications drained exactly-once by two workers (all reducers, validation, transactions)",
+        how=(
+            f"{batches * ROWS:,} notifications of {NODES} nodes on 2 partitions, {ROWS:,} in a batch,"
+            f" {filled.value_bytes / filled.records / ROWS:.1f} B each; {len(os.sched_getaffinity(0))} cores, the"
+            " broker on the same",
+            f"{pairs} times: two workers together, one worker, one bare consume() loop, each with a group of its own",
+        ),
+        verdicts=(
+            Verdict(
+                what="two workers", bar=f">= {RATE_BAR / 1e6:g} M/s", found=_millions(rates), reached=rate >= RATE_BAR
+            ),
+            at_least(
+                "one worker / bare", ratios((w.rate, b.rate) for w, b in zip(workers, bares, strict=True)), RATIO_BAR
+            ),
+            Verdict(
+                what="the dream",
+                bar=f">= {RATE_DREAM / 1e6:g} M/s",
+                found=f"{rate / 1e6:.1f} M/s",
+                reached=rate >= RATE_DREAM,
+            ),
+        ),
+        notes=tuple(_table(workers, bares)),
+        figures={"rates": rates, "workers": workers, "bares": bares},
+    )
+
+
+def _millions(rates: Sequence[float]) -> str:
+    return f"{statistics.median(rates) / 1e6:.1f} M/s ({min(rates) / 1e6:.1f} to {max(rates) / 1e6:.1f})"
+
+
+def _table(workers: Sequence[Timing], bares: Sequence[Timing]) -> list[str]:
+    """Say where the time of one worker goes, in processor time for each notification."""
+    parts = {
+        name: statistics.median(one.parts.get(name, 0.0) / one.records for one in workers)
+        for name in ("consume", "arrow", "numpy", "transaction")
+    }
+    own = statistics.median(one.cpu_per_million / 1e6 for one in workers)
+    rows = {
+        "consume (the thread that works)": parts["consume"],
+        "consume and produce (threads of the client)": own - sum(parts.values()),
+        "Arrow: headers, metadata, views": parts["arrow"],
+        "numpy: columns, checks, reductions, partials": parts["numpy"],
+        "transaction": parts["transaction"],
+        "broker": statistics.median(one.broker_cpu_per_million / 1e6 for one in workers),
+    }
+    bare = statistics.median(one.cpu_per_million / 1e6 for one in bares)
+    peak = statistics.median(one.peak_rss_mb for one in workers)
+    return [
+        "processor time for a notification, one worker (medians):",
+        *(f"  {name:46} {seconds / ROWS * 1e9:6.1f} ns" for name, seconds in rows.items()),
+        f"  {'a bare consume() loop':46} {bare / ROWS * 1e9:6.1f} ns",
+        f"peak of a worker {peak:.0f} MB resident",
+    ]
+
+
+PEAK_BAR = 300.0
+RISE_BAR = 0.05
+WARM_UP = 0.1
+
+_PART = 31_447
+"""Batches at once: 100 million notifications."""
+_EVERY = 0.2
+_STALLED = 45.0
+"""Without progress for so long [s], a worker is given up."""
+_COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
+
+
+def memory(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Let one worker process a backlog, and sample its resident memory until it is through."""
+    records = 4_000_000 if quick else 20_000_000
+    with testbed.deployment("memory") as deployment:
+        filled = fill_topic(deployment, records)
+        worker, port = _start(deployment)
+        samples = _sample(testbed, worker, port, records)
+        peak = gauges.peak_resident(worker.pid)
+        worker.stop()
+    how = (
+        f"`sdp-facade aggregate` over {records:,} notifications, {filled.value_bytes / 1e6:,.0f} MB,"
+        " one partition, as fast as it can"
+    )
+    return _judged("memory", how, samples, peak, records)
+
+
+def memory_columnar(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Let one worker process columnar batches in parts, each of which is deleted when it is through."""
+    batches, parts = _PART, 4 if quick else 20
+    samples: list[float] = []
+    with testbed.deployment("memory-columnar") as deployment:
+        worker, port = _start(deployment)
+        for part in range(1, parts + 1):
+            fill_batches(deployment, batches, partitions=1, scan_id=part)
+            samples += _sample(testbed, worker, port, part * batches * ROWS)
+            delete_records(deployment.connection, TOPIC, 0, part * batches)
+        peak = gauges.peak_resident(worker.pid)
+        worker.stop()
+    records = parts * batches * ROWS
+    how = (
+        f"`sdp-facade aggregate` over {records:,} notifications in batches of {ROWS:,}, one partition,"
+        f" in {parts} parts, each filled when the one before is through"
+    )
+    return _judged("memory-columnar", how, samples, peak, records)
+
+
+def _start(deployment: Deployment) -> tuple[Process, int]:
+    """Start a worker and return it with the port of its metrics."""
+    port = choose_port()
+    return deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port)), port
+
+
+def _judged(name: str, how: str, samples: list[float], peak: float, records: int) -> Outcome:
+    rise = flatness(samples, WARM_UP)
+    found = "-" if rise is None else f"{rise:+.1%}"
+    return Outcome(
+        name=name,
+        what="resident memory of one worker over a backlog",
+        how=(how, f"{len(samples)} samples, one each {_EVERY:g} s; the first {WARM_UP:.0%} of them are warm-up"),
+        verdicts=(
+            at_most("peak", peak or None, PEAK_BAR, "MB"),
+            Verdict(
+                what="last quarter above first",
+                bar=f"<= {RISE_BAR:+.0%}",
+                found=found,
+                reached=None if rise is None else rise <= RISE_BAR,
+            ),
+        ),
+        figures={"resident_mb": samples, "peak_mb": peak, "rise": rise, "records": records},
+    )
+
+
+def _sample(testbed: Testbed, worker: Process, port: int, records: int) -> list[float]:
+    samples: list[float] = []
+    clock = testbed.progress.clock
+    taken, moved = 0, clock.monotonic()
+    said = moved
+    while taken < records:
+        now, before = clock.monotonic(), taken
+        taken = max(_taken(port), taken)
+        if taken > before:
+            moved = now
+            samples.append(gauges.resident(worker.pid))
+        if not worker.is_alive or now - moved > _STALLED:
+            raise InfraError(
+                f"the worker stands still at {taken:,} of {records:,} records,"
+                f" after {gauges.cpu(worker.pid):.1f} CPU s; its output ends:\n{worker.tail()}"
+            )
+        if samples and now - said >= 5:
+            said = now
+            testbed.progress.step(f"  {taken:,} of {records:,} records, {samples[-1]:.0f} MB")
+        clock.sleep(_EVERY)
+    return samples
+
+
+def _taken(port: int) -> int:
+    """Ask the worker's own metrics; 0 while it starts."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            text: str = answer.read().decode()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return 0
+    return next((round(float(line.split()[-1])) for line in text.splitlines() if line.startswith(_COUNTER)), 0)
+
+
+TOLERANCE: Final = 0.1
+_NODES: Final = (NODES, 64, 1_500)
+_WORKERS: Final = (1, 2, 4, 8)
+_NODES_OF_WORKERS: Final = 64
+"""A multiple of the partitions, so that each has as many nodes as the others."""
+
+Costs = Mapping[int, Sequence[float]]
+"""Processor time of a notification [s], one figure a run, by how many nodes or workers there were."""
+
+
+def growth(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Compare the processor time of notifications; that of the broker is left out."""
+    runs, records, batches = (2, 500_000, 6_000) if quick else (3, 2_000_000, 24_000)
+    found: dict[str, Costs] = {}
+    for name, counts, measure, amount in (
+        ("nodes, JSON", _NODES, _json, records),
+        ("nodes, columnar", _NODES, _columnar, batches),
+        ("workers and partitions, columnar", _WORKERS, _together, batches),
+    ):
+        found[name] = {count: measure(testbed, count, amount, runs) for count in counts}
+        testbed.progress.step(f"  {_cost_in_words(name, found[name])}")
+    return Outcome(
+        name="growth",
+        what="processor time of workers for a notification, as nodes or workers and partitions become more",
+        how=(
+            f"nodes: one worker on one partition, {records:,} notifications as JSON, {batches * ROWS:,} in columnar"
+            f" batches of {ROWS:,}; {' / '.join(map(str, _NODES))} nodes that send in turn",
+            f"workers: {' / '.join(map(str, _WORKERS))} on as many partitions, {_NODES_OF_WORKERS} nodes; they join"
+            " first and begin together",
+            f"{runs} runs of each, each in a group of its own, from the first records on; medians",
+        ),
+        verdicts=tuple(_verdict(name, costs) for name, costs in found.items()),
+        notes=tuple(_cost_in_words(name, costs) for name, costs in found.items()),
+        figures={name: {str(count): each for count, each in costs.items()} for name, costs in found.items()},
+    )
+
+
+def _json(testbed: Testbed, nodes: int, records: int, runs: int) -> list[float]:
+    with testbed.deployment(f"growth-json-{nodes}", nodes=nodes) as made:
+        fill_topic(made, records, nodes=nodes)
+        return [cost([run_worker(made, records)]) for _ in range(runs)]
+
+
+def _columnar(testbed: Testbed, nodes: int, batches: int, runs: int) -> list[float]:
+    with testbed.deployment(f"growth-columnar-{nodes}", nodes=nodes) as made:
+        fill_batches(made, batches, nodes=nodes, partitions=1)
+        return [cost([run_worker(made, batches, rows=ROWS)]) / ROWS for _ in range(runs)]
+
+
+def _together(testbed: Testbed, workers: int, batches: int, runs: int) -> list[float]:
+    with testbed.deployment(f"growth-workers-{workers}", partitions=workers, nodes=_NODES_OF_WORKERS) as made:
+        fill_batches(made, batches, nodes=_NODES_OF_WORKERS, partitions=workers)
+        return [cost(together(made, workers, batches, rows=ROWS)) / ROWS for _ in range(runs)]
+
+
+def cost(timings: Sequence[Timing]) -> float:
+    """Return the processor time that some workers took together for a record [s]."""
+    spent = sum(one.marks[-1].cpu - one.marks[0].cpu for one in timings if one.marks)
+    return spent / sum(one.records for one in timings if one.marks)
+
+
+def _cost_in_words(name: str, costs: Costs) -> str:
+    return f"{name}: " + ", ".join(f"{count}: {statistics.median(each) * 1e9:.1f} ns" for count, each in costs.items())
+
+
+def _verdict(name: str, costs: Costs) -> Verdict:
+    medians = [statistics.median(each) for each in costs.values()]
+    deviation = max(medians, key=lambda one: abs(one / medians[0] - 1)) / medians[0] - 1
+    return Verdict(
+        what=f"{name}: furthest from the first, {min(costs)} to {max(costs)}",
+        bar=f"within {TOLERANCE:.0%}",
+        found=f"{deviation:+.0%}",
+        reached=abs(deviation) <= TOLERANCE,
+    )

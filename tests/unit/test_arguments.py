@@ -11,11 +11,11 @@ from facade.errors import ArgumentError
 from facade.flows.commands.argument_text import LONGEST
 from facade.flows.commands.arguments import Arguments
 from facade.icd.load import load
-from proving.bench.telescope_arguments import arguments
+from proving.bench.hops import telescope_arguments
 
 ICD = load()
 ARGUMENTS = Arguments(ICD)
-TELESCOPES = arguments()
+TELESCOPES = telescope_arguments()
 SCHEMAS = [(family, version) for family, versions in ICD.arguments.items() for version in versions]
 OPEN = ("1.0", "1.1", "1.2", "2.0", "2.1")
 PATTERN = "^txn-[a-z0-9]+-[0-9]{8}-[a-z0-9]+$"

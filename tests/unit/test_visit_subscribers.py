@@ -2,7 +2,7 @@
 
 import pytest
 
-from proving.bench.visit_subscribers import EACH, SUBSCRIBERS, Subscribed, judge
+from proving.bench.visit import EACH, SUBSCRIBERS, Subscribed, judge
 
 
 def found(**changed) -> list[Subscribed]:

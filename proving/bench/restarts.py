@@ -1,30 +1,32 @@
-"""For how long records wait while workers are added and stopped, and while partitions are added.
+"""How long what is away is missed: workers that come and go, a bus that is away, a restart with many alarms."""
 
-Measured at each record of `ingest.heaps`: from the broker's time of its appending until a reader of committed records
-has the account that covers it. The summaries of its window are in the same transaction.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import tango
 from confluent_kafka.admin import NewPartitions
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.reader import TO_END, KafkaReader
+from facade.bus.kafka.stream_writer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
+from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from facade.flows.telemetry.simulator.report import read_report
+from facade.infra.processes import Process
 from facade.runtime.accounts import ACCOUNTS, AccountEntry
-from proving.bench.load import TOPIC
+from proving.bench.hops import ALERTS as DEVICE
+from proving.bench.load import NODES, TOPIC
 from proving.bench.report import Outcome, Verdict, at_most
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
 
-BAR = 1.0
+_COUNTED_WITHIN = 1.0
 """Longest wait of a record through a planned change [s]."""
 _RATE, _NODES = 10_000, 32
 """Notifications/s of each of two simulators, and their nodes: so many that each partition has some."""
@@ -113,7 +115,7 @@ def _judge(waits: Mapping[str, Waits]) -> Iterator[Verdict]:
         if name == _KILL:  # which is not planned
             yield Verdict(what=what, bar="", found=f"{one.longest:.4g} s")
         else:
-            yield at_most(what, one.longest, BAR, "s")
+            yield at_most(what, one.longest, _COUNTED_WITHIN, "s")
 
 
 def _balance(counted: int, sent: int) -> Verdict:
@@ -204,3 +206,145 @@ class _Run:
                 times.setdefault(record.partition, []).append(record.timestamp_us / 1e6)
         reader.close()
         return {partition: np.array(found) for partition, found in times.items()}
+
+
+ANSWER_BAR = 500.0
+"""TM's clients give a call so long [ms]."""
+END_BAR = 5.0
+"""From SIGTERM to the end of a process [s]; supervisors kill after ten."""
+
+
+def outage(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Give commands and write adminMode while the broker is frozen, then killed; end all processes without it."""
+    calls = 10 if quick else 40
+    with testbed.system("outage", nodes=1, subarrays=1) as running:
+        (master,), (subarray,) = running.devices("SdpMaster"), running.devices("SdpSubarray")
+        one, other = running.proxy(master), running.proxy(subarray)
+        running.progress.demand(lambda: _may_command(one) and _may_command(other), 60.0, "commands may be given")
+        tried: dict[str, Callable[[], Any]] = {
+            "a command": lambda: other.command_inout("On"),
+            "adminMode": lambda: one.write_attribute("adminMode", 1),
+        }
+        with running.broker.frozen():
+            took = {f"{name}, broker frozen": _refused(running, call, calls) for name, call in tried.items()}
+        running.broker.kill()
+        try:
+            took |= {f"{name}, broker killed": _refused(running, call, calls) for name, call in tried.items()}
+            ends = {process.name: _end(running, process) for process in list(running.processes)}
+        finally:
+            running.broker.start()
+    slowest = max(ends, key=lambda name: ends[name])
+    return Outcome(
+        name="outage",
+        what="time until a call is refused, and until a process has ended after SIGTERM, with no broker to ask",
+        how=(f"{calls} calls each, one after the other; then SIGTERM to {len(ends)} processes, one after the other",),
+        verdicts=(
+            *(at_most(f"longest refusal of {name}", _longest(part), ANSWER_BAR, "ms") for name, part in took.items()),
+            at_most(f"longest end ({slowest})", ends[slowest], END_BAR, "s"),
+            Verdict(
+                what="calls that were taken",
+                bar="0",
+                found=str(sum(calls - len(part) for part in took.values())),
+                reached=all(len(part) == calls for part in took.values()),
+            ),
+        ),
+        figures={"refusals": took, "ends": ends},
+    )
+
+
+def _may_command(proxy: Any) -> bool:
+    refused = any("commands are refused" in line for line in proxy.healthInfo or ())
+    return bool(proxy.state() != tango.DevState.UNKNOWN) and not refused
+
+
+def _refused(running: Deployment, call: Callable[[], Any], calls: int) -> list[float]:
+    """Return how long each call took that was refused [s]."""
+    took = []
+    for _ in range(calls):
+        begin = running.clock.monotonic()
+        try:
+            call()
+        except tango.DevFailed:
+            took.append(running.clock.monotonic() - begin)
+    return took
+
+
+def _end(running: Deployment, process: Process) -> float:
+    begin = running.clock.monotonic()
+    process.stop(60.0)
+    return running.clock.monotonic() - begin
+
+
+def _longest(seconds: Sequence[float]) -> float | None:
+    return max(seconds) * 1e3 if seconds else None
+
+
+ALARMS = 10_000
+_ALARMS_WITHIN = 5.0
+"""From the start of the process until a client is given all alarms [s]."""
+_INSTANCE = "alerts"
+_SNAPSHOT = 3.0
+"""So that a snapshot stands after the last alert, as in a quiet hour [s]."""
+
+
+def alert_restart(testbed: Testbed, *, quick: bool) -> Outcome:
+    """Kill the device server with ten thousand retained alarms and start it again."""
+    took, progress = [], testbed.progress
+    with testbed.system("alert-restart", nodes=NODES) as running:
+        _raise(running)
+        progress.demand(lambda: _retained(running) == ALARMS, 60.0, f"{ALARMS:,} alarms")
+        for _ in range(2 if quick else 5):
+            progress.wait(_SNAPSHOT, "at rest")
+            running.processes.kill(_INSTANCE)
+            began = progress.clock.monotonic()
+            running.processes.start_again(_INSTANCE)
+            progress.demand(lambda: _retained(running) == ALARMS, 60.0, "all alarms are back")
+            took.append(progress.clock.monotonic() - began)
+    found = f"{max(took):.2f} s, the longest of {len(took)}"
+    return Outcome(
+        name="alert-restart",
+        what=f"kill -9 with {ALARMS:,} retained alarms -> a client is given all of them again",
+        how=("from the start of the new process, its Python, PyTango and its registration in the database included",),
+        verdicts=(
+            Verdict(
+                what="until all are back",
+                bar=f"< {_ALARMS_WITHIN:g} s",
+                found=found,
+                reached=max(took) < _ALARMS_WITHIN,
+            ),
+        ),
+        figures={"seconds": took},
+    )
+
+
+def _raise(running: Deployment) -> None:
+    writer = KafkaStreamWriter(running.connection, health=BusHealth(), client="bench-alerts")
+    now_us = round(running.clock.now() * 1e6)
+    records = [
+        alert_record(
+            Alert(
+                condition=f"bench{number % 20}",
+                source=f"source/{number:05d}",
+                severity="WARNING",
+                state="ACTIVE",
+                text="expected nothing, found something",
+                raised_at=now_us,
+                sequence=1,
+            )
+        )
+        for number in range(ALARMS)
+    ]
+    writer.send_many(ALERTS, [record.key for record in records], [record.value for record in records])
+    if not writer.flush(30.0) or writer.failed:
+        raise InfraError(f"{ALARMS:,} alerts were not delivered")
+
+
+def _retained(running: Deployment) -> int:
+    running.processes.check()
+    try:
+        proxy = running.proxy(DEVICE)
+        if proxy.state() == tango.DevState.UNKNOWN:
+            return 0
+        return len(json.loads(proxy.command_inout("GetAlarms")))
+    except tango.DevFailed:
+        return 0
