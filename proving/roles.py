@@ -54,7 +54,7 @@ ROLES = {
     "subscribe-alerts": "proving.bench.visit:subscribe",
     "send-tables": "proving.bench.load:send_tables",
     "telescope": "proving.telescope:telescope",
-    "tm": "proving.demo.observation:observe",
+    "tm": "proving.demo.tm:observe",
     "call-random-commands": "proving.fault_runs.commands:call_random_commands",
     "follow-alerts": "proving.fault_runs.alerts:follow_alerts",
     "crowd": "proving.fault_runs.overload:crowd",

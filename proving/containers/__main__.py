@@ -18,12 +18,9 @@ from facade.infra import tools
 from facade.runtime.stopping import end_process
 from proving.containers import bare, kube, prometheus, systemd
 from proving.containers.images import RELEASES, UBUNTU, Images
-from proving.containers.operator import Operator
-from proving.containers.phases import Phases
-from proving.containers.project import OTHERS, SERVERS, Project
-from proving.containers.table import await_table, send_table
-from proving.demo.journal import JournalWriter
-from proving.demo.plan import OBSERVATION
+from proving.containers.kube import Operator
+from proving.containers.project import OTHERS, SERVERS, Phases, Project, await_table, send_table
+from proving.demo.plan import OBSERVATION, JournalWriter
 from proving.demo.tm import Commanded
 from proving.progress import Progress
 

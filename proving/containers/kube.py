@@ -1,30 +1,225 @@
-"""The manifests of docker/kubernetes, played by podman beside Kafka and the Tango database of Compose."""
+"""The Kubernetes manifests under podman."""
 
+import copy
 import json
 import os
+import shlex
 import signal
 import subprocess
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import tango
+import yaml
+
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.port import BusHealth
 from facade.clock import SystemClock
+from facade.config import Settings
 from facade.errors import InfraError
-from proving.containers import manifests
+from facade.flows.alerts.source import AlertSource
+from facade.infra import tools
 from proving.containers.images import Images, environment, podman
-from proving.containers.operator import Operator
-from proving.containers.project import NAME, PREFIX, SERVERS, Project
-from proving.containers.table import await_table, send_table
-from proving.demo.journal import JournalWriter
-from proving.demo.plan import OBSERVATION
+from proving.containers.project import NAME, PREFIX, SERVERS, Project, await_table, send_table
+from proving.demo.plan import OBSERVATION, JournalWriter
 from proving.demo.tm import Commanded
 from proving.progress import Progress
+
+_HINT: Final = "of Kubernetes 1.27 or newer: it has Kustomize; or set KUSTOMIZE to the program of that name"
+_SLOT: Final = "SDP_SLOT"
+_KEPT: Final = ("ConfigMap", "Secret", "Deployment")
+_SCRAPE: Final = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port}{path}', timeout=5)"
+
+Manifest = dict[str, Any]
+
+
+def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: dict[str, str]) -> list[Manifest]:
+    """Render the base with a site's settings and an empty Secret, in an overlay that is written to a folder.
+
+    Parameters
+    ----------
+    prefix
+        Of the names of all that is made.
+    image
+        Name and tag of the image of the facade.
+
+    Raises
+    ------
+    InfraError
+        Kustomize is missing or refuses the manifests.
+    """
+    (folder / "sdp-facade.toml").write_text("")
+    name, _, tag = image.rpartition(":")
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namePrefix": prefix,
+        "resources": [os.path.relpath(base.resolve(), folder.resolve())],
+        "configMapGenerator": [
+            {
+                "name": "sdp-facade",
+                "behavior": "merge",
+                "literals": [f"{key}={value}" for key, value in settings.items()],
+            }
+        ],
+        "secretGenerator": [{"name": "sdp-facade", "files": ["sdp-facade.toml"]}],
+        "images": [{"name": "sdp-tango-facade", "newName": name, "newTag": tag}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    program = os.environ.get("KUSTOMIZE")
+    argv = [program, "build"] if program else [tools.find_program("kubectl", _HINT), "kustomize"]
+    return list(yaml.safe_load_all(tools.run([*argv, str(folder)], what="rendering docker/kubernetes")))
+
+
+def for_podman(manifests: Iterable[Manifest]) -> tuple[list[Manifest], list[str]]:
+    """Return what podman plays, and the kinds and names of what is left out."""
+    played: list[Manifest] = []
+    left_out: list[str] = []
+    for one in manifests:
+        pods = list(_pods(one))
+        if not pods and one["kind"] not in _KEPT:
+            left_out.append(f"{one['kind']} {one['metadata']['name']}")
+        for manifest in pods or ([copy.deepcopy(one)] if one["kind"] in _KEPT else []):
+            if "spec" in manifest:
+                _adapt(manifest["spec"].get("template", manifest)["spec"], manifest["metadata"]["name"])
+            played.append(manifest)
+    return played, left_out
+
+
+def _pods(workload: Manifest) -> Iterator[Manifest]:
+    """Return the pods that a cluster makes of a StatefulSet or a Job; of others it says nothing."""
+    if workload["kind"] not in ("StatefulSet", "Job"):
+        return
+    template, name = workload["spec"]["template"], workload["metadata"]["name"]
+    is_job = workload["kind"] == "Job"
+    for ordinal in range(1 if is_job else workload["spec"]["replicas"]):
+        metadata = template["metadata"] | {"name": name if is_job else f"{name}-{ordinal}"}
+        spec = copy.deepcopy(template["spec"])
+        for container in spec["containers"]:
+            container["args"] = [one.replace(f"$({_SLOT})", str(ordinal)) for one in container["args"]]
+            for variable in container.get("env", ()):
+                if variable["name"] == _SLOT:
+                    del variable["valueFrom"]
+                    variable["value"] = str(ordinal)
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _adapt(spec: Manifest, name: str) -> None:
+    renamed = {one["name"]: f"{name}-{one['name']}" for one in spec["volumes"]}
+    for one in [*spec["volumes"], *(mount for container in spec["containers"] for mount in container["volumeMounts"])]:
+        one["name"] = renamed[one["name"]]
+    for volume in spec["volumes"]:
+        if "secret" in volume:
+            volume["secret"].setdefault("optional", False)
+    for container in spec["containers"]:
+        ports = {one["name"]: one["containerPort"] for one in container.pop("ports", ())}
+        for probe in (container[name] for name in ("startupProbe", "livenessProbe") if name in container):
+            if asked := probe.pop("httpGet", None):
+                code = _SCRAPE.format(port=ports.get(asked["port"], asked["port"]), path=asked["path"])
+                probe["exec"] = {"command": ["python", "-c", code]}
+            probe["exec"]["command"] = [shlex.quote(word) for word in probe["exec"]["command"]]
+
+
+def dump(manifests: Iterable[Manifest]) -> str:
+    """Return manifests as a stream, without the aliases that YAML makes of what is the same."""
+    return "".join(f"---\n{json.dumps(one)}\n" for one in manifests)
+
+
+_ALERTS: Final = "mid-sdp/alerts/0"
+_BUS: Final = "mid-sdp/bus/0"
+_CONDITION, _SOURCE = "receiveOverrun", "receive/0001"
+_WITHIN_S: Final = 300.0
+
+
+class Operator:
+    """Looks at alarms and accounts of a project through Tango alone.
+
+    Parameters
+    ----------
+    outside
+        The environment that points at the project.
+    """
+
+    def __init__(self, outside: Mapping[str, str], progress: Progress) -> None:
+        self._tango_host, self._progress = outside["TANGO_HOST"], progress
+        self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
+
+    def acknowledge_an_alert(self) -> None:
+        """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm.
+
+        Raises
+        ------
+        InfraError
+            A state did not come.
+        """
+        clock = SystemClock()
+        writer = KafkaWriter(Connection(self._settings, clock=clock), health=BusHealth(), client="containers")
+        AlertSource(_SOURCE, writer, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
+        writer.close(_WITHIN_S)
+        self.await_state("UNACK")
+        about = {"condition": _CONDITION, "source": _SOURCE, "occurrence": self._alarm()["occurrence"]}
+        argument = json.dumps({**about, "operator": "make containers", "comment": "seen"})
+        self._proxy(_ALERTS).command_inout("Acknowledge", argument)
+        self.await_state("ACKED")
+        self._progress.step("an alert was raised and acknowledged from outside")
+
+    def await_state(self, state: str) -> None:
+        """Wait until the alarm has a state.
+
+        Raises
+        ------
+        InfraError
+            It did not come.
+        """
+        what = f"the alarm {_CONDITION} of {_SOURCE} in the state {state}"
+        self._progress.demand(lambda: self._state() == state, _WITHIN_S, what)
+
+    def account(self) -> dict[str, int]:
+        """Return what SdpBus says of the balance of each stream, and its dead letters.
+
+        Raises
+        ------
+        InfraError
+            Something is not zero after a while.
+        """
+        found: dict[str, int] = {}
+
+        def is_balanced() -> bool:
+            try:
+                proxy = self._proxy(_BUS)
+                names = [one for one in proxy.get_attribute_list() if one.endswith(("Balance", "DeadLettered"))]
+                found.update(
+                    {one.name: int(one.value) for one in proxy.read_attributes(names) if one.value is not None}
+                )
+            except tango.DevFailed:
+                return False
+            return bool(found) and not any(found.values())
+
+        self._progress.demand(is_balanced, _WITHIN_S, "accounts without a difference and without dead letters")
+        return found
+
+    def _state(self) -> str:
+        try:
+            return str(self._alarm().get("state", "NORM"))
+        except tango.DevFailed:
+            return "no answer"
+
+    def _alarm(self) -> dict[str, Any]:
+        alarms = json.loads(self._proxy(_ALERTS).command_inout("GetAlarms"))
+        return next((one for one in alarms if (one["condition"], one["source"]) == (_CONDITION, _SOURCE)), {})
+
+    def _proxy(self, device: str) -> Any:
+        return tango.DeviceProxy(f"tango://{self._tango_host}/{device}")
+
 
 _PREFIX: Final = f"{NAME}-"
 _TASKS: Final = ("topics", "register")
 _WORKERS: Final = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0", "logs-aggregate-0")
 _KILLED: Final = ("control", "subarray", "alerts", "calibration", "aggregate-0", "alerts-intake-0", "tables-assemble-0")
-_WITHIN_S: Final = 300.0
+_PODS_WITHIN_S: Final = 300.0
 _USER: Final = "10001"
 _PROBE: Final = """\
 import os
@@ -56,15 +251,15 @@ def run(project: Project, images: Images, progress: Progress, folder: Path) -> N
     }
     (overlay := folder / "overlay").mkdir()
     base = Path(__file__).parents[2] / "docker" / "kubernetes" / "base"
-    rendered = manifests.kustomize(base, overlay, prefix=_PREFIX, image=images.ours, settings=settings)
-    played, left_out = manifests.for_podman(rendered)
+    rendered = kustomize(base, overlay, prefix=_PREFIX, image=images.ours, settings=settings)
+    played, left_out = for_podman(rendered)
     progress.step(f"docker/kubernetes: {len(rendered)} objects are rendered; left out: {', '.join(left_out)}")
     begin = progress.elapsed
     pods.play(played, folder / "played.yaml")
     pods.await_tasks()
     progress.step("the Jobs have ended with exit code 0")
     pods.await_alive([*SERVERS, *_WORKERS])
-    progress.demand(lambda: not project.missing(), _WITHIN_S, "all device servers and workers for SdpMaster")
+    progress.demand(lambda: not project.missing(), _PODS_WITHIN_S, "all device servers and workers for SdpMaster")
     progress.step(f"{len(SERVERS) + len(_WORKERS)} pods are alive, {progress.elapsed - begin:.0f} s after the start")
     for name in ("control", "aggregate-0"):
         pods.check_confinement(name)
@@ -99,9 +294,9 @@ class Pods:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def play(self, played: list[manifests.Manifest], file: Path) -> None:
+    def play(self, played: list[Manifest], file: Path) -> None:
         """Start them in the network of the project."""
-        file.write_text(manifests.dump(played))
+        file.write_text(dump(played))
         podman("kube", "play", "--network", f"{NAME}_default", str(file))
 
     def await_tasks(self) -> None:
@@ -114,7 +309,7 @@ class Pods:
         """
         for name in _TASKS:
             ended = partial(self._has_ended, name)
-            if self._progress.wait_until(ended, _WITHIN_S, f"the Job {name}") is None:
+            if self._progress.wait_until(ended, _PODS_WITHIN_S, f"the Job {name}") is None:
                 said = f"the Job {name}: expected exit code 0, got {self._state(name)}"
                 raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
 
@@ -127,8 +322,8 @@ class Pods:
             One does not; the message holds the end of its log.
         """
         for name in names:
-            if self._progress.wait_until(partial(self._is_alive, name), _WITHIN_S, f"liveness of {name}") is None:
-                said = f"{name}: not alive within {_WITHIN_S:g} s, {self._state(name)}"
+            if self._progress.wait_until(partial(self._is_alive, name), _PODS_WITHIN_S, f"liveness of {name}") is None:
+                said = f"{name}: not alive within {_PODS_WITHIN_S:g} s, {self._state(name)}"
                 raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
 
     def check_confinement(self, name: str) -> None:
@@ -153,7 +348,7 @@ class Pods:
         before = self._pid(name)
         if before:
             os.kill(before, signal.SIGKILL)
-        self._progress.demand(lambda: self._pid(name) not in (0, before), _WITHIN_S, f"another process of {name}")
+        self._progress.demand(lambda: self._pid(name) not in (0, before), _PODS_WITHIN_S, f"another process of {name}")
 
     def _has_ended(self, name: str) -> bool:
         return self._state(name) == ("exited", 0)

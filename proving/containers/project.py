@@ -1,4 +1,4 @@
-"""A Compose project that podman-compose starts: its services, their health, their deaths."""
+"""A Compose project under podman: its phases, its services and the table of what was observed."""
 
 import os
 import random
@@ -18,6 +18,33 @@ from facade.exports.tango_db import SERVER
 from facade.infra import tools
 from proving.containers.images import LOCAL, environment, podman
 from proving.progress import Progress
+
+
+class Phases:
+    """Names what is under way, and accounts for the time at the end."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._begun: list[tuple[str, float]] = []
+
+    @property
+    def current(self) -> str:
+        """Return the name of the phase that is under way."""
+        return self._begun[-1][0] if self._begun else "preparation"
+
+    def begin(self, name: str) -> None:
+        """End the phase that is under way, and begin another one."""
+        self._begun.append((name, self.progress.elapsed))
+
+    def __str__(self) -> str:
+        ends = [begin for _, begin in self._begun[1:]] + [self.progress.elapsed]
+        took = zip(self._begun, ends, strict=True)
+        return ", ".join(f"{name} {end - begin:.0f} s" for (name, begin), end in took)
+
+
+_SHOWN_WITHIN_S: Final = 300.0
+"""No pace is judged: only what does not come at all takes so long [s]."""
+
 
 NAME: Final = "sdp-facade-containers"
 """Of the project: all that it makes begins so."""
@@ -208,3 +235,26 @@ def _free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise InfraError(f"expected {count} free ports of {lowest // 2} to {lowest - 1}, found {len(found)}")
+
+
+def send_table(project: Project, progress: Progress) -> str:
+    """Send a table and return its digest when SdpCalibration shows it."""
+    argv = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "calibration"]
+    tools.run([*argv, "--count", "1", "--megabytes", "1"], what="sending a table", env=project.outside)
+    return await_table(project, progress, "")
+
+
+def await_table(project: Project, progress: Progress, digest: str) -> str:
+    """Wait until SdpCalibration shows a table, of this digest if there is one; return its digest."""
+    shown: list[str] = []
+
+    def is_shown() -> bool:
+        device = f"tango://{project.outside['TANGO_HOST']}/mid-sdp/calibration/01"
+        try:
+            shown[:] = [tango.DeviceProxy(device).read_attribute("digest").value or ""]
+        except tango.DevFailed:
+            return False
+        return bool(shown[0]) and shown[0] == (digest or shown[0])
+
+    progress.demand(is_shown, _SHOWN_WITHIN_S, "the table in SdpCalibration")
+    return shown[0]

@@ -12,7 +12,7 @@ import msgspec
 
 from facade.clock import SystemClock
 from facade.runtime.stopping import end_process
-from proving.demo.guard import console
+from proving.demo.cli import console
 from proving.demo.options import DemoOptions
 from proving.demo.scenario import play
 

@@ -1,8 +1,7 @@
 """What goes wrong in a demo on purpose, and how long until clients see that it is over."""
 
-from proving.demo.controllers import CONTROLLER
 from proving.demo.options import FLOWS_WITHIN, SERVER_SETTLES, WORKER_SETTLES
-from proving.demo.system import SUBARRAY_SERVER, WORKERS, Demo
+from proving.demo.system import CONTROLLER, SUBARRAY_SERVER, WORKERS, Demo
 
 _RENEWED = 10
 """Devices whose subscriptions are renewed at once; with more of them Tango's own ten seconds are sooner over."""

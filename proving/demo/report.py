@@ -1,12 +1,22 @@
-"""What a demo leaves behind for programs: one JSON file."""
+"""The report of a demo: one JSON file for programs, and tables for a person."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
+from rich.markup import escape
+from rich.table import Column, Table
+from rich.text import Text
 
+from clients.timing import Bunch
+from facade.console import Console
 from facade.flows.telemetry.simulator.report import Report
-from proving.demo.account import Line
-from proving.demo.command_account import CommandLine
-from proving.demo.order_account import OrderLine
-from proving.demo.timing import EventRates, Interval, Spread
+from proving.demo.account import NODE_TOTALS, Line
+from proving.demo.command_account import CommandLine, OrderLine
+from proving.demo.options import BASELINE
+from proving.demo.timing import EventRates, Interval, Spread, longest_delay
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -102,3 +112,256 @@ class DemoReport(msgspec.Struct, kw_only=True):
     block_account: list[Line] = []
     sent: Report | None = None
     """The simulator's own report."""
+
+
+_MOST_NODES, _NODE = 20, "node "
+_TOO_LATE = re.compile(r"expected\b.*\bwithin ")
+"""In a failure: a limit of time was passed."""
+_PATIENCE = 4
+"""The least that is suggested."""
+_TITLES = {
+    "heapsTotal": "heaps",
+    "heapsLate": "late",
+    "heapsMissing": "missing",
+    "heapsDuplicated": "twice",
+    "packetsReceivedTotal": "packets",
+    "packetsLostTotal": "lost",
+    "packetsLateTotal": "late",
+}
+"""Of the attributes of a node."""
+
+
+def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None:
+    """Print what was sent beside what Tango clients read."""
+    console.print(_equation(sent), highlight=False)
+    table = Table("read from", "figure", title="THE ACCOUNT", title_style="bold", title_justify="left")
+    for title in ("sent", "read over Tango", ""):
+        table.add_column(title, justify="right", no_wrap=True)
+    for line in lines:
+        if not line.where.startswith(_NODE):
+            table.add_row(line.where, line.what, f"{line.expected:,}", _found(line), _verdict(line.agrees))
+    console.print(table)
+    nodes: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.where.startswith(_NODE):
+            nodes.setdefault(line.where, []).append(line)
+    table = Table("node", title="Each node, read over Tango (what was sent, where it differs)", title_justify="left")
+    for attribute in NODE_TOTALS:
+        table.add_column(_TITLES.get(attribute, attribute), justify="right")
+    table.add_column("")
+    wrong_first = sorted(nodes.items(), key=lambda item: all(line.agrees for line in item[1]))
+    for name, figures in wrong_first[:_MOST_NODES]:
+        cells = [_found(line) if line.agrees else f"{_found(line)} ({line.expected:,})" for line in figures]
+        table.add_row(name.removeprefix(_NODE), *cells, _verdict(all(line.agrees for line in figures)))
+    if len(nodes) > _MOST_NODES:
+        table.caption = f"and {len(nodes) - _MOST_NODES} more"
+    console.print(table)
+
+
+def print_commands(console: Console, report: DemoReport) -> None:
+    """Print what became of each command, and whether all agree about them."""
+    table = Table(title="THE COMMANDS", title_style="bold", title_justify="left")
+    for title in ("at s", "device", "command", "durable ms", "begun ms", "outcome", "obsState by its events"):
+        is_long = title.startswith(("outcome", "obsState"))
+        table.add_column(title, justify="right" if title.endswith(" ms") else "left", no_wrap=not is_long)
+    rows = [(line.called, _command(line)) for line in report.commands]
+    rows += [(kill.time, [Text(), Text(f"kill -9 {kill.what}", "red")]) for kill in report.kills]
+    for time, cells in sorted(rows, key=lambda row: row[0]):
+        table.add_row(Text(f"{time - report.began:.1f}"), *cells)
+    console.print(table)
+    print_accounts(console, report.command_account, "every command")
+
+
+def print_orders(console: Console, report: DemoReport) -> None:
+    """Print which orders each command led to, and whether all agree about them."""
+    if not report.orders:
+        return
+    table = Table(title="THE ORDERS, below the commands that they were for", title_style="bold", title_justify="left")
+    for title in ("at s", "command or order", "took s", "outcome"):
+        table.add_column(title, justify="right" if title == "took s" else "left", no_wrap=title != "outcome")
+    for line in report.orders:
+        called = f"{'   ' * (line.depth - 1)}{'└─ ' if line.depth else ''}{_short(line.device)} {line.name}"
+        table.add_row(
+            Text(f"{line.given - report.began:.1f}"),
+            Text(called, "" if line.depth else "bold"),
+            Text("-" if line.took is None else f"{line.took:.2f}"),
+            _outcome(line),
+        )
+    console.print(table)
+    print_accounts(console, report.order_account, "every order")
+
+
+def print_alerts(console: Console, report: DemoReport) -> None:
+    """Print each alert and action as a client was given it, and whether all have come."""
+    table = Table(title="THE ALERTS, as a client was given them", title_style="bold", title_justify="left")
+    for title in ("at s", "number", "alarm", "what", "text"):
+        table.add_column(title, justify="right" if title == "number" else "left", no_wrap=title != "text")
+    for line in report.alerts:
+        table.add_row(
+            f"{line.time - report.began:.1f}", f"{line.sequence:,}", escape(line.alarm), line.what, escape(line.text)
+        )
+    console.print(table)
+    print_accounts(console, report.alert_account, "every alert")
+
+
+def print_accounts(console: Console, lines: Sequence[Line], of: str) -> None:
+    """Print what was expected beside what was found, if anything; a column for each device."""
+    if not lines:
+        return
+    devices = list(dict.fromkeys(line.where for line in lines))
+    table = Table(of, title="THEIR ACCOUNT (what was expected, where it differs)", title_style="bold")
+    table.title_justify = "left"
+    for device in devices:
+        table.add_column(device, justify="right", no_wrap=True)
+    table.add_column("", min_width=len("DIFFERS"))
+    for what in dict.fromkeys(line.what for line in lines):
+        figures = {line.where: line for line in lines if line.what == what}
+        cells = [_cell(figures.get(device)) for device in devices]
+        table.add_row(what, *cells, _verdict(all(line.agrees for line in figures.values())))
+    console.print(table)
+
+
+def _command(line: CommandLine) -> list[Text]:
+    outcome = line.outcome or ("no outcome" if line.id else "refused")
+    remarks = [outcome]
+    if line.outcome != "COMPLETED":
+        remarks.append(line.text.partition(":")[0])
+    if line.executions > 1:
+        remarks.append(f"begun {line.executions} times")
+    return [
+        Text(_short(line.device)),
+        Text(line.name + (f" ({line.calls} calls)" if line.calls > 1 else "")),
+        Text("-" if line.durable is None else f"{line.durable * 1e3:,.0f}"),
+        Text("-" if line.begun is None else f"{line.begun * 1e3:,.0f}"),
+        Text(", ".join(remarks), "green" if outcome == "COMPLETED" else "yellow"),
+        Text(" → ".join(line.path)),
+    ]
+
+
+def _outcome(line: OrderLine) -> Text:
+    said = f", {line.text.partition(':')[0]}" if line.text and line.outcome != "COMPLETED" else ""
+    return Text((line.outcome or "no outcome") + said, "green" if line.outcome == "COMPLETED" else "yellow")
+
+
+def _short(device: str) -> str:
+    return device.partition("/")[2]
+
+
+def _equation(sent: Report) -> str:
+    expected = sent.expected
+    suppressed, dead_lettered = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
+    return (
+        f"\n{expected.consumed:,} sent = {expected.used:,} used + {expected.late:,} late"
+        f" + {suppressed:,} suppressed + {dead_lettered:,} dead-lettered\n"
+    )
+
+
+def print_figures(console: Console, report: DemoReport) -> None:
+    """Print the times."""
+    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
+    for text, value in _figures(report):
+        table.add_row(Text(text), Text(value, style="bold"))
+    console.print(table)
+
+
+def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
+    """Print what is not well, where the report is, and last of all the verdict in one line."""
+    for failure in report.failures:
+        console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
+    for one in report.experiments:
+        done = f"{one.what} after {one.time - report.began:.1f} s"
+        console.print(f"no failure, as a person did it: {escape(done)}", highlight=False, soft_wrap=True)
+    if any(_TOO_LATE.search(failure) for failure in report.failures):
+        patience = max(_PATIENCE, 2 * math.ceil(max(report.patience, report.slowness)))
+        console.print(
+            f"Something took too long. On a slow or busy machine, allow more time with --patience {patience:g}, or send"
+            " less with --nodes 2 --rate 1000.",
+            highlight=False,
+        )
+    if report.slowness > 1:
+        console.print(
+            f"This machine takes {report.slowness:.1f} times as long as the one for which the limits of time were set:"
+            f" limits of time are taken {report.slowness:.1f} times.",
+            highlight=False,
+        )
+    console.print(f"report: {escape(str(file))}", highlight=False, soft_wrap=True)
+    colour = "red" if report.failures else "green"
+    console.print(f"[bold {colour}]{_in_one_line(report)}[/bold {colour}]", soft_wrap=True)
+
+
+def _in_one_line(report: DemoReport) -> str:
+    if not (count := len(report.failures)):
+        if not report.balanced:
+            return "What was compared balances, and every limit is kept. Records were not compared."
+        commands = ", every command has one outcome," if report.commands else ""
+        return f"Everything balances to the last record{commands} and every limit is kept."
+    found = f"{count} failure{'s' if count > 1 else ''}, named above"
+    if report.balanced:
+        commands = " and every command has one outcome" if report.commands else ""
+        return f"Everything balances to the last record{commands}, but there is more: {found}."
+    return f"The demo has failed: {found}."
+
+
+def _figures(report: DemoReport) -> list[tuple[str, str]]:
+    figures = [
+        ("first values of all nodes after", _seconds(report.first_values_after)),
+        ("worker killed and started again: all data flow after", _seconds(report.worker_recovery)),
+        ("device server killed and started again: values back after", _seconds(report.server_recovery)),
+        ("subarrays' server killed and started again: state back after", _seconds(report.subarray_recovery)),
+        ("controller killed and started again: outcome after", _seconds(report.controller_recovery)),
+        ("alerts' server killed and started again: alarms back after", _seconds(report.alerts_recovery)),
+        ("tables' worker killed and started again: next solution after", _seconds(report.tables_recovery)),
+        ("logs' worker killed and started again: further records after", _seconds(report.logs_recovery)),
+        ("mirror killed and started again: receptors mirrored after", _seconds(report.mirror_recovery)),
+        ("last record sent: all accounted for after", _seconds(report.drained_after)),
+        ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
+        ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),
+        ("end of the window to its event", _spread(report.window_latency)),
+        ("the same, away from restarts", _spread(report.window_latency_undisturbed)),
+    ]
+    if report.baselines:
+        took = ", ".join(map(_seconds, report.baselines))
+        figures.append(("baseline: a bare device server answers after", f"{took} (limits: for {BASELINE:g} s)"))
+    if (pace := report.pace) is not None:
+        late = longest_delay(pace, report.window_latency_undisturbed, max(report.patience, report.slowness))
+        figures += [
+            ("events received", f"{pace.events:,}, of {pace.attributes:,} attributes"),
+            (
+                "most events of one attribute",
+                f"{pace.busiest_rate:.2f}/s ({pace.busiest}; the ICD allows {pace.busiest_limit:g}/s)",
+            ),
+            (
+                "closest events of one attribute",
+                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s between two, and one of them may"
+                f" have come {late:.2f} s late: {_pace(pace.bunch, late)})",
+            ),
+        ]
+    return figures
+
+
+def _pace(bunch: Bunch, late: float) -> str:
+    return "too close, a failure" if bunch.is_too_close(late / bunch.shortest) else "kept"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _spread(value: Spread | None) -> str:
+    return (
+        "-" if value is None else f"p50 {value.p50:,.0f} ms, p99 {value.p99:,.0f} ms, longest {value.longest:,.0f} ms"
+    )
+
+
+def _cell(line: Line | None) -> str:
+    if line is None:
+        return ""
+    return _found(line) if line.agrees else f"{_found(line)} ({line.expected})"
+
+
+def _found(line: Line) -> str:
+    return "-" if line.found is None else f"{line.found:,}"
+
+
+def _verdict(agrees: bool) -> Text:
+    return Text("equal", style="green") if agrees else Text("DIFFERS", style="bold red")

@@ -19,21 +19,15 @@ from facade.exports.tango_db import SERVER
 from facade.files import write_json
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.runtime.stopping import terminable
-from proving.demo import baseline, faults, verdict
+from proving.demo import faults, verdict
 from proving.demo.account import compare, disagreements, waited
 from proving.demo.alerting import AlertScenario
 from proving.demo.calibrating import CalibrationScenario
 from proving.demo.mirroring import MirrorScenario
-from proving.demo.observing import account_for_commands
+from proving.demo.observing import account_for_blocks, account_for_commands, account_for_orders, await_cascade
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
-from proving.demo.ordering import account_for_orders, await_cascade
-from proving.demo.processing import account_for_blocks
-from proving.demo.report import DemoReport
-from proving.demo.services import alive, are_ours
-from proving.demo.shipping import LogScenario
-from proving.demo.staying import stay
-from proving.demo.system import SIMULATOR, Demo, set_up
-from proving.demo.tables import (
+from proving.demo.report import (
+    DemoReport,
     print_account,
     print_accounts,
     print_alerts,
@@ -42,6 +36,10 @@ from proving.demo.tables import (
     print_orders,
     print_verdict,
 )
+from proving.demo.services import alive, are_ours
+from proving.demo.shipping import LogScenario
+from proving.demo.staying import stay
+from proving.demo.system import SIMULATOR, Demo, set_up
 from proving.progress import Progress
 from proving.supervisor import Supervisor
 
@@ -128,7 +126,7 @@ def _start_servers(demo: Demo) -> None:
     controller = " a controller," if demo.options.controller else ""
     controller = " controllers of SDP, its processing and its workers," if demo.options.orders else controller
     progress.step(f"started: 2 aggregate workers,{controller} the device servers {instances}")
-    baseline.measure(demo, judges=False)
+    verdict.measure_baseline(demo, judges=False)
     devices = [device for names in side.devices.values() for device in names]
     took = progress.demand(
         lambda: all(side.read(device, ["State"]) for device in devices), FLOWS_WITHIN, "all devices answer"
@@ -146,7 +144,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     begin = clock.now()
     demo.start_simulator()
     progress.step(f"simulator: {options.nodes} nodes, {options.rate:,.0f} heaps/s each, with some of every fault")
-    baseline.measure(demo, judges=False)
+    verdict.measure_baseline(demo, judges=False)
     progress.demand(lambda: demo.tango_side.windows_since(begin), FLOWS_WITHIN, "all nodes show a value")
     demo.report.first_values_after = clock.now() - begin
     progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
@@ -160,7 +158,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         logs.begin()
     if mirror is not None:
         mirror.begin()
-    baseline.measure(demo)
+    verdict.measure_baseline(demo)
     if options.controller:
         demo.start_observation()
         progress.step(f"TM begins to observe with {', '.join(demo.tango_side.subarrays)}")
@@ -177,7 +175,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
             mirror.kill()
         faults.kill_controller(demo)
         progress.check = demo.processes.check
-        baseline.measure(demo)
+        verdict.measure_baseline(demo)
     alerts.play()
     calibration.begin()
     if options.kills:
@@ -187,7 +185,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         wait_for(1 / 3)
         faults.kill_worker(demo)
         wait_for(2 / 3)
-        baseline.measure(demo)
+        verdict.measure_baseline(demo)
         faults.kill_server(demo)
     wait_for(1.0)
     if options.controller:

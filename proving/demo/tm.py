@@ -1,11 +1,7 @@
-"""TM in a demo: observes with subarrays as the Telescope Manager does, and knows SDP through Tango alone.
-
-It goes by the events of obsState, and by longRunningCommandResult where a
-command fails; a device server that is away is waited for, and a call whose answer was lost is repeated with the same
-transaction_id.
-"""
+"""TM in the demo: it commands subarrays as a telescope manager does, in a process of its own."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,9 +13,23 @@ from typing import Any
 import tango
 
 from facade.clock import Clock
-from facade.errors import InfraError
-from proving.demo.journal import Given, JournalWriter
-from proving.demo.plan import OFF, ON, TRANSITIONAL, UNKNOWN, Step, place, remedy
+from facade.errors import FacadeError, InfraError
+from proving.demo.plan import (
+    AFTER,
+    BEFORE,
+    OBSERVATION,
+    OFF,
+    ON,
+    SWITCHED_ON,
+    TRANSITIONAL,
+    UNKNOWN,
+    Given,
+    JournalWriter,
+    Step,
+    place,
+    remedy,
+)
+from proving.roles import RoleContext
 
 ATTRIBUTES = ("obsState", "State", "longRunningCommandResult")
 """Of a subarray; SDP as a whole has no obsState."""
@@ -252,3 +262,57 @@ class Commanded:
         if not event.err:
             value = event.attr_value
             self._events.put((attribute, tuple(value.value or ()) if value.dim_x > 1 else value.value))
+
+
+_APART = 1.0
+"""Time between the starts of two subarrays [s]."""
+
+
+def observe(
+    context: RoleContext,
+    *,
+    journal: str,
+    seconds: float,
+    devices: list[str],
+    held_back: dict[str, str],
+    sdp: str = "",
+    longest: float = LONGEST,
+) -> None:
+    """Observe with all subarrays at the same time; commands are held back with the first one only.
+
+    Parameters
+    ----------
+    sdp
+        Device of SDP as a whole, which is switched on before and off after it; empty: each subarray is.
+    longest
+        Longest wait of TM for anything [s].
+    """
+    clock, written = context.clock, JournalWriter(Path(journal))
+
+    def go_through(device: str, steps: Sequence[Step], held_back: Mapping[str, str], attributes: Sequence[str]) -> None:
+        with tango.EnsureOmniThread():
+            try:
+                commanded = Commanded(context.tango_host, device, written, clock, attributes, longest)
+                commanded.go_through(steps, seconds, held_back)
+            except FacadeError as error:
+                written.note(error=str(error))
+            except tango.DevFailed as failed:
+                written.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
+
+    def switch(steps: Sequence[Step]) -> None:
+        if sdp:
+            go_through(sdp, steps, {}, ATTRIBUTES[1:])
+
+    def observe_with(device: str) -> None:
+        steps = SWITCHED_ON if sdp else OBSERVATION
+        go_through(device, steps, held_back if device == devices[0] else {}, ATTRIBUTES)
+
+    switch(BEFORE)
+    threads = [threading.Thread(target=observe_with, args=(device,), name=device) for device in devices]
+    for thread in threads:
+        thread.start()
+        clock.sleep(_APART)
+    for thread in threads:
+        thread.join()
+    switch(AFTER)
+    written.note(finished=True)

@@ -10,7 +10,7 @@ import tango
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Record
-from proving.shippers import LogSocket, Shippers
+from proving.demo.shipping import LogSocket, Shippers
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, Deployment
 from tests.support.waiting import until

@@ -11,9 +11,8 @@ from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 from facade.icd.load import load
 from proving.demo.command_account import CommandsFound, HistoryEntry, compare_commands, timeline, wrong_commands
-from proving.demo.journal import Given
-from proving.demo.report import DemoReport
-from proving.demo.tables import print_commands
+from proving.demo.plan import Given
+from proving.demo.report import DemoReport, print_commands
 
 ICD = load()
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}

@@ -11,13 +11,11 @@ from rich.console import Console
 from clients.events import Event
 from facade.icd.load import load
 from facade.reading import Quality
-from proving.demo.baseline import slowness
 from proving.demo.options import BASELINE, SERVER_RECOVERY, DemoOptions
-from proving.demo.report import DemoReport
+from proving.demo.report import DemoReport, print_figures, print_verdict
 from proving.demo.system import Demo
-from proving.demo.tables import print_figures, print_verdict
 from proving.demo.timing import Spread, event_rates
-from proving.demo.verdict import passed_limits
+from proving.demo.verdict import passed_limits, slowness
 
 ICD = load()
 KEY = ("a/b/1", "heapRate")

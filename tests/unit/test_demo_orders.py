@@ -8,9 +8,8 @@ import pytest
 from facade.bus.port import Record
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
-from proving.demo.command_account import CommandsFound, DeviceCommands, HistoryEntry
-from proving.demo.journal import Given
-from proving.demo.order_account import compare_orders, families
+from proving.demo.command_account import CommandsFound, DeviceCommands, HistoryEntry, compare_orders, families
+from proving.demo.plan import Given
 
 SDP, ONE, TWO = "mid-sdp/control/0", "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 PROCESSING, WORKER = "mid-sdp/processing/01", "mid-sdp/worker/01"

@@ -22,11 +22,10 @@ from facade.icd.load import load
 from facade.infra.processes import Process, started_in
 from proving.demo import staying
 from proving.demo.options import DemoOptions
-from proving.demo.report import DemoReport
+from proving.demo.report import DemoReport, print_verdict
 from proving.demo.scenario import _stop
 from proving.demo.staying import Playground, stay
 from proving.demo.system import SIMULATOR, _bounded
-from proving.demo.tables import print_verdict
 from proving.demo.timing import Spread
 from proving.demo.verdict import passed_limits
 from proving.progress import Progress

@@ -12,8 +12,7 @@ import tango
 from facade.clock import ManualClock
 from facade.icd.load import load
 from proving.demo import tm
-from proving.demo.journal import JournalWriter, read_journal
-from proving.demo.plan import OBSERVATION
+from proving.demo.plan import OBSERVATION, JournalWriter, read_journal
 from proving.demo.tm import Commanded
 
 LABELS = load().enums["ObsState"]
