@@ -168,7 +168,6 @@ def blocks(testbed: Testbed, *, quick: bool) -> Outcome:
             f"a state was published at most {published.slipped * 1e3:.0f} ms later than planned",
             in_words(cores),
         ),
-        figures={**parts, "memory_mb": memory, "published": published, "cores": cores},
     )
 
 

@@ -395,7 +395,6 @@ def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=tuple(verdicts(found, halves)),
         notes=tuple(notes(found)),
-        figures={"rounds": found, "halves": halves},
     )
 
 

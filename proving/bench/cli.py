@@ -41,7 +41,6 @@ MEASUREMENTS = {
     "logs": "proving.bench.logs:logs",
     "flood": "proving.bench.logs:flood",
     "mirror": "proving.bench.mirror:mirror",
-    "mirror-hanging": "proving.bench.mirror:mirror_hanging",
     "visit": "proving.bench.visit:visit",
     "alert-restart": "proving.bench.restarts:alert_restart",
     "tables": "proving.bench.tables:tables",

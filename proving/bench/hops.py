@@ -408,7 +408,6 @@ def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
             hop_notes("quiet", samples),
             *(f"check, {label}: {one.text(1e3, 'ms')}" for label, one in checks.items()),
         ),
-        figures={"quiet": samples},
     )
 
 
@@ -481,7 +480,6 @@ def _measure(
         how=(f"{count} {how}",),
         verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
         notes=tuple(hop_notes(label, samples) for label, samples in parts.items()),
-        figures=dict(parts),
     )
 
 

@@ -20,7 +20,7 @@ from facade.errors import InfraError
 from facade.flows.telemetry.simulator.report import Report
 from facade.reading import Quality
 from proving import gauges
-from proving.bench.load import NODES, RATE, TOPIC, rate_kept, stream
+from proving.bench.load import NODES, RATE, TOPIC, stream
 from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words, proportional_memory
@@ -209,7 +209,6 @@ def latency(testbed: Testbed, *, quick: bool) -> Outcome:
             ),
         ),
         notes=(*_doubts(sent, listened, each, len(first) != len(events)), in_words(heard.cores)),
-        figures=_figures(found, behind, sent, listened, heard.cores),
     )
 
 
@@ -286,18 +285,6 @@ def _doubts(sent: Report, listened: Listened, each: Times, repeated: bool) -> It
         yield "some windows came more than once (corrected by stragglers); the first event of each was counted"
 
 
-def _figures(
-    found: Quantiles | None, behind: Quantiles | None, sent: Report, listened: Listened, cores: dict[str, float]
-) -> dict[str, Any]:
-    return {
-        "notification_to_event_s": found,
-        "window_end_to_event_s": behind,
-        "sent": rate_kept(sent),
-        "client_errors": listened.errors,
-        "cores": cores,
-    }
-
-
 P99_BAR = 5.0
 """[ms]."""
 LONGEST_BAR = 500.0
@@ -336,7 +323,6 @@ def reads(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=tuple(_verdicts(by_phase)),
         notes=tuple(f"{name}: {_in_words(part)}" for name, part in by_phase.items()),
-        figures={name: _read_figures(part) for name, part in by_phase.items()},
     )
 
 
@@ -387,14 +373,6 @@ def _in_words(part: list[Call]) -> str:
     return "; ".join(f"{kind} {found.text(1000, 'ms')}" for kind, found in kinds.items() if found) or "no calls"
 
 
-def _read_figures(part: list[Call]) -> dict[str, Quantiles | int | None]:
-    kinds = dict.fromkeys(call.kind for call in part)
-    return {
-        **{kind: _spread(call for call in part if call.kind == kind) for kind in kinds},
-        "failed": sum(call.failed for call in part),
-    }
-
-
 NODE_RATE: Final = 31_800.0
 """Heaps/s of a node."""
 _STEPS: Final = (25, 40, 50, 60, 80, 100)
@@ -408,7 +386,7 @@ _EVEN: Final = np.linspace(0.0, 1.0, 100, endpoint=False)
 def live(testbed: Testbed, *, quick: bool) -> Outcome:
     """Run more and more nodes until one limit is passed."""
     seconds, held = 10.0 if quick else 20.0, 0
-    figures: dict[str, Any] = {}
+    tried: list[str] = []
     notes: list[str] = []
     for nodes in _STEPS[::2] if quick else _STEPS:
         with testbed.system(f"live-{nodes}", nodes=nodes) as running:
@@ -420,7 +398,7 @@ def live(testbed: Testbed, *, quick: bool) -> Outcome:
         window = running.icd.topics[TOPIC].window
         bar = (window.length if window else 1.0) + SLACK
         kept = heard.sent.slipped == 0
-        figures[str(nodes)] = {"p99_s": p99, "slipped_s": heard.sent.slipped, "exact": exact, "cores": heard.cores}
+        tried.append(str(nodes))
         notes.append(
             f"{nodes} nodes, {nodes * NODE_RATE:,.0f}/s: p99 {p99:.2f} s, sender slipped by {heard.sent.slipped:.2f}"
             f" s, totals {'exact' if exact else 'NOT exact'}; {in_words(heard.cores)}"
@@ -435,7 +413,7 @@ def live(testbed: Testbed, *, quick: bool) -> Outcome:
         what="nodes at 31,800 notifications/s each, as columnar batches, with all that belongs to them on this machine",
         how=(
             "two simulators, broker, two workers, device servers, and a client subscribed to one attribute of each"
-            f" node; {seconds:g} s after a warm-up of {WARM_UP:g} s; tried: {', '.join(figures)} nodes",
+            f" node; {seconds:g} s after a warm-up of {WARM_UP:g} s; tried: {', '.join(tried)} nodes",
             "held: the sender keeps its rate, the totals of all nodes are exact, and p99 from a notification to the"
             f" event of its window is at most 1 s and {SLACK:g} s; notifications are taken as even over a window",
         ),
@@ -443,7 +421,6 @@ def live(testbed: Testbed, *, quick: bool) -> Outcome:
             Verdict(what="nodes held", bar="≥ 100", found=f"{held} ({held * NODE_RATE:,.0f}/s)", reached=held >= 100),
         ),
         notes=tuple(notes),
-        figures=figures,
     )
 
 

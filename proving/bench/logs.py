@@ -163,7 +163,6 @@ def logs(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=tuple(verdicts),
         notes=tuple(notes),
-        figures=figures,
     )
 
 
@@ -235,7 +234,6 @@ def flood(testbed: Testbed, *, quick: bool) -> Outcome:
             *(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),
             *(hop_notes(f"{name}, {label}", made) for name, parts in found.items() for label, made in parts.items()),
         ),
-        figures={"ways": found, "logs_mb_s": rates},
     )
 
 

@@ -1,11 +1,7 @@
-"""The mirror: rate, delay and recovery with 5,000 attributes, and good devices beside some that hang."""
+"""The mirror: rate, delay and recovery with 5,000 attributes."""
 
-import os
-import signal
-import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +15,6 @@ from facade.bus.port import BusHealth, Record
 from facade.clock import SystemClock
 from facade.errors import InfraError
 from facade.flows.mirror.messages import MODEL, RULES, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
-from facade.infra.ports import HOST
 from proving.bench.hops import Sample, hop_notes, hop_verdicts
 from proving.bench.report import Outcome, Verdict, at_most, quantiles
 from proving.deployment import Deployment
@@ -59,8 +54,6 @@ class Dish(Device):
 
     clock = SystemClock()
     count = 0
-    slowness = 0.0
-    """How long a read takes [s]."""
 
     def init_device(self) -> None:
         """Say that all is pushed by code."""
@@ -76,8 +69,6 @@ class Dish(Device):
 
     def read_number(self, attr: Any) -> float:
         """Return the number of an attribute."""
-        if self.slowness:
-            self.clock.sleep(self.slowness)
         return self._numbers[attr.get_name()]
 
     def push(self, name: str, number: float) -> float:
@@ -94,25 +85,15 @@ class Dish(Device):
         return self.push("bare" if which else "probe", float(number))
 
 
-def dishes(
-    context: RoleContext,
-    *,
-    devices: int,
-    attributes: int,
-    family: str = FAMILY,
-    instance: str = "1",
-    slowness: float = 0.0,
-) -> None:
+def dishes(context: RoleContext, *, devices: int, attributes: int) -> None:
     """Serve devices, which push each of their attributes once a second from the moment that the gate opens."""
     made = [attribute(name=name, dtype=float, fget="read_number") for name in ("probe", "bare")]
     made += [attribute(name=f"a{number:03}", dtype=float, fget="read_number") for number in range(attributes)]
-    kind = DeviceMeta(
-        "BenchDish", (Dish,), {"count": attributes, "slowness": slowness, **{one.name: one for one in made}}
-    )
+    kind = DeviceMeta("BenchDish", (Dish,), {"count": attributes, **{one.name: one for one in made}})
     database = tango.Database()
     for number in range(devices):
         info = tango.DbDevInfo()
-        info.server, info._class, info.name = f"{SERVER}/{instance}", "BenchDish", f"{family}/{number:03}"  # noqa: SLF001
+        info.server, info._class, info.name = f"{SERVER}/1", "BenchDish", f"{FAMILY}/{number:03}"  # noqa: SLF001
         database.add_device(info)
 
     def load() -> None:
@@ -133,7 +114,7 @@ def dishes(
         threading.Thread(target=load, daemon=True).start()
         context.announce()
 
-    run((kind,), args=[SERVER, instance], post_init_callback=start, raises=True)
+    run((kind,), args=[SERVER, "1"], post_init_callback=start, raises=True)
 
 
 def follow(context: RoleContext, *, seconds: float) -> Followed:
@@ -313,7 +294,6 @@ def mirror(testbed: Testbed, *, quick: bool) -> Outcome:
             Verdict(what="from the rule until all has been read", bar="", found=f"{took:.1f} s"),
         ),
         notes=(*(hop_notes(name, samples) for name, samples in parts.items()), in_words(cores)),
-        figures={**parts, "cores": cores, "records": followed.records, "seconds": followed.seconds},
     )
 
 
@@ -330,113 +310,3 @@ def _present(made: Deployment) -> int:
     except tango.DevFailed:
         return 0
     return int(mirrored.value or 0) - int(polled.value or 0) - int(disconnected.value or 0)
-
-
-GOOD, STOPPED, SLOW, ODD = 1400, 50, 20, 30
-"""Devices: good ones; stopped ones; ones that take 2 s for a read; silent, of garbage and refusing, ten of each."""
-SLOWNESS = 2.0
-"""[s]"""
-_HANGING_WITHIN = 300.0
-
-
-def mirror_hanging(testbed: Testbed, *, quick: bool) -> Outcome:
-    """Mirror good devices alone, and beside bad ones."""
-    share, seconds = (10, 20.0) if quick else (1, 60.0)
-    good, stopped, slow, odd = (count // share for count in (GOOD, STOPPED, SLOW, ODD))
-    with testbed.deployment("mirror-hanging", without="") as made, _odd_servers(odd) as names:
-        made.register()
-        kinds = {FAMILY: (good, 0.0), "bench/stopped": (stopped, 0.0), "bench/slow": (slow, SLOWNESS)}
-        roles = [
-            made.play("dishes", name=f"dishes-{number}", devices=count, attributes=1, family=family,
-                      instance=str(number), slowness=slowness)
-            for number, (family, (count, slowness)) in enumerate(kinds.items())
-        ]  # fmt: skip
-        try:
-            for role in roles:
-                made.await_ready(role, _HANGING_WITHIN)
-            made.server("mirror")
-            progress = testbed.progress
-            progress.demand(lambda: made.answers("mirror"), _HANGING_WITHIN, "the device server mirror")
-            _write_rules(made, [f"{FAMILY}/*/a*"])
-            progress.demand(lambda: _figure(made, "mirrored") >= good, _HANGING_WITHIN, "all has been read")
-            for role in roles:
-                role.release()
-            alone = made.result(made.play("follow-mirror", name="alone", ends=True, seconds=seconds), Followed)
-            _write_rules(made, [f"{FAMILY}/*/a*", "bench/stopped/*/a*", "bench/slow/*/a*", *names])
-            progress.demand(lambda: _figure(made, "mirrored") >= good + stopped, _HANGING_WITHIN, "the others, too")
-            os.kill(roles[1].pid, signal.SIGSTOP)
-            beside = made.result(made.play("follow-mirror", name="beside", ends=True, seconds=seconds), Followed)
-            disconnected = _figure(made, "disconnected")
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(roles[1].pid, signal.SIGCONT)
-            database = tango.Database(*made.tango_host.split(":"))
-            for number in range(len(kinds)):
-                database.delete_server(f"{SERVER}/{number}")
-    before, after = quantiles(alone.latencies), quantiles(beside.latencies)
-    slower = after.p99 / before.p99 if before and after else None
-    rates = [one.records / one.seconds for one in (alone, beside)]
-    return Outcome(
-        name="mirror-hanging",
-        what=f"{good} Tango attributes on the bus, pushed once a second, beside {stopped + slow + odd} bad devices",
-        how=(
-            f"{stopped} devices of a server that is stopped (SIGSTOP) before the second measurement, {slow} that take"
-            f" {SLOWNESS:g} s for a read, {odd} whose servers are silent, send garbage or refuse",
-            f"{seconds:g} s without them, {seconds:g} s beside them; from the push of a value to its record",
-        ),
-        verdicts=(
-            at_most("seconds for a value, beside / alone", rates[0] / rates[1] if rates[1] else None, 1.05, "times"),
-            at_most("p99 of push to record, beside / alone", slower, 1.5, "times"),
-            Verdict(
-                what=f"values missing without a word, of {beside.records:,}",
-                bar="0",
-                found=f"{beside.unsaid}; said: {beside.gaps}, alone {alone.gaps}",
-                reached=beside.unsaid == 0,
-            ),
-            Verdict(what="alone", bar="", found=before.text(1e3, "ms") if before else "-"),
-            Verdict(what="beside", bar="", found=after.text(1e3, "ms") if after else "-"),
-            Verdict(what="attributes that are said to be disconnected", bar="", found=str(disconnected)),
-        ),
-        figures={"alone": rates[0], "beside": rates[1], "disconnected": disconnected},
-    )
-
-
-def _write_rules(made: Deployment, patterns: list[str]) -> None:
-    writer = KafkaWriter(made.connection, health=BusHealth(), client="rule")
-    writer.send_durably(rule_record(MirrorRule(rule="bench", patterns=patterns, time=1, origin="bench")), 30.0)
-
-
-def _figure(made: Deployment, name: str) -> int:
-    (device,) = made.devices("SdpMirror")
-    try:
-        return int(made.proxy(device).read_attribute(name).value or 0)
-    except tango.DevFailed:
-        return 0
-
-
-@contextmanager
-def _odd_servers(count: int) -> Iterator[list[str]]:
-    """Give attributes of devices whose servers are silent, send garbage, or refuse, as many of each."""
-    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in servers]
-    for one in servers[::3]:
-        one.close()
-    for one in servers[1::3]:
-        threading.Thread(target=_send_garbage, args=(one,), daemon=True).start()
-    try:
-        yield [f"tango://{HOST}:{port}/bench/odd/{number}#dbase=no/a000" for number, port in enumerate(ports)]
-    finally:
-        for one in servers:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-
-def _send_garbage(server: socket.socket) -> None:
-    kept = []
-    with suppress(OSError):  # it is closed at the end
-        while True:
-            connection, _ = server.accept()
-            kept.append(connection)
-            with suppress(OSError):
-                connection.sendall(os.urandom(4096))

@@ -203,9 +203,6 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=verdicts(found),
         notes=medians(found),
-        figures={
-            "rounds": [{what: _figures(timing) for what, timing in one.items()} for one in found],
-        },
     )
 
 
@@ -237,10 +234,6 @@ def of_worker(timing: Timing) -> PeerTiming:
 
 def _line(what: str, timing: PeerTiming) -> str:
     return f"{what} {timing.rate:,.0f}/s ({timing.rate_per_core:,.0f} per core)"
-
-
-def _figures(timing: PeerTiming) -> dict[str, float]:
-    return {"records_per_s": timing.rate, "records_per_s_per_core": timing.rate_per_core}
 
 
 def _kafka_python(version: str, report: tools.Report) -> Path:

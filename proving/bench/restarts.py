@@ -105,7 +105,6 @@ def elastic(testbed: Testbed, *, quick: bool) -> Outcome:
             f"{seconds:g} s from each change to the next; {rounds} rounds of adding, stopping and starting again",
         ),
         verdicts=(*_judge(waits), _balance(sum(one.consumed for one in covered), sent)),
-        figures={"waits": waits, "sent": sent},
     )
 
 
@@ -248,7 +247,6 @@ def outage(testbed: Testbed, *, quick: bool) -> Outcome:
                 reached=all(len(part) == calls for part in took.values()),
             ),
         ),
-        figures={"refusals": took, "ends": ends},
     )
 
 
@@ -313,7 +311,6 @@ def alert_restart(testbed: Testbed, *, quick: bool) -> Outcome:
                 reached=max(took) < _ALARMS_WITHIN,
             ),
         ),
-        figures={"seconds": took},
     )
 
 

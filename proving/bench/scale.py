@@ -52,7 +52,6 @@ def scale(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=tuple(verdict for run in runs.values() for verdict in run.verdicts),
         notes=tuple(note for run in runs.values() for note in run.notes),
-        figures={form: run.figures for form, run in runs.items()},
     )
 
 

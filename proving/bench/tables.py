@@ -80,7 +80,6 @@ def tables(testbed: Testbed, *, quick: bool) -> Outcome:
             ),
         ),
         notes=tuple(notes),
-        figures={"bare": bare, "worker": ours, "memory_mb": [one, ten]},
     )
 
 

@@ -164,7 +164,6 @@ def visit(testbed: Testbed, *, quick: bool) -> Outcome:
             Verdict(what="peak memory of a worker", bar="", found=f"{max(peaks):.0f} MB"),
             *followed,
         ),
-        figures={"seconds": seconds, "peaks_mb": peaks},
     )
 
 

@@ -391,7 +391,6 @@ _STUCK_AFTER = 120.0
 """Time without any command taken after which something is stuck for good [s]."""
 _REMEMBERED = 1900
 """Commands of one subarray that its device surely still knows at the end of the run."""
-_READ_WITHIN = 60.0
 
 
 class CommandFaultRun(FaultRun):
