@@ -45,7 +45,7 @@ MEASUREMENTS = {
     "alert-restart": "proving.bench.restarts:alert_restart",
     "tables": "proving.bench.tables:tables",
     "sweep": "proving.bench.sweep:sweep",
-    "scale": "proving.bench.scale:scale",
+    "scale": "proving.bench.latency:scale",
     "live": "proving.bench.latency:live",
 }
 """Where each measurement is; loaded only when it is made."""

@@ -41,6 +41,8 @@ _TEXT = 100_000
 """Messages up to this size are text of notifications, larger ones are random letters of the tool [bytes]."""
 _MOST_PROCESSES = 10
 _WITHIN = 300.0
+_COLUMNS = 10
+"""Of the line of a consumer."""
 _SENT = re.compile(
     r"(\d+) records sent, ([\d.]+) records/sec .*?([\d.]+) ms max latency, (\d+) ms 50th.* (\d+) ms 99th,"
     r" (\d+) ms 99.9th"
@@ -364,10 +366,10 @@ def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
 
 def _consumed(text: str, total: int) -> float:
     """Return the messages per second of a consumer, without the time in which its group gets its partitions."""
-    figures = text.strip().splitlines()[-1].split(", ")
-    if int(figures[4]) < total:
-        raise InfraError(f"{total:,} messages sent, {figures[4]} received")
-    return float(figures[9])
+    found = [figures for line in text.splitlines() if len(figures := line.split(", ")) == _COLUMNS]
+    if not found or int(found[-1][4]) < total:
+        raise InfraError(f"expected {total:,} messages at a consumer, got: {text.strip()[-500:]}")
+    return float(found[-1][9])
 
 
 def _children() -> float:

@@ -21,9 +21,7 @@ from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import faults, verdict
 from proving.demo.account import compare, disagreements, waited
-from proving.demo.alerting import AlertScenario
-from proving.demo.calibrating import CalibrationScenario
-from proving.demo.mirroring import MirrorScenario
+from proving.demo.flows import AlertScenario, CalibrationScenario, MirrorScenario
 from proving.demo.observing import account_for_blocks, account_for_commands, account_for_orders, await_cascade
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from proving.demo.report import (

@@ -74,7 +74,7 @@ Alarms = dict[tuple[str, str], Standing]
 
 
 class AlertScenario:
-    """Gives records one by one, the same ones for the same seed, and follows what they add up to.
+    """Gives the records of a seed one by one, and keeps the state of each alarm.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ _LOOK = 0.1
 
 
 class FollowerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client says of itself at its end."""
+    """Figures of the client at its end."""
 
     by_event: int
     by_page: int
@@ -204,11 +204,11 @@ class FollowerReport(msgspec.Struct, frozen=True, kw_only=True):
     silence: float
     """Longest time without an entry, but for its own slowness [s]."""
     lost: list[str]
-    """What it was told that nobody can deliver."""
+    """Entries that nobody can deliver, in words."""
 
 
 class _Client:
-    """Writes down what comes."""
+    """Writes each entry into a journal."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock = clock
@@ -257,7 +257,7 @@ def follow_alerts(context: RoleContext, *, device: str, journal: str) -> Followe
 
 
 def packed(sequence: int, content: bytes) -> bytes:
-    """Return what is written for an entry."""
+    """Return the bytes of an entry in the journal."""
     return _ENTRY.pack(sequence, content)
 
 
@@ -278,7 +278,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What everyone says."""
+    """Expected and observed."""
 
     sent: Sequence[tuple[str, bytes]]
     """Source and digest of all records, in the order of the log."""
@@ -348,7 +348,7 @@ def _disorder(found: Found, place: Mapping[bytes, int]) -> list[int]:
 
 
 def _states(found: Found) -> list[str]:
-    """Hold each alarm of the device against what was sent."""
+    """Compare the state of each alarm at the device with the scenario."""
     shown = {(one["condition"], one["source"]): one for one in found.shown}
     wrong = []
     for key, alarm in found.wanted.items():
@@ -437,7 +437,7 @@ class AlertFaultRun(FaultRun):
         return True
 
     def due(self) -> str:
-        """Return the part that is killed after so many received entries."""
+        """Return the part whose kill is due at this number of received entries."""
         return self._due.pop(0)[1] if self._due and self._received >= self._due[0][0] else ""
 
     def in_words(self) -> str:
@@ -445,7 +445,7 @@ class AlertFaultRun(FaultRun):
         return f"{len(self._sent):,} sent, {self._received:,} received"
 
     def account(self) -> Account:
-        """Hold what was sent against what the client got and what the device shows."""
+        """Compare the records sent with the journal of the client and the alarms of the device."""
         self.demand(self._answers, READY_WITHIN, SERVER)
         shown = msgspec.json.decode(self.deployment.proxy(self._device).command_inout("GetAlarms"))
         self._client.call_off()

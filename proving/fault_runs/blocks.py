@@ -150,7 +150,7 @@ def read_confirmed(journal: Path) -> list[tuple[int, int]]:
 
 
 def tell_blocks(context: RoleContext, *, journal: str, subarray: int, seed: int, records: int, interval: float) -> None:
-    """Go on after what was confirmed in an earlier life; what was not is told again.
+    """Publish the rest of the plan. A record that was not confirmed in an earlier life is sent again.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ _ACTIVE = ("UNACK", "ACKED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What everyone says."""
+    """Expected and observed."""
 
     told: Mapping[str, Confirmed]
     """Each block, as its controller was confirmed to have told it last."""
@@ -336,7 +336,7 @@ class BlockFaultRun(FaultRun):
         return f"{self._count:,} records confirmed"
 
     def account(self) -> Account:
-        """Hold what was confirmed against the topic, the devices and the alarms."""
+        """Compare the confirmed records with the topic, the devices and the alarms."""
         confirmed = {number: read_confirmed(self._journal(number)) for number in self._plans}
         told = {
             name: one

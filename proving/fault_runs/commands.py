@@ -110,7 +110,7 @@ class Caller:
         self._count = 0
 
     def drive(self, commands: int) -> None:
-        """Return so many commands, not counting those that surely were not sent."""
+        """Give some commands; one that was surely not sent does not count."""
         given = 0
         while given < commands:
             shown = self._settled()
@@ -234,7 +234,7 @@ def call_random_commands(context: RoleContext, *, journal: str, commands: int, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What everyone says."""
+    """Expected and observed."""
 
     calls: Sequence[CallLine]
     commands: Sequence[CommandMessage]
@@ -305,8 +305,8 @@ def _twice(written: Mapping[str, CommandMessage], acks: Sequence[AckMessage]) ->
         ids[command.device, command.command, command.transaction_id].append(id)
     controllers: defaultdict[str, set[str]] = defaultdict(set)
     for ack in acks:
-        # Of ids that nobody has sent: a controller that is made to write wrong ones cannot find its own word again
-        # after a crash. What it executes is judged all the same, by the command's own id.
+        # Unknown ids are left out: after a crash, a controller with the fault `wrong-ids` does not recognise its own
+        # acknowledgements. Its executions are judged by the ids of the commands.
         if ack.id in written and ack.status in FINAL and ack.status not in (TIMED_OUT, UNDELIVERED):
             controllers[ack.id].add(ack.status)
     return [
@@ -321,7 +321,7 @@ def _twice(written: Mapping[str, CommandMessage], acks: Sequence[AckMessage]) ->
 
 
 def _calls(calls: Sequence[CallLine], written: Mapping[str, CommandMessage], shown: Mapping[str, str]) -> list[str]:
-    """Hold what callers were told against what is on the bus."""
+    """Compare the answers to callers with the commands on the bus."""
     wrong = []
     transactions = {(command.device, command.command, command.transaction_id) for command in written.values()}
     heard: defaultdict[str, set[str]] = defaultdict(set)
@@ -482,7 +482,7 @@ class CommandFaultRun(FaultRun):
             return False
 
     def _picture(self, device: str) -> str:
-        """Say what a device shows, for whoever has to find out why nothing goes on."""
+        """Return the state of a device in words, for the report of a run that stands still."""
         try:
             names = ("State", "obsState", "commandsPending", "lastCommand", "healthInfo")
             values = (str(one.value) for one in self.deployment.proxy(device).read_attributes(names))

@@ -1,8 +1,8 @@
 """`sdp-facade prove FLOW`: records of one flow are sent while faults are injected, and each record is accounted for.
 
-A flow is a subclass of `FaultRun`. It says which parts run, which faults are injected, and what is sent. Its account
+A flow is a subclass of `FaultRun`. It has the parts, the faults and the records of a run. Its account
 compares the records sent (expected) with topics, devices and clients (observed). The frame does the rest: it starts all
-parts, injects the faults of one schedule, starts again what was killed, and prints the account.
+parts, injects the faults of one schedule, starts killed parts again, and prints the account.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""A fuzz: records of all kinds are sent on all topics in all codecs, to a whole system of which nothing may end.
+"""A fuzz: records of all kinds are sent on all topics in all codecs. No process of the system may end.
 
 Sent: good and bad records. Expected: each in exactly one count, and each good one used. Observed: the accounts on
 SdpBus, the dead letters, all attributes, and the memory of all processes.
@@ -100,7 +100,10 @@ class Fuzz(FaultRun):
         self.refused += sender.refused
 
     def _settle(self) -> None:
-        """Wait until the accounts of our topics have as many records as the brokers; what is lost once stays so."""
+        """Wait until the accounts of our topics have as many records as the brokers.
+
+        A lost record stays lost, so later phases do not wait for it.
+        """
         if self._settles:
             found = self.progress.wait_until(
                 lambda: not list(self._uncounted()), _SETTLED_WITHIN, "each record is counted"

@@ -162,7 +162,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
 
 
 def completed(document: Document, schema: Mapping[str, Any]) -> Document:
-    """Return a document with what its schema has beyond it: keys that are newer than the documents here."""
+    """Return a document with all keys of its schema, also those that are newer than the documents here."""
     more = {name: one for name, one in schema["properties"].items() if name not in document}
     return {**document, **{name: example(one) for name, one in more.items()}}
 
@@ -388,7 +388,7 @@ _KINDS, _WEIGHTS = list(_WEIGHTED), list(_WEIGHTED.values())
 def spoilt(chance: Random, record: Good, document: Document) -> tuple[Good, bytes | None]:
     """Return a record with something wrong in it, and its value.
 
-    What it is says a header, if it has one: then that is wrong, or is missing or there twice, or the bytes are wrong.
+    If a header describes the record, then the header is wrong, missing or doubled, or the bytes are wrong.
     """
     key = record.key if chance.random() < 0.9 else chance.choice([b"", b"\xff", b"0", chance.randbytes(8)])
     if not record.headers:

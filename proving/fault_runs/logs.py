@@ -99,7 +99,7 @@ class LogFaultRun(FaultRun):
         return f"{self._sent.total():,} sent, {self._shown:,.0f} shown"
 
     def account(self) -> Account:
-        """Hold what was sent against what the devices show."""
+        """Compare the records sent with the figures of the devices."""
         self._writer.flush(READY_WITHIN)
         made = Account()
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)

@@ -77,7 +77,7 @@ class MirrorFaultRun(FaultRun):
         self._heard, self._silence = self.clock.monotonic(), 0.0
 
     def step(self) -> bool:
-        """Read what is written, until all faults were injected."""
+        """Read the topic, until all faults were injected."""
         self._take()
         return bool(self.left)
 
@@ -86,7 +86,7 @@ class MirrorFaultRun(FaultRun):
         return f"{sum(map(len, self._records.values())):,} records"
 
     def account(self) -> Account:
-        """Hold what receptors pushed against the topic."""
+        """Compare the pushed values with the topic."""
         made = Account()
         if self.progress.wait_until(self._all_connected, _STANDSTILL, "all receptors are connected") is None:
             made.wrong.append(f"{self._device}: expected all receptors to be connected, got {self._away()}")
@@ -161,7 +161,7 @@ class MirrorFaultRun(FaultRun):
 
 
 def differences(name: str, found: MirrorFound) -> list[str]:
-    """Return what is wrong with the records of an attribute."""
+    """Return the faults of the records of an attribute."""
     wrong = {
         "values missing without a word": found.unsaid,
         "values that nobody pushed": found.foreign,

@@ -1,4 +1,4 @@
-"""Overload: ten times what is promised, to many clients of which one is frozen.
+"""Overload: ten times the promised load, to many clients. One client is frozen.
 
 A machine that cannot send the promised rate sends as fast as it can. Expected: each record in one count, and each alert
 at each client. Observed: SdpBus, and the clients.
@@ -55,7 +55,7 @@ class ClientResult(msgspec.Struct, frozen=True):
 
 
 def crowd(context: RoleContext, *, count: int, following: int, folder: str) -> list[ClientResult]:
-    """Be so many clients of the alerts, each a process, of which the first is frozen until all is sent.
+    """Play clients of the alerts, each in a process. The first one is frozen until all is sent.
 
     The first ones follow and check each alert. To make Python's objects of each event in all of them would take the
     processors that the system is to have; on a site they are other machines'. So the others let Tango's library receive

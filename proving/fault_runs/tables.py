@@ -131,7 +131,7 @@ class TableFaultRun(FaultRun):
         return parts
 
     def begin(self) -> None:
-        """Listen to what is announced."""
+        """Begin to read the announcements."""
         self._reader = self._bus.open_reader({TABLES: None}, {})
 
     def step(self) -> bool:
@@ -142,7 +142,7 @@ class TableFaultRun(FaultRun):
         if len(self._begun) < self.count or self.deployment.processes[PRODUCER].is_alive:
             return True
         if self._awaited is None:
-            # Of a table whose producer was killed before anything of it was sent, nobody will ever hear.
+            # A table without any segment on the bus is never reported: its producer was killed before it sent one.
             self._awaited = self._sent | self._arrived()
             self._settled_by = self.clock.monotonic() + _SETTLED_WITHIN
             self.left = 0
@@ -156,7 +156,7 @@ class TableFaultRun(FaultRun):
         return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
 
     def account(self) -> Account:
-        """Hold what was sent against what was announced, fetched and listed."""
+        """Compare the tables sent with those announced, fetched and listed."""
         self.demand(lambda: self._listed() is not None, READY_WITHIN, SERVER)
         complete = Counter(_number(table) for table in self._said if table.state == COMPLETE)
         failed = {_number(table) for table in self._said if table.state == FAILED}
@@ -202,7 +202,7 @@ class TableFaultRun(FaultRun):
         return found
 
     def _fetched(self) -> set[int]:
-        """Fetch every complete table, and give those that are what was sent."""
+        """Fetch every complete table; return those with the bytes that were sent."""
         right, copy = set(), self.deployment.folder / "fetched"
         for table in self._said:
             number = _number(table)

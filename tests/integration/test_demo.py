@@ -15,7 +15,7 @@ from facade.errors import InfraError
 from facade.infra import local
 from facade.infra.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import started_in
-from proving.demo.calibrating import TABLES
+from proving.demo.flows import TABLES
 from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION, SWITCHED_ON
 from proving.demo.report import DemoReport

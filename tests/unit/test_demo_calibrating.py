@@ -13,7 +13,7 @@ from clients.events import Event, Record
 from clients.scene import CALIBRATION
 from facade.clock import ManualClock
 from facade.reading import Quality
-from proving.demo.calibrating import TABLES, CalibrationScenario
+from proving.demo.flows import TABLES, CalibrationScenario
 from proving.demo.report import DemoReport
 from proving.progress import Progress
 

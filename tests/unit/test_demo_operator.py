@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from proving.demo.alerting import _SOURCES, AlertScenario, Entry
+from proving.demo.flows import _SOURCES, AlertScenario, Entry
 
 DONE = {("SHELVE", "coolantWarm", "cooling/2")}
 
