@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from facade.clock import ManualClock
-from proving.fault_runs.frame import BROKER, SERVER, STANDSTILL, Account, FaultRun, Size, process_name
+from proving.bench.cli import MEASUREMENTS
+from proving.fault_runs.frame import BROKER, FLOWS, SERVER, STANDSTILL, Account, FaultRun, Size, process_name
 from proving.progress import Progress
+from proving.roles import ROLES
 
 
 class Played:
@@ -75,3 +79,10 @@ def test_each_fault_comes_before_one_comes_again_and_parts_run_again() -> None:
     for before, after in (("kill", "start"), ("freeze", "thaw"), ("kill device-server", "device-server")):
         places = [at for at, said in enumerate(played.said) if said == before]
         assert all(played.said[at + 1] == after for at in places)
+
+
+@pytest.mark.parametrize("table", [FLOWS, MEASUREMENTS, ROLES], ids=["flows", "measurements", "roles"])
+def test_each_flow_measurement_and_role_is_where_its_table_says(table: Mapping[str, str]) -> None:
+    for place in table.values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(import_module(module), name)), place
