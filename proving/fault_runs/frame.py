@@ -236,11 +236,12 @@ class FaultRun:
             try:
                 if is_deleted:
                     admin.delete_consumer_groups([group])[group].result()
-                else:
-                    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result()
+                    return True
+                about = [ConsumerGroupTopicPartitions(group, offsets)]
+                altered = admin.alter_consumer_group_offsets(about)[group].result()
             except KafkaException:  # the session of a member has not ended yet
                 return False
-            return True
+            return all(one.error is None for one in altered.topic_partitions)
 
         self.progress.demand(is_done, _RESET_WITHIN, "the consumer group is reset")
 
