@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 from rich.table import Table
 
+from facade.bus.kafka.coordinators import ask_coordinator
 from facade.clock import SystemClock
 from facade.console import OUT
 from facade.errors import ConfigError
@@ -214,11 +216,13 @@ class FaultRun:
         """Delete the group or set its offsets, as soon as the brokers know that its members are gone."""
         prefix = self.deployment.settings.prefix
         group, topic = (prefix + name for name in self.group)
+        # A client of its own: one whose connection ended with a broker may abort the process (librdkafka issue 5397).
         admin = AdminClient({"bootstrap.servers": self.deployment.settings.bootstrap, "log_level": 0})
+        ask = partial(ask_coordinator, group=group, within=READY_WITHIN)
 
         def has_committed() -> bool:
             try:
-                found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+                found = ask(admin.list_consumer_group_offsets, about=ConsumerGroupTopicPartitions(group))
             except KafkaException:
                 return False
             return bool(found.topic_partitions)
@@ -235,10 +239,9 @@ class FaultRun:
         def is_done() -> bool:
             try:
                 if is_deleted:
-                    admin.delete_consumer_groups([group])[group].result()
+                    ask(admin.delete_consumer_groups)
                     return True
-                about = [ConsumerGroupTopicPartitions(group, offsets)]
-                altered = admin.alter_consumer_group_offsets(about)[group].result()
+                altered = ask(admin.alter_consumer_group_offsets, about=ConsumerGroupTopicPartitions(group, offsets))
             except KafkaException:  # the session of a member has not ended yet
                 return False
             return all(one.error is None for one in altered.topic_partitions)
