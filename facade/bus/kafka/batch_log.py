@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.spans import find_span, read_span
-from facade.bus.kafka.writer import KafkaReceipt, KafkaWriter
+from facade.bus.kafka.producer import KafkaReceipt, KafkaWriter
+from facade.bus.kafka.read_range import read_range
 from facade.bus.port import BusHealth, Record
 
 
@@ -21,7 +22,7 @@ class KafkaBatchLog:
 
     def since(self, topic: str, time: float) -> Iterator[Record]:
         """Return what stands on a topic now and was written at a time or later [Unix s]."""
-        return read_span(self._connection, topic, find_span(self._connection, topic, since=time), whole=True)
+        return read_range(self._connection, topic, find_range(self._connection, topic, since=time), whole=True)
 
     def close(self, timeout: float) -> None:
         """Wait for what is queued, at most `timeout` [s]."""

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import AT_ONCE, TO_END, TOGETHER, KafkaReader, Start
-from facade.bus.kafka.sender import KafkaSender
-from facade.bus.kafka.topic_watch import KafkaTopicWatch
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaSender, KafkaWriter
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.reader import AT_ONCE, TOGETHER, KafkaReader, Start
 from facade.bus.port import BusHealth, Record
-
-_READ_ALL = 10.0
-"""Longest time for reading a compacted topic from its beginning [s]."""
 
 
 class KafkaBus:
@@ -61,14 +59,9 @@ class KafkaBus:
         BusError
             The topic does not exist, or its end was not reached in time.
         """
-        extent = self._watch.extents([topic]).get(topic) if settled else None
-        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch=TO_END)
-        try:
-            if extent is not None:
-                return reader.read_up_to(topic, {one: end for one, (_, end) in extent.ranges.items()}, _READ_ALL)
-            return reader.read_to_end(_READ_ALL)
-        finally:
-            reader.close()
+        ranges, within = find_range(self._connection, topic, within=timeouts.PROCESS), timeouts.READ_ALL
+        self._connection.answered(self.health)
+        return [*read_range(self._connection, topic, ranges, whole=settled, within=within, health=self.health)]
 
     def watch(self) -> KafkaTopicWatch:
         """Return what looks at topics."""

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 READ = "Describe and Read"
 WRITE = "Describe and Write"
 _SILENT = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
-_MOVING = {
+MOVING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -54,7 +54,7 @@ def ask_again(question: Callable[[], Answer], clock: Clock, patience: float) -> 
         try:
             return question()
         except KafkaException as error:
-            if error.args[0].code() not in _MOVING or clock.monotonic() >= deadline:
+            if error.args[0].code() not in MOVING or clock.monotonic() >= deadline:
                 raise
         clock.sleep(_PAUSE)
 
