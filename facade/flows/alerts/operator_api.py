@@ -26,8 +26,6 @@ from facade.numbers import Natural
 from facade.outcome import Unused
 from facade.printable import listed
 
-CONFIRMED_WITHIN = 0.4
-"""Longest wait for the bus in an operator's call [s]."""
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 """Entries that one call gives, and about how large its answer gets."""
 _ON_THE_WAY_US = 5_000_000
@@ -87,16 +85,25 @@ class OperatorApi:
         Whether everything that was on the bus at the start has been read.
     origin
         Name of the device server.
+    timeout
+        Longest wait for the bus [s].
     """
 
     def __init__(
-        self, flow: AlertsFlow, sender: Sender, *, ready: Callable[[], bool], origin: str, clock: Clock
+        self,
+        flow: AlertsFlow,
+        sender: Sender,
+        *,
+        ready: Callable[[], bool],
+        origin: str,
+        clock: Clock,
+        timeout: float = 0.4,
     ) -> None:
         self.flow = flow
         self._sender = sender
         self._ready = ready
         self._origin = origin
-        self._clock = clock
+        self._clock, self._timeout = clock, timeout
         self._checking = threading.Lock()
         """Held until an action is noted: the next one is checked against it."""
         self._on_the_way: dict[str, Action] = {}
@@ -123,7 +130,7 @@ class OperatorApi:
                 raise CommandRefused(_NOT_ALLOWED, why, origin)
             self._on_the_way[action.id] = action
         try:
-            self._sender.send(record, CONFIRMED_WITHIN)
+            self._sender.send(record, self._timeout)
         except BusError:
             self._on_the_way.pop(action.id, None)  # perhaps it never comes, and the operator may try again
             raise
