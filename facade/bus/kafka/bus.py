@@ -1,11 +1,11 @@
-"""The bus as one device server sees it: one connection, one state of health, readers and a writer."""
+"""The bus as one process sees it: one connection, one state of health, readers and a writer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaSender, KafkaWriter
+from facade.bus.kafka.producer import KafkaReceipt, KafkaSender, KafkaWriter
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.reader import AT_ONCE, TOGETHER, KafkaReader, Start
 from facade.bus.port import BusHealth, Record
@@ -74,3 +74,23 @@ class KafkaBus:
     def sender(self) -> KafkaSender:
         """Open a producer for commands, apart from all other traffic."""
         return KafkaSender(self._connection, health=self.health, client=f"{self._client}-commands")
+
+
+class KafkaBatchLog:
+    """The topic to which a producer forwards its batches; see `facade.producer.forwarding.BatchLog`."""
+
+    def __init__(self, connection: Connection, *, client: str) -> None:
+        self._connection = connection
+        self._writer = KafkaWriter(connection, health=BusHealth(), client=client)
+
+    def post(self, record: Record) -> KafkaReceipt:
+        """Queue a record behind those that were posted before, without waiting."""
+        return self._writer.post([record])
+
+    def since(self, topic: str, time: float) -> Iterator[Record]:
+        """Return the records that are on a topic now and were written at a time or later [Unix s]."""
+        return read_range(self._connection, topic, find_range(self._connection, topic, since=time), whole=True)
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is queued, at most `timeout` [s]."""
+        self._writer.close(timeout)
