@@ -119,7 +119,7 @@ def needs_of(icd: Icd, role: str) -> Needs:
 
 
 def judge_rights(role: str, needs: Needs, rights: Needs, prefix: str) -> Iterator[Finding]:
-    """Judge what this principal lacks on topics for a role; a topic that is not shown is judged elsewhere."""
+    """Judge the rights of this principal on topics for a role; `judge_topics` judges a topic that is not shown."""
     lacking = {
         name: [", ".join(sorted(wanted - rights[name]))]
         for name, wanted in needs.items()
@@ -199,7 +199,7 @@ def judge_clocks(offsets: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
-    """Judge what the brokers can, by the newest version of each request that they take."""
+    """Judge the features of the brokers, by the newest version of each request that they take."""
     if not apis:
         yield Finding(UNKNOWN, "brokers", "their features are not known")
     elif "EndTxn" not in apis or "InitProducerId" not in apis:

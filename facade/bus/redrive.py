@@ -1,9 +1,9 @@
 """Puts dead letters back on the topics that they came from, each record once.
 
-The topic of the dead letters says itself what was put back: in the transaction that puts a record back stands a mark on
-`dead-letters`, which names the record by where it first was. So a redrive that is killed, or begun twice, repeats
-nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no value. An entry
-on `accounts`, in the same transaction, says how many were put back on each topic.
+The topic of the dead letters has the marks of the records that were put back. The transaction that puts a record back
+writes a mark to `dead-letters`, which names the record by its first offset. So a redrive that is killed, or begun
+twice, repeats nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no
+value. An entry on `accounts`, in the same transaction, has the number of records that were put back on each topic.
 """
 
 from collections import Counter
@@ -80,7 +80,7 @@ class Fate(StrEnum):
 UNLESS_AGAIN: Final = (Fate.DONE, Fate.RETURNED, Fate.FAILS)
 """Dead letters that are put back only where the caller says so."""
 Trial = Callable[[Record], Outcome]
-"""Says what a reader of its topic would make of a record that is appended now."""
+"""Returns the outcome that a record would have with the readers of its topic, if it were appended now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def read_dead_letter(record: Record) -> DeadLetter | None:
 
 
 def text_of(raw: bytes) -> str:
-    r"""Return bytes as text that can be printed anywhere; what is no UTF-8 as in ``\xff``."""
+    r"""Return bytes as text that can be printed anywhere; bytes that are no UTF-8 as in ``\xff``."""
     return printable(raw.decode(errors="backslashreplace"))
 
 
@@ -168,7 +168,7 @@ def takes_back(icd: Icd, topic: Topic) -> bool:
     """Return whether records may be put back on a topic.
 
     They may where each record stands for itself, and SDP's side writes them: the newest of a compacted topic would be
-    an old one, a command has expired, and what the facade writes belongs to a transaction.
+    an old one, a command has expired, and a record that the facade writes belongs to a transaction.
     """
     foreign = any(icd.roles[role].side == "SDP" for role in topic.writers if role in icd.roles)
     foreign = foreign and topic is not icd.topics.get(ACCOUNTS)

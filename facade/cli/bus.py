@@ -1,4 +1,4 @@
-"""`sdp-facade bus check`: what is wrong with the bus, and how much it matters."""
+"""`sdp-facade bus check`: the faults of the bus, with their severity."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -118,7 +118,7 @@ def _topics(
 
 
 def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
-    """Return by how much our clock is ahead of the broker's [s], and what is to be said of it and others."""
+    """Return by how much our clock is ahead of the broker's [s], and the findings about it and other clocks."""
     try:
         ours = _own_clock(connection)
         others = _other_clocks(connection)

@@ -179,7 +179,7 @@ def redrive(
     clock, icd, settings = SystemClock(), load(), load_settings()
     selection = _selection(icd, clock, since, reason, topic, dead_letters)
     connection = Connection(settings, clock=clock)
-    # It ends what an earlier run has left open; only what is read after that says all that was put back.
+    # It ends the transaction that an earlier run has left open. Only later reads see all marks of that run.
     writer = KafkaTransactionWriter(connection, _NAME) if yes else None
     ranges = find_range(connection, TOPIC)
     trial = trials_of(icd, settings, clock)

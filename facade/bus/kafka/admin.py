@@ -40,7 +40,7 @@ from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Id of 16 zero bytes: what the client makes of the answer of a broker that gives no ids."""
+"""Id of 16 zero bytes, by which the client shows that a broker gives no ids."""
 _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 """Answers about topics that do not exist, or may not be seen."""
 _NEAR = 100
@@ -153,7 +153,7 @@ class KafkaTopicWatch:
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
             self._asked = _describe(self._connection, topics, timeouts.PROCESS)
-            if self._asked:  # who has no partitions yet wants to know as soon as it has some
+            if self._asked:  # a reader without topics asks as soon as it has some
                 self._due = now + timeouts.TOPIC_IDS_EACH
         if not self._asked or not all(future.done() for future in self._asked.values()):
             return {}
@@ -161,7 +161,7 @@ class KafkaTopicWatch:
         asked, self._asked = self._asked, {}
         found = {}
         for topic, future in asked.items():
-            if future.exception() is None:  # a broker that is away is noticed by those who read
+            if future.exception() is None:  # the readers notice a broker that is away
                 description = future.result()
                 found[topic] = TopicShape(topic_id(description), len(description.partitions))
         return found

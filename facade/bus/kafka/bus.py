@@ -64,7 +64,7 @@ class KafkaBus:
         return [*read_range(self._connection, topic, ranges, whole=settled, within=within, health=self.health)]
 
     def watch(self) -> KafkaTopicWatch:
-        """Return what looks at topics."""
+        """Return the watch over topics; see `facade.bus.positions.TopicWatch`."""
         return self._watch
 
     def writer(self) -> KafkaWriter:
@@ -92,5 +92,5 @@ class KafkaBatchLog:
         return read_range(self._connection, topic, find_range(self._connection, topic, since=time), whole=True)
 
     def close(self, timeout: float) -> None:
-        """Wait for what is queued, at most `timeout` [s]."""
+        """Wait for queued batches, at most `timeout` [s]."""
         self._writer.close(timeout)

@@ -1,4 +1,4 @@
-"""How to reach the brokers, and what is the same for every client."""
+"""The brokers of a deployment: makes all clients, with the settings that they share."""
 
 import logging
 import math
@@ -22,13 +22,13 @@ _VARIES = re.compile(r"\[.*?\]|\(.*?\)|\d+")
 _MOST_ERRORS = 200
 """Different errors that are remembered; beyond it the oldest is forgotten, and logged again."""
 _SAYS_NOTHING = 3.0
-"""A client that gave no statistics for so long has been closed or hangs [s]."""
+"""A client without statistics for this time has been closed or hangs [s]."""
 
 _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
 class Clients(NamedTuple):
-    """How clients are made from their configurations: by Kafka's library, or by what a simulation has in its place."""
+    """Makers of clients from their configurations: those of Kafka's library, or those of a simulation."""
 
     consumer: Callable[[dict[str, Any]], Consumer] = Consumer
     producer: Callable[[dict[str, Any]], Producer] = Producer
@@ -188,7 +188,7 @@ class _Link:
         self._clock = clock
 
     def tell(self, *, up: bool) -> None:
-        """Take what the client has just said."""
+        """Take note that the client reaches a broker, or does not."""
         now = self._clock.monotonic()
         if up:
             self._health.last_up[self] = now
