@@ -98,10 +98,10 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
     running.wait(HANG)
     killed = KafkaTransactionWriter(connection, "dead-letters-redrive")
     letter = next(read_range(connection, TOPIC, {0: (299, 300)}))
-    killed._producer.begin_transaction()
+    killed._client.begin_transaction()
     for record in put_back(letter):
-        killed._produce(record)
-    killed._producer.flush(HANG)
+        killed._producer.produce(record)
+    killed._client.flush(HANG)
 
     ended = json.loads(call(connection, *words, "--yes", "--rate", "10000"))
     assert 0 < ended["put back"] < 300
