@@ -109,8 +109,15 @@ class OperatorApi:
         self._on_the_way: dict[str, Action] = {}
         """Actions that were not read from the log yet, by id."""
 
-    def act(self, command: str, kind: ActionKind, text: str) -> str:
+    def act(self, command: str, kind: ActionKind, text: str, client: str = "") -> str:
         """Put an action on the log; gives its id.
+
+        Parameters
+        ----------
+        text
+            JSON argument.
+        client
+            Tango client that gives it; empty: not known.
 
         Raises
         ------
@@ -121,7 +128,7 @@ class OperatorApi:
         """
         origin = f"SdpAlerts.{command}"
         self._require_all(origin)
-        action = self._action(kind, self._request(kind, text, origin), origin)
+        action = self._action(kind, self._request(kind, text, origin), origin, client)
         record = alert_record(action)
         if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would
             raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
@@ -228,7 +235,7 @@ class OperatorApi:
                 )
         return request
 
-    def _action(self, kind: ActionKind, request: Request, origin: str) -> Action:
+    def _action(self, kind: ActionKind, request: Request, origin: str, client: str) -> Action:
         now = self._clock.now()
         duration = request.duration or 0.0
         if kind == "SHELVE" and not 0 < duration <= LONGEST_SHELVING:
@@ -243,6 +250,7 @@ class OperatorApi:
             comment=request.comment,
             time=round(now * 1e6),
             origin=self._origin,
+            client=client[:200],
             occurrence=request.occurrence or 0,
             until=round((now + duration) * 1e6) if kind == "SHELVE" else 0,
         )
