@@ -5,8 +5,16 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
+from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
 from clients.conformance.case import TopicOf
@@ -72,10 +80,6 @@ class Admin:
             for name in topics.topic_names
         }
 
-    def list_offsets(self, wanted: Any, request_timeout: float) -> dict[TopicPartition, Future[SimpleNamespace]]:
-        offsets = {OffsetSpec.earliest(): 3, OffsetSpec.latest(): 7}
-        return {place: done(SimpleNamespace(offset=offsets.get(which, 5))) for place, which in wanted.items()}
-
     def poll(self, timeout: float) -> None:
         pass
 
@@ -83,6 +87,23 @@ class Admin:
         self.made.extend(wanted)
         few = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker(s) are registered.")
         return {one.topic: done(KafkaException(few) if one.replication_factor > 1 else None) for one in wanted}
+
+
+class Consumer:
+    """Plays a consumer of that cluster: each partition has the offsets 3 to 6."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        pass
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None, 1: None}, error=None)})
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        known = {OFFSET_BEGINNING: 3, OFFSET_END: 7}
+        return [TopicPartition(one.topic, one.partition, known.get(one.offset, 5)) for one in places]
+
+    def close(self) -> None:
+        pass
 
 
 def done(outcome: Any) -> Future[Any]:
@@ -96,7 +117,7 @@ def done(outcome: Any) -> Future[Any]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Admin]:
-    monkeypatch.setattr(connection, "KAFKA", Clients(admin=Admin))
+    monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Consumer, admin=Admin))
     monkeypatch.setattr(Admin, "made", [])
     monkeypatch.setenv("SDP_TOPIC_PREFIX", "t.")
     monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)
@@ -147,13 +168,14 @@ REFUSALS = pytest.mark.parametrize(
 
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
-    answer, left = Admin.list_offsets, [KafkaException(KafkaError(code))] * times
+    answer, left = Consumer.offsets_for_times, [KafkaException(KafkaError(code))] * times
 
-    def list_offsets(self: Admin, wanted: Any, request_timeout: float) -> dict[TopicPartition, Future[SimpleNamespace]]:
-        refused = left.pop() if left else None
-        return dict.fromkeys(wanted, done(refused)) if refused else answer(self, wanted, request_timeout)
+    def offsets_for_times(self: Consumer, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        if left:
+            raise left.pop()
+        return answer(self, places, timeout)
 
-    monkeypatch.setattr(Admin, "list_offsets", list_offsets)
+    monkeypatch.setattr(Consumer, "offsets_for_times", offsets_for_times)
 
 
 @REFUSALS

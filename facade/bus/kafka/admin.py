@@ -1,25 +1,31 @@
 """Asks the brokers for topics, offsets and groups, and changes nothing.
 
-All questions go through one admin client, which lives as long as the process (`Connection.admin`). The client of
-Kafka's library aborts the process if it is thrown away while a request is under way
-(``Assertion eonce->refcnt > 0``), and `KafkaTopicWatch` always has a request under way.
+Topics and groups are asked for through one admin client, which lives as long as the process (`Connection.admin`). The
+client of Kafka's library aborts the process (``Assertion eonce->refcnt > 0``, librdkafka issue 4605, open in version
+2.16) in three cases, which rule this module:
 
-The time-out of a request is safe, unless it is a request to the coordinator of a group. The client aborts the process
-if it finds the coordinator after the time-out of such a request (librdkafka issue 4605, open in version 2.16). So these
-requests have a time-out that never comes, and the wait for the answer has its own. The request may stay under way
-until the process ends: only commands ask a coordinator this way.
+- An admin client is thrown away while a request is under way. `KafkaTopicWatch` always has one under way.
+- The coordinator of a group is found after the time-out of a request to it. So these requests have a time-out that
+  never comes, and the wait for the answer has its own. Only commands ask a coordinator this way, as the request may
+  stay under way until the process ends.
+- The leaders of partitions are found after the time-out of `AdminClient.list_offsets`. So a consumer asks for offsets.
 
 Topics have their names in the ICD here, without the prefix of the deployment.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -27,14 +33,14 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from facade.bus.bus_checks import Cluster, GroupPosition, GroupState, TopicState
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.refusals import READ, ask_again, describe, explain
+from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
 from facade.bus.port import BusHealth, Record
 from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
@@ -175,7 +181,9 @@ class KafkaTopicWatch:
                 if error.args[0].code() not in _UNSEEN:
                     raise
         partitions = [(topic, one.id) for topic, description in there.items() for one in description.partitions]
-        first, end = _offsets(self._connection, partitions, _FIRST, _END, within=timeouts.PROCESS)
+        with _asking(self._connection) as consumer:
+            ask = partial(_offsets, self._connection, consumer, partitions, within=timeouts.PROCESS)
+            first, end = ask(OFFSET_BEGINNING, OFFSET_END)
         return {
             topic: Extent(
                 topic_id(description),
@@ -187,38 +195,53 @@ class KafkaTopicWatch:
 
 # Offsets
 
-_FIRST, _END = OffsetSpec.earliest(), OffsetSpec.latest()
+
+@contextmanager
+def _asking(connection: Connection) -> Iterator[Consumer]:
+    """Open a consumer that reads nothing, for questions about offsets; uncommitted records count."""
+    settings = {
+        "group.id": f"{connection.prefix}reader",  # the client wants one; nothing is ever committed to it
+        "isolation.level": "read_uncommitted",
+        "enable.auto.commit": False,
+        "socket.timeout.ms": timeouts.ANSWER_MS,
+        "statistics.interval.ms": 0,
+    }
+    consumer = connection.consumer(BusHealth(), settings)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def _offsets(
     connection: Connection,
+    consumer: Consumer,
     partitions: Iterable[_Partition],
-    *wanted: OffsetSpec,
+    *times: int,
     within: float,
     leave_out: bool = False,
 ) -> list[dict[_Partition, int]]:
-    """Return offsets by partition, one mapping for each wanted kind of offset.
+    """Return offsets by partition, one mapping for each time.
 
     Parameters
     ----------
+    times
+        `OFFSET_BEGINNING`: first offset on the log; `OFFSET_END`: offset after the newest record; else the offset of
+        the first record of that time or later [Unix ms], `OFFSET_END` if there is none.
+    within
+        Longest wait for each answer [s].
     leave_out
         Leave out partitions of which the brokers tell no offset, such as those of a topic that is deleted. False:
         raise `KafkaException`.
     """
-    places = [TopicPartition(connection.topic(topic), partition) for topic, partition in partitions]
-    if not places:
-        return [{} for _ in wanted]
-    admin, found = connection.admin(), []
-    answers = [admin.list_offsets(dict.fromkeys(places, one), request_timeout=within) for one in wanted]
-    for answer in answers:
-        offsets: dict[_Partition, int] = {}
-        for place, future in answer.items():
-            try:
-                offsets[connection.name(place.topic), place.partition] = int(future.result().offset)
-            except KafkaException:
-                if not leave_out:
-                    raise
-        found.append(offsets)
+    found = []
+    for time in times:
+        places = [TopicPartition(connection.topic(topic), partition, time) for topic, partition in partitions]
+        answers = consumer.offsets_for_times(places, timeout=within) if places else []
+        for one in answers:
+            if one.error is not None and not leave_out:
+                raise KafkaException(one.error)
+        found.append({(connection.name(one.topic), one.partition): one.offset for one in answers if one.error is None})
     return found
 
 
@@ -241,26 +264,24 @@ def find_range(
     BusError
         The broker does not answer, or the topic does not exist or may not be read.
     """
-    name, wanted = connection.topic(topic), [_FIRST, _END]
-    wanted += [OffsetSpec.for_timestamp(round(since * 1000))] if since > 0 else []
+    name, times = connection.topic(topic), [OFFSET_BEGINNING, OFFSET_END]
+    times += [round(since * 1000)] if since > 0 else []
     try:
-        description = _describe(connection, [topic], within)[topic].result()
-        partitions = [(topic, one.id) for one in description.partitions]
-        first, end, *at_time = ask_again(
-            lambda: _offsets(connection, partitions, *wanted, within=within), connection.clock, within
-        )
+        with _asking(connection) as consumer:
+            found = require_present(consumer.list_topics(name, timeout=within).topics.get(name), name, READ)
+            partitions = [(topic, partition) for partition in found.partitions]
+            ask = partial(_offsets, connection, consumer, partitions, *times, within=within)
+            first, end, *at_time = ask_again(ask, connection.clock, within)
     except KafkaException as error:
-        if error.args[0].code() in _UNSEEN:
-            raise BusError(explain(error.args[0], name, READ)) from error
         raise BusError(f"topic {name} cannot be read at {connection.bootstrap}: {describe(error)}") from error
-    found: dict[int, tuple[int, int]] = {}
+    ranges = {}
     for place in partitions:
         begin = max(first[place], end[place] - newest) if newest else first[place]
-        if at_time:  # -1: no record is as new
-            begin = end[place] if at_time[0][place] < 0 else max(begin, at_time[0][place])
+        if at_time:
+            begin = end[place] if at_time[0][place] == OFFSET_END else max(begin, at_time[0][place])
         if begin < end[place]:
-            found[place[1]] = begin, end[place]
-    return found
+            ranges[place[1]] = begin, end[place]
+    return ranges
 
 
 def newest_records(connection: Connection, topic: str, count: int) -> list[Record]:
@@ -299,7 +320,9 @@ def describe_group(connection: Connection, group: str) -> GroupState:
         for one in committed.topic_partitions or []
         if one.offset >= 0 and one.topic.startswith(connection.prefix)
     }
-    first, end = _offsets(connection, own, _FIRST, _END, within=timeouts.COMMAND, leave_out=True)
+    with _asking(connection) as consumer:
+        ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
+        first, end = ask(OFFSET_BEGINNING, OFFSET_END)
     positions = []
     for place, at in own.items():
         if place in first and place in end:
