@@ -4,6 +4,7 @@ import gc
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.waiting import HANG
 _ROOT = Path(__file__).parents[2]
 _ASKS_TWICE = """
 import sys
+import weakref
 from facade.bus.kafka import admin, timeouts
 from facade.bus.kafka.connection import Connection
 from facade.config import Settings
@@ -81,10 +83,13 @@ def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:
 def test_a_process_has_one_admin_client_which_outlives_its_connections() -> None:
     """A worker died as it threw one away while a request was under way (`Assertion eonce->refcnt > 0`)."""
     settings = Settings(bootstrap="127.0.0.1:1")
-    first = id(Connection(settings).admin())
+    first = Connection(settings).admin()
+    assert Connection(settings).admin() is first
+    assert Connection(Settings(bootstrap="127.0.0.1:2")).admin() is not first
+    kept = weakref.ref(first)
+    del first
     gc.collect()
-    assert id(Connection(settings).admin()) == first
-    assert id(Connection(Settings(bootstrap="127.0.0.1:2")).admin()) != first
+    assert kept() is not None
 
 
 def test_no_offset_is_asked_for_by_the_admin_client() -> None:
