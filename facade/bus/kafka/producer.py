@@ -258,11 +258,11 @@ class KafkaWriter:
 
     def post(self, records: Sequence[Record]) -> "KafkaReceipt":
         """Queue records whose receipt will be asked for; see `facade.bus.port.Writer`."""
-        receipt = KafkaReceipt(self.poll, self._connection, records[0].topic if records else "", len(records))
+        receipt = KafkaReceipt(self._core, records[0].topic if records else "", len(records))
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._on_delivery(error, message)
-            receipt.outcomes.append(error)
+            receipt.take(error, message)
 
         for record in records:
             try:
@@ -289,24 +289,29 @@ class KafkaWriter:
 class KafkaReceipt:
     """See `facade.bus.port.Receipt`."""
 
-    def __init__(self, serve: Callable[[float], None], connection: Connection, topic: str, records: int) -> None:
-        self._serve = serve
-        self._connection = connection
-        self._topic = topic
-        self._records = records
+    def __init__(self, core: ProducerCore, topic: str, records: int) -> None:
+        self._core, self._topic, self._records = core, topic, records
         self.outcomes: list[KafkaError | None] = []
         """Reports of the client so far, one for each record."""
 
-    def wait(self, timeout: float) -> None:
-        """Wait until all in-sync replicas have the records; see `facade.bus.port.Receipt`."""
-        clock = self._connection.clock
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        """Take the report of a record."""
+        self.outcomes.append(error)
+
+    def is_complete(self, timeout: float) -> bool:
+        """Return whether the client tells the fate of each record within a time [s]."""
+        clock = self._core.connection.clock
         deadline = clock.monotonic() + timeout
         while len(self.outcomes) < self._records and (left := deadline - clock.monotonic()) > 0:
-            self._serve(min(left, _SLICE))
-        if len(self.outcomes) < self._records:
+            self._core.poll(min(left, _SLICE))
+        return len(self.outcomes) == self._records
+
+    def wait(self, timeout: float) -> None:
+        """Wait until all in-sync replicas have the records; see `facade.bus.port.Receipt`."""
+        if not self.is_complete(timeout):
             raise BusError(
-                f"no broker of {self._connection.bootstrap} confirmed the record for {self._topic} within {timeout} s;"
-                " it may still arrive"
+                f"no broker of {self._core.connection.bootstrap} confirmed the record for {self._topic} within"
+                f" {timeout} s; it may still arrive"
             )
         for refused in filter(None, self.outcomes):
             raise BusError(f"record for {self._topic} was refused: {refused.str()}")
@@ -319,7 +324,7 @@ class KafkaReceipt:
     @property
     def settled(self) -> bool:
         """Return whether the client has told the fate of each record."""
-        self._serve(0)
+        self._core.poll()
         return len(self.outcomes) == self._records
 
 
@@ -356,26 +361,19 @@ class KafkaSender:
 
     def _attempt(self, record: Record, deadline: float, queued: Callable[[], None]) -> KafkaError | None:
         """Try once; return the reason why the record is not known to be on the bus."""
-        done = threading.Event()
-        outcome: list[KafkaError | None] = []
-
-        def on_delivery(error: KafkaError | None, message: Message) -> None:
-            outcome.append(error)
-            done.set()
-
+        receipt = KafkaReceipt(self._core, record.topic, 1)
         try:
-            self._core.produce(record, on_delivery)
+            self._core.produce(record, receipt.take)
         except KafkaException as error:
             return error.args[0]
         except BufferError:
             return KafkaError(KafkaError._QUEUE_FULL)
         queued()
-        self._await(done, deadline)
-        if not done.is_set():
-            # What has not left is dropped, so that it cannot be executed after its caller was told that it failed.
+        if not receipt.is_complete(deadline - self._connection.clock.monotonic()):
+            # A record that has not left is dropped: it must not be executed after its caller was told that it failed.
             self._core.client.purge(in_queue=True, in_flight=True, blocking=False)
-            self._await(done, self._connection.clock.monotonic() + _AFTER_PURGE)
-        return outcome[0] if outcome else KafkaError(KafkaError._PURGE_INFLIGHT)
+            receipt.is_complete(_AFTER_PURGE)
+        return receipt.outcomes[0] if receipt.outcomes else KafkaError(KafkaError._PURGE_INFLIGHT)
 
     def post(self, record: Record) -> None:
         """Queue a record without waiting for it; a failure is counted and logged, not raised."""
@@ -400,11 +398,6 @@ class KafkaSender:
         if error is not None:
             topic = self._connection.name(message.topic() or "")
             self._core.note(f"record for {topic} was not delivered: {error.str()}")
-
-    def _await(self, done: threading.Event, deadline: float) -> None:
-        clock = self._connection.clock
-        while not done.is_set() and (left := deadline - clock.monotonic()) > 0:
-            self._core.poll(min(left, _SLICE))
 
     def _give_up(self, topic: str, error: KafkaError, doubt: str, timeout: float) -> None:
         brokers = self._connection.bootstrap
