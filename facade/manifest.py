@@ -136,7 +136,7 @@ class Manifest:
     """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
     has it."""
     health: Reference | None = None
-    """``Callable[[Server], Health]``: what the flow says about the health of SDP; see `facade.runtime.health`."""
+    """``Callable[[Server], HealthSource]``: reports what the flow finds wrong; see `facade.runtime.health_issues`."""
     workers: tuple[Worker, ...] = ()
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""

@@ -8,7 +8,8 @@ from facade.instances import devices_of, number_of
 from facade.printable import excerpt
 from facade.reading import Value
 from facade.runtime.composition import Server
-from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.severities import ALARM
 
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _CONDITION = "processingBlockFailed"
@@ -31,8 +32,8 @@ def compose(server: Server) -> None:
     ]
 
 
-class BlocksHealth(Health):
-    """Which processing blocks have failed; see `facade.runtime.health.Health`."""
+class BlocksHealth(HealthSource):
+    """Which processing blocks have failed; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {_CONDITION: f"{ORIGIN}/subarray/"}
 
@@ -45,7 +46,7 @@ class BlocksHealth(Health):
         flow = self._server.find(BlocksFlow)
         return flow.subarrays if flow is not None and self._server.has_read(flow.topic) else {}
 
-    def complaints(self, now: float) -> Iterator[Complaint]:
+    def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return the subarrays with failed blocks in the execution block that was heard of last."""
         for number, blocks in self._subarrays().items():
             if failures := blocks.failures():
@@ -53,7 +54,7 @@ class BlocksHealth(Health):
                 more = f" and {len(failures) - 1} more" * (len(failures) > 1)
                 text = f"subarray {number:02d}: processing block {newest.pb_id}{more} failed: {excerpt(newest.text)}"
                 key = _CONDITION, f"{ORIGIN}/subarray/{number:02d}"
-                yield Complaint("DEGRADED", text, key, "ALARM", values={"failed": float(len(failures))})
+                yield HealthIssue(DEGRADED, text, key, ALARM, values={"failed": float(len(failures))})
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return what SdpMaster shows of the blocks of all subarrays."""

@@ -8,6 +8,7 @@ from facade.flows.mirror.messages import device_of
 from facade.flows.mirror.mirror import Mirror
 from facade.printable import excerpt
 from facade.runtime.flow import Fault, FaultKey
+from facade.severities import WARNING
 
 DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
 """Conditions of the ICD, which says how long a device must be away, and another mirror be there."""
@@ -26,7 +27,7 @@ def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
         return away
     names = ", ".join(excerpt(one.incarnation) for one in others)
     text = f"telescope.model is also written by {len(others)} other mirrors, incarnation {names}"
-    return {**away, (CONFLICT, device): Fault("WARNING", text)}
+    return {**away, (CONFLICT, device): Fault(WARNING, text)}
 
 
 def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
@@ -37,7 +38,7 @@ def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
     for entry in mirror.disconnected():
         away[device_of(entry.name)].append(entry)
     return {
-        (DISCONNECTED, device): Fault("WARNING", _why(entries), values={"attributes": len(entries)})
+        (DISCONNECTED, device): Fault(WARNING, _why(entries), values={"attributes": len(entries)})
         for device, entries in sorted(away.items())
     }
 

@@ -10,13 +10,14 @@ from facade.flows.quality.view import QualityView
 from facade.icd.topic_model import Limits
 from facade.reading import Quality
 from facade.runtime.flow import Fault, FaultKey
+from facade.severities import ALARM, WARNING
 
 QUALITY_LOW = "qualityLow"
 """Condition of the ICD."""
 
 _BACK = 15.0
 """So long after the bus came back, a metric may still be on its way: producers try again after up to 10 s [s]."""
-_SEVERITY_OF_QUALITY = {Quality.WARNING: "WARNING", Quality.ALARM: "ALARM"}
+_SEVERITY_OF_QUALITY = {Quality.WARNING: WARNING, Quality.ALARM: ALARM}
 _WORDS = {
     "min_warning": "above {:g}",
     "max_warning": "below {:g}",

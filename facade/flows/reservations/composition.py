@@ -13,7 +13,8 @@ from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage
-from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.severities import ALARM
 
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _RESOURCES = "resources"
@@ -53,8 +54,8 @@ class Held:
         self.of_subarray[number] = {kind: set(map(str, names)) for kind, names in kinds if isinstance(names, list)}
 
 
-class ReservationsHealth(Health):
-    """Which reservations conflict, and which have expired in use; see `facade.runtime.health.Health`."""
+class ReservationsHealth(HealthSource):
+    """Which reservations conflict, and which have expired in use; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {_CONFLICT: f"{ORIGIN}/reservations", _EXPIRED: f"{ORIGIN}/subarray/"}
 
@@ -71,7 +72,7 @@ class ReservationsHealth(Health):
         flow = self._server.find(ReservationsFlow)
         return flow.ledger if flow is not None and self._server.has_read(flow.topic, STATES) else None
 
-    def complaints(self, now: float) -> Iterator[Complaint]:
+    def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return the conflicts, and the subarrays that have resources whose reservation has expired."""
         if (ledger := self._ledger()) is None:
             return
@@ -80,13 +81,13 @@ class ReservationsHealth(Health):
             more = f"; and {len(conflicts) - 1} more resources" * (len(conflicts) > 1)
             key = _CONFLICT, f"{ORIGIN}/reservations"
             counted = {"conflicts": float(len(conflicts))}
-            yield Complaint("DEGRADED", _in_words(min(conflicts)) + more, key, "ALARM", values=counted)
+            yield HealthIssue(DEGRADED, _in_words(min(conflicts)) + more, key, ALARM, values=counted)
         for number in sorted(self._held.of_subarray):
             if names := self._expired(ledger, number, now_us):
                 text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"
-                yield Complaint("DEGRADED", excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
+                yield HealthIssue(DEGRADED, excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
         if left_out := ledger.left_out(now_us):
-            yield Complaint("DEGRADED", f"{left_out} reservations are not shown: there are too many")
+            yield HealthIssue(DEGRADED, f"{left_out} reservations are not shown: there are too many")
 
     def _expired(self, ledger: Ledger, number: int, now_us: int) -> list[str]:
         """Return the resources that a subarray has, and that only expired reservations of it name."""

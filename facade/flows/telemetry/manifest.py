@@ -10,7 +10,7 @@ MANIFEST = Manifest(
     device_classes={"SdpIngestNode": "devices.base:FacadeDevice"},
     compose="facade.flows.telemetry.composition:compose",
     for_sources=True,
-    health="facade.flows.telemetry.health:TelemetryHealth",
+    health="facade.flows.telemetry.composition:TelemetryHealth",
     workers=(Worker("aggregate", "aggregate", (), ("aggregate",)),),
     subcommands=(
         Subcommand(
