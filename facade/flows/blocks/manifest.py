@@ -10,5 +10,4 @@ MANIFEST = Manifest(
     compose="facade.flows.blocks.composition:compose",
     for_commands=True,
     health="facade.flows.blocks.composition:BlocksHealth",
-    words="facade.flows.blocks.words:WORDS",
 )

@@ -13,5 +13,4 @@ MANIFEST = Manifest(
             ("simulate", "quality"), "facade.flows.quality.simulator.cli:quality", "Simulate a quality pipeline."
         ),
     ),
-    words="facade.flows.quality.words:WORDS",
 )

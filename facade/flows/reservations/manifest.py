@@ -18,5 +18,4 @@ MANIFEST = Manifest(
             "Show who holds what until when.",
         ),
     ),
-    words="facade.flows.reservations.words:WORDS",
 )

@@ -27,5 +27,4 @@ MANIFEST = Manifest(
         Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Simulate the ingest nodes."),
     ),
     trials="facade.flows.telemetry.trial:trials",
-    words="facade.flows.telemetry.words:WORDS",
 )
