@@ -13,13 +13,15 @@ from facade.errors import BusError
 from facade.flows.mirror.messages import (
     CONNECTED,
     MODEL,
+    SILENT,
     MirrorRule,
     TelescopeAttribute,
     decode_attribute,
+    is_next,
     rule_record,
+    writer_of,
 )
 from facade.flows.mirror.source import Source
-from facade.flows.mirror.writers import SILENT, is_next, writer_of
 from facade.runtime.composition import Server
 from proving.mirror_account import account_of
 from tests.simulation.scheduler import Process
