@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth, Record
 from facade.codec.batches import header_of
 from facade.errors import InfraError

@@ -10,13 +10,12 @@ import tango
 from clients.alert_subscription import AlertSubscription
 from clients.scene import ALERTS, CALIBRATION
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.config import MOST_SUBARRAYS
 from facade.errors import FacadeError
 from facade.flows.alerts import states
 from facade.flows.alerts.follower import Entry
-from facade.flows.alerts.messages import Severity
 from facade.flows.alerts.source import AlertSource
 from facade.flows.mirror.messages import CONNECTED, ENDED, MODEL, TelescopeAttribute, decode_attribute
 from facade.flows.tables.fetch import fetch, find
@@ -24,6 +23,7 @@ from facade.flows.tables.messages import COMPLETE, decode_table
 from facade.flows.tables.messages import TABLES as TABLES_TOPIC
 from facade.messages import Table
 from facade.reading import Quality
+from facade.severities import Severity
 from proving.demo.account import Line, disagreeing
 from proving.demo.options import FLOWS_WITHIN
 from proving.demo.plan import receptors_of

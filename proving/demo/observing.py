@@ -10,7 +10,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
 from facade.flows.alerts.follower import Entry
-from facade.flows.blocks.messages import BLOCKS, FAILED, STATES, read_block
+from facade.flows.blocks.source import BLOCKS, FAILED, STATES, read_block
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from facade.flows.commands.past import One
 from facade.messages import ProcessingBlock

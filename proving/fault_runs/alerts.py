@@ -20,13 +20,14 @@ import msgspec
 import tango
 
 from clients.alert_subscription import AlertSubscription
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.follower import Entry
-from facade.flows.alerts.messages import ALERTS, Action, ActionKind, Alert, Severity, alert_record, encode
+from facade.flows.alerts.messages import ALERTS, Action, ActionKind, Alert, alert_record, encode
 from facade.infra.processes import Process
+from facade.severities import Severity
 from proving import gauges
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (

@@ -20,8 +20,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import Clock
 from facade.errors import BusError
-from facade.flows.blocks.messages import BLOCKS, read_block
-from facade.flows.blocks.source import BlockSource
+from facade.flows.blocks.source import BLOCKS, BlockSource, read_block
 from facade.infra.processes import Process
 from facade.messages import ProcessingBlock
 from proving.deployment import Deployment

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 from rich.table import Table
 
-from facade.bus.kafka.coordinators import ask_coordinator
+from facade.bus.kafka.admin import ask_coordinator
 from facade.clock import SystemClock
 from facade.console import OUT
 from facade.errors import ConfigError

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from facade.bus.port import Record
 from facade.flows.alerts.messages import Alert, alert_record
-from facade.flows.quality.encode import encode_metric
+from facade.flows.quality.records import encode_metric
 from facade.runtime.snapshots import Snapshot, decode_snapshot
 from tests.conftest import Deploy
 from tests.support import topics
