@@ -272,7 +272,10 @@ class Tools:
     def delays(self, topic: str, row: Row) -> tuple[float, ...]:
         """Return p50, p99 and p99.9 of messages from one process to another [ms]."""
         properties = self._deployment.folder / "latency.properties"
-        properties.write_text(f"compression.type={row.codec}\nlinger.ms={row.linger:g}\nmax.request.size={120 * MB}\n")
+        properties.write_text(
+            f"compression.type={row.codec}\nlinger.ms={row.linger:g}\nmax.request.size={120 * MB}\n"
+            f"buffer.memory={256 * MB}\nmax.partition.fetch.bytes={120 * MB}\n"
+        )
         count = max(_LEAST, round(_TIMED * self._share))
         told = self._run("EndToEndLatency", self._bootstrap, topic, count, row.acks, row.size, properties)
         return tuple(map(float, _match(_DELAYS, finish(told)).groups()))
