@@ -148,7 +148,7 @@ class Manifest:
     words: Reference | None = None
     """`Words`: what the AsyncAPI document says of the flow's topics; None: what follows from the ICD."""
     conformance: Reference | None = None
-    """``clients.conformance.flows.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
+    """``clients.conformance.checks.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
     those that any topic and any device class has."""
 
 

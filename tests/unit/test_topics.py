@@ -9,9 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
 from typer.testing import CliRunner
 
-from clients.conformance.case import TopicOf
+from clients.conformance.checks import Mismatch, Subject
 from clients.conformance.topics import topic_checks
-from clients.conformance.verdicts import Mismatch
 from facade.bus.kafka import connection, inspection, topics
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.inspection import FoundTopic
@@ -251,6 +250,6 @@ def test_more_partitions_are_fine_where_no_reader_minds(
     (check,) = (one for one in topic_checks(topic) if one.aspect == "partitions")
     if said:
         with pytest.raises(Mismatch):
-            check.judge(system, TopicOf(name=name, entry=topic))
+            check.judge(system, Subject(name=name, entry=topic))
     else:
-        assert check.judge(system, TopicOf(name=name, entry=topic)) == str(topic.partitions + more)
+        assert check.judge(system, Subject(name=name, entry=topic)) == str(topic.partitions + more)

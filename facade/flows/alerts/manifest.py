@@ -28,5 +28,5 @@ MANIFEST = Manifest(
     ),
     trials="facade.flows.alerts.intake:trials",
     words="facade.flows.alerts.words:WORDS",
-    conformance="clients.conformance.alarm:CHECKS",
+    conformance="clients.conformance.alarm_checks:ALARMS",
 )

@@ -29,5 +29,5 @@ MANIFEST = Manifest(
         ),
     ),
     words="facade.flows.commands.words:WORDS",
-    conformance="clients.conformance.execution:CHECKS",
+    conformance="clients.conformance.command_checks:COMMANDS",
 )
