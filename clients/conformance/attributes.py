@@ -10,7 +10,7 @@ import tango
 from jsonschema import Draft202012Validator
 
 from clients.conformance.checks import Check, Mismatch, NotShown, Subject, demand
-from clients.conformance.events import EventStream, EventWindow, TangoValue, kinds_of, read_all
+from clients.conformance.events import AttributeTrace, EventStream, TangoValue, kinds_of, read_all
 from clients.conformance.live_system import CLOCKS, LiveSystem, read_json
 from clients.timing import LASTING, RATE_SLACK, closest
 from facade.icd.model import Attribute, Icd, Sampling
@@ -114,9 +114,13 @@ def _window(icd: Icd, entry: Attribute, name: str) -> float:
     return float(getattr(window, name, 0.0))
 
 
-def _value(system: LiveSystem, of: Subject) -> str:
+def _trace(system: LiveSystem, of: Subject) -> AttributeTrace:
     system.config(of.device, of.entry.name)
-    return judge_value(system.icd, of.entry, system.event_window.before[of.device, of.entry.name])
+    return system.traces[of.device, of.entry.name]
+
+
+def _value(system: LiveSystem, of: Subject) -> str:
+    return judge_value(system.icd, of.entry, _trace(system, of).before)
 
 
 def judge_freshness(allowed: float, looks: Sequence[TangoValue]) -> str:
@@ -137,24 +141,24 @@ def _stale_after(of: Subject) -> float:
 
 
 def _fresh(system: LiveSystem, of: Subject) -> str:
-    system.config(of.device, of.entry.name)
-    allowed, key = _stale_after(of) + _window(system.icd, of.entry, "lateness"), (of.device, of.entry.name)
-    return judge_freshness(allowed, [system.event_window.before[key], system.event_window.after[key]])
+    trace = _trace(system, of)
+    allowed = _stale_after(of) + _window(system.icd, of.entry, "lateness")
+    return judge_freshness(allowed, [trace.before, trace.after])
 
 
 # --- Events ---
 
 
-def judge_events(window: EventWindow, key: tuple[str, str], kind: str) -> None:
+def judge_events(trace: AttributeTrace, kind: str) -> None:
     """Judge the events of one kind: they come without errors, and the first one agrees with a read."""
-    stream = window.streams[(*key, kind)]
+    stream, before, after = trace.streams[kind], trace.before, trace.subscribed
     if stream.refused:
         raise Mismatch(f"a subscription to {kind} events", f"a refusal: {stream.refused}")
     if stream.errors:
         raise Mismatch(f"{kind} events without errors", stream.errors[0])
     if kind == "data-ready":
         return
-    first, before, after = stream.first, window.before[key], window.subscribed[key]
+    first = stream.first
     if first is None:
         raise Mismatch(f"a first {kind} event on subscription", "none")
     # A value that changed between the two reads may be any in the event. A waiting time grows while its time stays.
@@ -186,15 +190,14 @@ def _equal(one: TangoValue, other: TangoValue) -> bool:
 
 
 def _events(system: LiveSystem, of: Subject) -> str:
-    system.config(of.device, of.entry.name)
+    trace = _trace(system, of)
     if of.entry.name.lower() in system.polled(of.device):
         raise Mismatch("events pushed by the device's code", "an attribute that Tango polls")
-    kinds, window = kinds_of(of.entry), system.event_window
-    for kind in kinds:
-        judge_events(window, (of.device, of.entry.name), kind)
-    if "alarm" in kinds:
-        judge_alarms(*(window.streams[of.device, of.entry.name, kind] for kind in ("change", "alarm")))
-    return ", ".join(kinds)
+    for kind in trace.streams:
+        judge_events(trace, kind)
+    if "alarm" in trace.streams:
+        judge_alarms(trace.streams["change"], trace.streams["alarm"])
+    return ", ".join(trace.streams)
 
 
 def judge_pace(rule: Sampling, stream: EventStream, seconds: float) -> str:
@@ -221,9 +224,8 @@ def _sampling(of: Subject) -> Sampling:
 
 
 def _pace(system: LiveSystem, of: Subject) -> str:
-    system.config(of.device, of.entry.name)
-    stream = system.event_window.streams[of.device, of.entry.name, kinds_of(of.entry)[0]]
-    return judge_pace(_sampling(of), stream, system.event_window.seconds)
+    stream = _trace(system, of).streams[kinds_of(of.entry)[0]]
+    return judge_pace(_sampling(of), stream, system.options.window)
 
 
 # --- Reports of controllers and operators on the topic `state` ---
@@ -233,7 +235,7 @@ def _on_bus(system: LiveSystem, of: Subject) -> str:
     system.config(of.device, of.entry.name)
     deadline = system.clock.monotonic() + _REPORT_WITHIN
     while True:
-        seen = read_all(system.proxy(of.device), of.device, [of.entry], system.clock)[of.device, of.entry.name]
+        (seen,) = read_all(system.proxy(of.device), [of.entry], system.clock)
         try:
             return judge_reported(of.entry, _newest_reports(system, of), seen)
         except Mismatch:

@@ -140,10 +140,10 @@ def _version(system: LiveSystem, _: Subject) -> str:
 def _condition(system: LiveSystem, of: Subject) -> str:
     labels = system.icd.enums["AlarmState"]
     demand(list(labels), list(system.config(of.device, of.name).enum_labels))
-    seen = system.event_window.before.get((of.device, of.name))
-    if seen is None or seen.error:
-        raise Mismatch("a state of the alarm", seen.error if seen else "no value")
-    return "INVALID" if seen.value is None else labels[seen.value]
+    trace = system.traces.get((of.device, of.name))
+    if trace is None or trace.before.error:
+        raise Mismatch("a state of the alarm", trace.before.error if trace else "no value")
+    return "INVALID" if trace.before.value is None else labels[trace.before.value]
 
 
 # --- Commands and queries ---

@@ -1,11 +1,12 @@
 """Values and events of many attributes in one window of time.
 
-Each attribute is read before its subscription, right after it, and at the end of the window. The first event must agree
-with one of the first two reads; the events of the window give the pace. Tango's threads call the recorder.
+Each attribute is read before its subscriptions, right after them, and at the end of the window. The first event must
+agree with one of the first two reads; the later events give the pace. Tango's threads deliver the events.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,10 +36,10 @@ def kinds_of(entry: Attribute) -> tuple[str, ...]:
 class TangoValue:
     """The value of an attribute, from a read or an event."""
 
-    value: Any
-    quality: str
+    value: Any = None
+    quality: str = ""
     """Without Tango's prefix: VALID, INVALID ..."""
-    time: float
+    time: float = 0.0
     """Of the data [Unix s]."""
     at: float
     """Of its arrival here [Unix s]."""
@@ -59,63 +60,60 @@ class EventStream:
     errors: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventWindow:
-    """Reads (by device and attribute) and events (by device, attribute and kind) of one window."""
+@dataclass(slots=True)
+class AttributeTrace:
+    """The reads and events of one attribute in one window."""
 
-    seconds: float
-    before: Mapping[tuple[str, str], TangoValue]
-    """Read before the subscription."""
-    subscribed: Mapping[tuple[str, str], TangoValue]
-    """Read right after it."""
-    after: Mapping[tuple[str, str], TangoValue]
+    before: TangoValue
+    """Read before the subscriptions."""
+    subscribed: TangoValue
+    """Read right after them."""
+    after: TangoValue
     """Read at the end."""
-    streams: Mapping[tuple[str, str, str], EventStream]
+    streams: dict[str, EventStream]
+    """By kind of event."""
 
 
 def observe(
     proxy: Callable[[str], Any], wanted: Mapping[str, Sequence[Attribute]], seconds: float, clock: Clock
-) -> EventWindow:
-    """Subscribe to all attributes, wait, and return reads and events."""
-    before: dict[tuple[str, str], TangoValue] = {}
-    subscribed: dict[tuple[str, str], TangoValue] = {}
-    after: dict[tuple[str, str], TangoValue] = {}
+) -> dict[tuple[str, str], AttributeTrace]:
+    """Subscribe to attributes of devices, wait, and return a trace for each device and attribute."""
+    traces: dict[tuple[str, str], AttributeTrace] = {}
     recorder = _Recorder(clock)
     try:
         for device, entries in wanted.items():
             for entry in entries:
                 # One by one: the first attributes of a device would change before the second read of the whole device.
-                before |= read_all(proxy(device), device, [entry], clock)
-                for kind in kinds_of(entry):
-                    recorder.subscribe(proxy(device), device, entry.name, kind)
-                subscribed |= read_all(proxy(device), device, [entry], clock)
-        wait_until(clock, recorder.has_all_first, _FIRST_WITHIN)
-        recorder.restart()
+                (before,) = read_all(proxy(device), [entry], clock)
+                streams = {kind: recorder.subscribe(proxy(device), entry.name, kind) for kind in kinds_of(entry)}
+                (subscribed,) = read_all(proxy(device), [entry], clock)
+                traces[device, entry.name] = AttributeTrace(before, subscribed, subscribed, streams)
+        recorder.await_first(trace.streams for trace in traces.values())
         clock.sleep(seconds)
-        streams = recorder.stop()
+        recorder.is_on = False
         for device, entries in wanted.items():
-            after |= read_all(proxy(device), device, entries, clock)
+            for entry, value in zip(entries, read_all(proxy(device), entries, clock), strict=True):
+                traces[device, entry.name].after = value
     finally:
         recorder.close()
-    return EventWindow(seconds=seconds, before=before, subscribed=subscribed, after=after, streams=streams)
+    return traces
 
 
-def read_all(proxy: Any, device: str, entries: Sequence[Attribute], clock: Clock) -> dict[tuple[str, str], TangoValue]:
+def read_all(proxy: Any, entries: Sequence[Attribute], clock: Clock) -> list[TangoValue]:
     """Read attributes of a device in one call."""
     if not entries:
-        return {}
+        return []
     try:
         answers = proxy.read_attributes([entry.name for entry in entries])
     except tango.DevFailed as failed:
-        nothing = _no_value(str(failed.args[0].desc), clock.now())
-        return {(device, entry.name): nothing for entry in entries}
+        return [TangoValue(at=clock.now(), error=str(failed.args[0].desc))] * len(entries)
     now = clock.now()
-    return {(device, entry.name): _of_tango(answer, now) for entry, answer in zip(entries, answers, strict=True)}
+    return [_of_tango(answer, now) for answer in answers]
 
 
 def _of_tango(answer: Any, now: float) -> TangoValue:
     if getattr(answer, "has_failed", False):
-        return _no_value(_reason(answer.get_err_stack()), now)
+        return TangoValue(at=now, error=_reason(answer.get_err_stack()))
     value = answer.value
     if isinstance(value, tango.DevState):
         value = str(value)
@@ -127,61 +125,49 @@ def _of_tango(answer: Any, now: float) -> TangoValue:
     return TangoValue(value=value, quality=quality, time=answer.time.totime(), at=now)
 
 
-def _no_value(error: str, now: float) -> TangoValue:
-    return TangoValue(value=None, quality="", time=0.0, at=now, error=error)
-
-
 def _reason(errors: Sequence[Any]) -> str:
     return str(errors[0].desc) if errors else "no reason"
 
 
 class _Recorder:
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
+        self._clock, self._lock = clock, threading.Lock()
         self._ids: list[tuple[Any, int]] = []
-        self._streams: dict[tuple[str, str, str], EventStream] = {}
-        self._is_on = True
+        self.is_on = True
 
-    def subscribe(self, proxy: Any, device: str, attribute: str, kind: str) -> None:
-        stream = self._streams[device, attribute, kind] = EventStream()
+    def subscribe(self, proxy: Any, attribute: str, kind: str) -> EventStream:
+        stream = EventStream()
         await_sockets(self._clock)
         try:
             id = proxy.subscribe_event(attribute, KINDS[kind], lambda event: self._take(stream, event))
+            self._ids.append((proxy, id))
         except tango.DevFailed as failed:
             stream.refused = str(failed.args[0].desc)
-        else:
-            self._ids.append((proxy, id))
+        return stream
 
-    def has_all_first(self) -> bool:
-        with self._lock:
-            return all(
-                kind == "data-ready" or stream.first or stream.refused or stream.errors
-                for (_, _, kind), stream in self._streams.items()
-            )
+    def await_first(self, all_streams: Iterator[dict[str, EventStream]]) -> None:
+        """Wait for the first event of each stream, and begin the window."""
+        streams = [(kind, stream) for streams in all_streams for kind, stream in streams.items()]
 
-    def restart(self) -> None:
+        def all_there() -> bool:
+            with self._lock:
+                return all(kind == "data-ready" or one.first or one.refused or one.errors for kind, one in streams)
+
+        wait_until(self._clock, all_there, _FIRST_WITHIN)
         with self._lock:
-            for stream in self._streams.values():
+            for _, stream in streams:
                 stream.pushed.clear()
-
-    def stop(self) -> dict[tuple[str, str, str], EventStream]:
-        with self._lock:
-            self._is_on = False
-            return dict(self._streams)
 
     def close(self) -> None:
         for proxy, id in self._ids:
             await_sockets(self._clock)
-            try:
+            with suppress(tango.DevFailed):  # the server has ended
                 proxy.unsubscribe_event(id)
-            except tango.DevFailed:  # the server has ended
-                continue
 
     def _take(self, stream: EventStream, event: Any) -> None:
         now = self._clock.now()
         with self._lock:
-            if not self._is_on:
+            if not self.is_on:
                 return
             if event.err:
                 stream.errors.append(_reason(event.errors))

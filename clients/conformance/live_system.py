@@ -11,7 +11,7 @@ import tango
 from msgspec.structs import replace
 
 from clients.conformance.checks import Mismatch, Options
-from clients.conformance.events import EventWindow, observe
+from clients.conformance.events import AttributeTrace, observe
 from clients.events import open_database
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.dead_letters import original
@@ -123,8 +123,8 @@ class LiveSystem:
         return found if self.options.thorough else found[:1]
 
     @cached_property
-    def event_window(self) -> EventWindow:
-        """Return the values and events of all examined attributes in one window of time."""
+    def traces(self) -> Mapping[tuple[str, str], AttributeTrace]:
+        """Return the reads and events of all examined attributes in one window of time, by device and attribute."""
         wanted = {}
         for device_class in self.icd.classes.values():
             for device in self.examined(device_class):

@@ -33,7 +33,7 @@ from clients.conformance.command_checks import (
     judge_taken,
 )
 from clients.conformance.devices import judge_answer
-from clients.conformance.events import EventStream, EventWindow, TangoValue
+from clients.conformance.events import AttributeTrace, EventStream, TangoValue
 from clients.conformance.subarray_run import Answer, RefusedCall, SubarrayRun, TakenCall
 from clients.conformance.topics import find_invalid, judge_records
 from facade.bus.port import Record
@@ -184,11 +184,8 @@ def test_alarm_events(changes: str, alarms: str, ends: str) -> None:
     ],
 )
 def test_events(stream, before, after, ends):
-    key = ("d", "heapRate")
-    found = EventWindow(
-        seconds=1.0, before={key: before}, subscribed={key: after}, after={}, streams={(*key, "change"): stream}
-    )
-    assert verdict(lambda: judge_events(found, key, "change")).startswith(ends)
+    trace = AttributeTrace(before, after, after, {"change": stream})
+    assert verdict(lambda: judge_events(trace, "change")).startswith(ends)
 
 
 def answer(error: str = "", took: float = 0.01, result: object = None) -> Answer:
