@@ -21,8 +21,7 @@ from facade.bus.port import Record
 from facade.clock import Clock, wait_until
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
-from facade.icd.check_roles import instance_role
-from facade.icd.model import DeviceClass, Icd
+from facade.icd.model import DeviceClass, Icd, instance_role
 from facade.instances import number_of
 
 CLOCKS: Final = 1.0

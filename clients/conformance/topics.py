@@ -13,7 +13,7 @@ from facade.bus.kafka.inspection import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
-from facade.exports.asyncapi_words import words_of
+from facade.exports.asyncapi import words_of
 from facade.flows.mirror.streaming import FORMS, STREAMING
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic

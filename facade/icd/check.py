@@ -6,19 +6,7 @@ A check stays silent about what another one reports, so that one mistake gives o
 
 from collections.abc import Callable, Iterator
 
-from facade.icd import (
-    check_arguments,
-    check_attributes,
-    check_classes,
-    check_commands,
-    check_conditions,
-    check_messages,
-    check_reported,
-    check_roles,
-    check_sources,
-    check_topics,
-    check_windows,
-)
+from facade.icd import check_attributes, check_classes, check_commands, check_schemas, check_topics
 from facade.icd.finding import Finding
 from facade.icd.model import Icd
 
@@ -27,19 +15,13 @@ Check = Callable[[Icd], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
     *check_classes.CHECKS,
     *check_attributes.CHECKS,
-    *check_sources.CHECKS,
-    *check_reported.CHECKS,
     *check_commands.CHECKS,
     *check_topics.CHECKS,
-    *check_windows.CHECKS,
-    *check_roles.CHECKS,
-    *check_messages.CHECKS,
-    *check_arguments.CHECKS,
-    *check_conditions.CHECKS,
+    *check_schemas.CHECKS,
 )
 """The checks of every start."""
 
-THOROUGH_CHECKS: tuple[Check, ...] = (*check_messages.THOROUGH_CHECKS, *check_arguments.THOROUGH_CHECKS)
+THOROUGH_CHECKS: tuple[Check, ...] = check_schemas.THOROUGH_CHECKS
 """Those that need slow libraries: for ``icd check`` and the tests."""
 
 

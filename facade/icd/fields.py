@@ -1,7 +1,7 @@
 """Looks into a message's JSON Schema without trusting its shape.
 
 The checks run before anybody has said that a schema is well formed, so these functions leave out
-what they cannot make sense of; `check_messages` reports it.
+what they cannot make sense of; `check_schemas` reports it.
 """
 
 from collections.abc import Iterator, Mapping

@@ -288,3 +288,8 @@ class Icd(IcdTable, frozen=True, kw_only=True):
             (copies.setdefault(other, []) if is_copy else own).append(version)
         also = ", ".join(f"{', '.join(some)} (checked as {other})" for other, some in copies.items())
         return ", ".join(own) + (f"; also accepted: {also}" if also else "")
+
+
+def instance_role(instance: str) -> str:
+    """Return the role of a device-server instance as the ICD names it: ``ingest`` for ``ingest-{rack:02d}``."""
+    return instance.partition("-{")[0]

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from facade.errors import IcdError
-from facade.exports.asyncapi import document, ends, export, operation_id
-from facade.exports.asyncapi_words import part_of, words_of
+from facade.exports.asyncapi import document, ends, export, operation_id, part_of, words_of
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.manifest import Isolation, Manifest, Worker, manifests
@@ -186,7 +185,7 @@ def test_a_topic_that_no_flow_has_is_refused() -> None:
 def test_a_flow_without_words_is_described_from_the_icd(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker("controller", "weather", ("weather",), ())
     flow = Manifest(name="weather", summary="", topics={"weather": Isolation.READ_COMMITTED}, workers=(worker,))
-    monkeypatch.setattr("facade.exports.asyncapi_words.manifests", lambda: (*manifests(), flow))
+    monkeypatch.setattr("facade.exports.asyncapi.manifests", lambda: (*manifests(), flow))
     assert document(ICD) == DOCUMENT, "what else is installed changes nothing of an interface without it"
     found = document(changed(topics={**ICD.topics, "weather": ICD.topics["state"]}))["operations"]
     assert found["controllerSendsWeather"]["summary"] == "Write records."
