@@ -82,7 +82,7 @@ def _types(old: Any, new: Any) -> Iterator[Change]:
     every = ("object", "array", "string", "number", "boolean", "null")
     known = (every if one is None else [one] if isinstance(one, str) else one for one in (old, new))
     before, after = ({*types, *(("integer",) if "number" in types else ())} for types in known)
-    yield "less" if after < before else "wider" if after > before else "both", _from_to(old, new)
+    yield "less" if after < before else "wider" if after > before else "both", _from_to(old or "any", new or "any")
 
 
 _JUDGES: Mapping[str, Judge] = {
@@ -159,7 +159,8 @@ def _walk(where: str, rule: str, old: Any, new: Any) -> Iterator[Difference]:
         yield from _judged(where, *row, [("less" if new is None or is_required else "more", what)])
     elif rule in FIELDS:
         less, more, judge = FIELDS[rule]
-        yield from _judged(where, less, more, judge(old, new))
+        note = f", so {_ROWS['notes'][rule]}" if rule in _ROWS["notes"] else ""
+        yield from _judged(where, less, more, ((change, what + note) for change, what in judge(old, new)))
     elif rule in _PARTS and not (old and new):
         is_narrower = old == {} or new is None
         yield from _judged(where, "writers", "readers", [("less", "narrowed") if is_narrower else ("more", "widened")])

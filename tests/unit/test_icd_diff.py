@@ -174,7 +174,7 @@ CASES: dict[str, tuple[Edit, Step, str, str]] = {
         "topics.new: added",
     ),
     "topic text": (topic("state", description="Other."), PATCH, "", "topics.state.description"),
-    "partitions": (topic("commands", partitions=8), MAJOR, "producers of commands", "partitions: 4 -> 8"),
+    "partitions": (topic("commands", partitions=8), MAJOR, "producers of commands", "4 -> 8, so keys move"),
     "role added": (
         lambda icd: replace(icd, roles={**icd.roles, "new": icd.roles["control"]}),
         MINOR,
@@ -405,7 +405,7 @@ def test_avro_that_is_kept_beside_the_new_one_breaks_nobody(folder: Path) -> Non
     messages = folder / "messages"
     (messages / "alert-packet-1.avsc").write_bytes((messages / "alert-packet.avsc").read_bytes())
     edited(messages / "alert-packet.avsc", '"name": "traceparent"', '"name": "trace"')
-    found = [one for one in compare_avro(resource("schemas"), folder)]
+    found = list(compare_avro(resource("schemas"), folder))
     assert {one.step for one in found} == {Step.MINOR}
     assert "packets by the former schema are read as well" in str(found)
 
