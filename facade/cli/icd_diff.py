@@ -1,4 +1,4 @@
-"""``sdp-facade icd diff``: what a change of the interface breaks, for whom, and whether its version says so."""
+"""``sdp-facade icd diff``: the differences of two interfaces, their effects, and the version that they need."""
 
 import io
 import re
@@ -28,10 +28,10 @@ def diff_command(
     old: Annotated[str, typer.Argument(help="Folder with icd/, messages/ and commands/, or a git revision.")],
     new: Annotated[str | None, typer.Argument(help="The same.", show_default="the shipped schemas")] = None,
 ) -> None:
-    """Say what differs between two interfaces, whom it breaks, and whether the version in icd.toml says so.
+    """List the differences of two interfaces with the parties that they break, and check the version in icd.toml.
 
-    Exits with 1 if the version has made too small a step: what breaks somebody asks for a major one (below 1.0.0, for a
-    minor one), what is added for a minor one, what is only text for a patch.
+    Exits with 1 if the version has made too small a step: a breaking difference asks for a major one (below 1.0.0, for
+    a minor one), an addition for a minor one, and a text for a patch.
 
     Examples: sdp-facade icd diff HEAD, sdp-facade icd diff v0.2.0 v0.3.0, sdp-facade icd diff /old/schemas schemas
     """

@@ -2,8 +2,8 @@
 
 Its words are below, then the messages with their schemas, then the document. Schemas stand in it in AsyncAPI's own
 form, which is JSON Schema draft-07 and the form that every AsyncAPI tool reads. The messages are written in draft
-2020-12; keywords that mean the same in both are let through, and no others. Generators of code name what they make by
-`title`: each object and each enumeration has one, written as a name of code.
+2020-12; keywords that mean the same in both are let through, and no others. Generators of code take
+names from `title`: each object and each enumeration has one, written as a name of code.
 """
 
 import re
@@ -84,7 +84,7 @@ def introduction(icd: Icd) -> str:
 
 
 def part_of(icd: Icd, role: str, action: Side, topic: str) -> Part:
-    """Return what is said of a role at a topic.
+    """Return the words about a role at a topic.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def document(icd: Icd) -> Node:
 
 
 def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
-    """Return who takes part in a topic, and on which side of it."""
+    """Return the roles of a topic, each with its side."""
     yield from ((role, "send") for role in topic.writers)
     yield from ((role, "receive") for role in topic.readers)
 

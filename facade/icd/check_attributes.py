@@ -374,7 +374,7 @@ def fractions_have_a_whole(icd: Icd, owner: DeviceClass, attribute: Attribute) -
 
 @of_sourced.rule
 def windows_keep_what_rules_need(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
-    """Require a sequence for rules over sequence numbers, and an error bound for quantiles of what is not negative."""
+    """Require a sequence for rules over sequence numbers; for quantiles an error bound and no negative values."""
     source = _source(attribute)
     if (window := window_of(icd, source.topic)) is None:
         return

@@ -92,7 +92,7 @@ def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
 
 
 def _pattern_problem(pattern: str, placeholder: str, *, parts: int) -> str:
-    """Say what is wrong with a pattern; an empty text when nothing is."""
+    """Return the mistake of a pattern; empty: there is none."""
     try:
         names = [name for _, name, _, _ in Formatter().parse(pattern) if name is not None]
         example = pattern.format(**{placeholder: 1})
@@ -148,7 +148,7 @@ def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Found:
 
 @of_condition.rule
 def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Found:
-    """Require delays from 0 to 3600 s: a longer one would hide what is the matter."""
+    """Require delays from 0 to 3600 s: a longer one would hide the problem."""
     for key in ("on_delay", "off_delay", "re_alarm"):
         value = getattr(one, key)
         if not 0 <= value <= 3600:

@@ -49,7 +49,7 @@ def messages_name_their_version(icd: Icd, name: str, schema: Schema) -> Found:
 
 @of_message.rule
 def required_properties_exist(icd: Icd, name: str, schema: Schema) -> Found:
-    """Require that what is required is a property."""
+    """Require a property for each required name."""
     for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in walk(schema))]:
         required = part.get("required", [])
         known = properties(part)
@@ -152,7 +152,7 @@ def argument_schemas_name_themselves(icd: Icd, family: str, version: str, schema
 
 @of_argument.rule
 def argument_properties_are_described(icd: Icd, family: str, version: str, schema: Schema) -> Found:
-    """Require a title and a description of each schema, and of every key unless what it refers to has one."""
+    """Require a title and a description of each schema, and of every key, unless its `$ref` leads to one."""
     for key in ("title", "description"):
         if not is_text(schema.get(key)):
             yield key, f"expected text, got {shown(schema.get(key))}"

@@ -204,7 +204,7 @@ def window_groups_are_bounded(icd: Icd) -> Iterator[Finding]:
 
 
 def window_times_are_the_brokers(icd: Icd) -> Iterator[Finding]:
-    """Require the broker's time stamps: by them is judged what is late, and what is silent."""
+    """Require the broker's time stamps: lateness and silence are judged by them."""
     for name, topic, window in _windowed(icd):
         if topic.timestamp != "LogAppendTime":
             yield _at(name, "timestamp", f"expected 'LogAppendTime', got {topic.timestamp!r}")
@@ -273,7 +273,7 @@ def topic_roles_exist(icd: Icd) -> Iterator[Finding]:
 
 
 def topics_have_two_ends(icd: Icd) -> Iterator[Finding]:
-    """Require somebody who writes to each topic, and somebody who reads from it."""
+    """Require a writer and a reader of each topic."""
     for topic, key, roles in _lists(icd):
         if not roles:
             yield _at(topic, key, "expected at least one role, got none")

@@ -21,12 +21,12 @@ from facade.resources import resource
 
 
 def load(folder: Path | None = None) -> Icd:
-    """Load and check the interface of a folder; without one, that of all that is installed, which is loaded once.
+    """Load and check the interface of a folder; without one, the installed interface, which is loaded once.
 
     Raises
     ------
     IcdError
-        Something is wrong; one line per finding, each with file, key, what was expected and got.
+        Something is wrong; one line per finding, each with file, key, expected and present value.
     """
     return _installed() if folder is None else _load(folder)
 
@@ -44,7 +44,7 @@ def _load(folder: Path | None) -> Icd:
 
 
 def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd | None, list[Finding]]:
-    """Return the interface, as far as it can be read, and what is wrong with it.
+    """Return the interface, as far as it can be read, and its mistakes.
 
     Parameters
     ----------

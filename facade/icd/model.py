@@ -172,7 +172,7 @@ class Query(IcdTable, frozen=True, kw_only=True):
 
 
 class Condition(IcdTable, frozen=True, kw_only=True):
-    """One alarm condition (IEC 62682): what it means, what to do, and how it becomes an alarm."""
+    """One alarm condition (IEC 62682): its meaning, the response, and its way to an alarm."""
 
     label: str
     description: str
