@@ -16,7 +16,7 @@ import tango
 from clients.conformance.checks import Check, FlowChecks, Judge, Mismatch, NotShown, Subject, not_shown
 from clients.conformance.devices import QueryAnswer, answer_check
 from clients.conformance.live_system import LiveSystem
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import wait_until
 from facade.errors import ConfigError

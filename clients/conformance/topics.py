@@ -9,11 +9,10 @@ from clients.conformance.checks import Check, FlowChecks, Judge, Mismatch, NotSh
 from clients.conformance.live_system import LiveSystem, read_json
 from facade.bus.dead_letters import PREFIX
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
-from facade.exports.asyncapi import words_of
 from facade.flows.mirror.streaming import FORMS, STREAMING
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
@@ -108,7 +107,8 @@ def find_invalid(icd: Icd, name: str, topic: Topic, records: list[Record]) -> li
 
 def headers_of(icd: Icd) -> dict[str, tuple[str, str]]:
     """Return the topics whose records are described by a header: its name and its message."""
-    return {topic: header for words in words_of(icd) for topic, header in words.headers.items()}
+    headers = {name: topic.header for name, topic in icd.topics.items()}
+    return {name: (one.name, one.message) for name, one in headers.items() if one is not None}
 
 
 def _in_batch(reader: BatchReader, record: Record) -> str:

@@ -1,11 +1,12 @@
 """The AsyncAPI document of the bus, for programs in any language that know no Tango.
 
-Its words are below, then the messages with their schemas, then the document. Schemas stand in it in AsyncAPI's own
-form, which is JSON Schema draft-07 and the form that every AsyncAPI tool reads. The messages are written in draft
-2020-12; keywords that mean the same in both are let through, and no others. Generators of code take
-names from `title`: each object and each enumeration has one, written as a name of code.
+First the messages with their schemas, then the document. Schemas stand in it in AsyncAPI's own form, which is JSON
+Schema draft-07 and the form that every AsyncAPI tool reads. The messages are written in draft 2020-12; keywords that
+mean the same in both are let through, and no others. Generators of code take names from `title`: each object and each
+enumeration has one, written as a name of code.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,98 +17,11 @@ from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.icd.model import Icd
-from facade.icd.topic_model import Topic, Window
+from facade.icd.topic_model import Header, Side, Topic, Window
 from facade.icd.words import duration_in_words
-from facade.manifest import Manifest, Part, Side, Words, load, manifests
+from facade.manifest import manifests
+from facade.resources import resource
 from facade.tracing import TRACED
-
-_DEFAULT: dict[Side, str] = {"send": "Write records.", "receive": "Read records."}
-
-QUALITY_OF_SERVICE: dict[str, str] = {
-    "bulk": "Bulk: many or large records. It may wait while others of its kind pass; it never delays another class.",
-    "log": "Log: whatever the nodes write about themselves. Brokers slow down who writes too much of it.",
-    "telemetry": "Telemetry: only the newest matters to those who watch, and what is in between may be merged.",
-    "state": "State: little, but it must be right and survive any restart.",
-    "command": "Command: every record is on all in-sync replicas before anybody relies on it; order holds per key.",
-    "alert": "Alert: every record is kept, numbered and shown; none is merged with another one.",
-}
-"""What the classes mean. Each has its own topics, consumers and processes, so that none can delay another."""
-
-_INTRODUCTION = """\
-How the parts of the SDP and the Tango facade talk over Kafka. Nothing here needs Tango: whoever writes these topics
-and reads them takes part, in any language.
-
-**What you write, and what you read**
-
-{participants}
-- Everything else is the facade's own. You may read it, and should not write it.
-- Your records that could not be used are on `dead-letters`, whole, with the reason in headers. Look there first.
-
-The operations say it for each role: their tags name the side (SDP or facade) and the role, and whoever gives rights can
-give each role those of its operations. For how to do it well, such as what a controller owes after a crash, see
-docs/how-to.
-
-**Rules that hold for all topics**
-
-- The name of a topic is the deployment's prefix followed by its name here: with the prefix `local.`, `local.commands`.
-  Consumer groups and transactional ids have the prefix as well. Topics are made by `sdp-facade topics create`, never by
-  writing to them.
-- A value is one JSON object in UTF-8, without a schema registry and without bytes before it. Its field `schema` is the
-  name and the major version of the message, such as `heap/1`. Unknown fields are refused. Exceptions are the bytes on
-  {others}: what they are is said of each.
-- A header that is described as an object holds the JSON text of it.
-- Times are integers: microseconds since the Unix epoch, UTC (Kafka's own timestamps are in milliseconds). Durations are
-  in seconds. The unit of a field is in `x-unit`.
-- Keys are text in UTF-8. What has the same key is on one partition and keeps its order; on compacted topics the newest
-  record of a key is the one that holds. Use the partitioner of Java's client (`murmur2`; in librdkafka
-  `partitioner=murmur2_random`).
-- Write with `acks=all` and `enable.idempotence=true`, and wait for the answer before you rely on it.
-- Read with `isolation.level=read_committed`.
-- You may compress. `max.message.bytes` then holds for a batch as it comes, and for the same uncompressed.
-- Whatever is not as described becomes a dead letter and harms none of its neighbours.
-
-The schemas are those of schemas/messages, in JSON Schema 2020-12; as they stand here they mean the same in draft-07.
-What Tango shows of it all, and the rules for commands and alarms, is in schemas/icd."""
-
-
-def words_of(icd: Icd) -> tuple[Words, ...]:
-    """Return the words of the flows whose topics an interface has."""
-    return tuple(load(one.words) for one in _flows(icd) if one.words is not None)
-
-
-def introduction(icd: Icd) -> str:
-    """Return what everybody has to know."""
-    participants = (f"- {line}" for words in words_of(icd) for line in words.introduction)
-    *others, last = (f"`{name}`" for name, topic in icd.topics.items() if topic.message is None)
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return _INTRODUCTION.format(participants="\n".join(participants), others=listed)
-
-
-def part_of(icd: Icd, role: str, action: Side, topic: str) -> Part:
-    """Return the words about a role at a topic.
-
-    Raises
-    ------
-    IcdError
-        No flow has the topic.
-    """
-    found = [one for words in words_of(icd) for one in words.parts if (one.action, one.topic) == (action, topic)]
-    for part in [*(one for one in found if role in one.who), *(one for one in found if not one.who)]:
-        return part
-    if icd.topics[topic].window is None and not any(topic in one.topics for one in _flows(icd)):
-        raise IcdError(f"topics[{topic}]: expected a topic of some flow's manifest, got one that no flow has")
-    return Part(action, topic, _DEFAULT[action])
-
-
-def group_of(role: str, topic: str) -> str:
-    """Return the consumer group in which a role takes the records of a topic; empty: none."""
-    workers = (worker for one in manifests() for worker in one.workers if worker.name == role)
-    return next((worker.group for worker in workers if not worker.topics or topic in worker.topics), "")
-
-
-def _flows(icd: Icd) -> Iterator[Manifest]:
-    return (one for one in manifests() if one.topics.keys() <= icd.topics.keys())
-
 
 Node = dict[str, Any]
 
@@ -115,8 +29,14 @@ BINDING = "0.5.0"
 """Version of AsyncAPI's Kafka bindings."""
 JSON = "application/json"
 _BYTES = "application/octet-stream"
+EXAMPLE_KEY = "x-example-key"
+"""Keyword of a message: the key of the record that its example is, or belongs to."""
 _BATCH = "batch"
 """Header of a columnar batch, and the message whose schema its JSON has."""
+_ORDER = ("name", "title", "summary", "description", "contentType", "x-file", "headers", "payload")
+"""Order of what is said of a message."""
+_NOT_OF_SCHEMAS = ("$schema", "$id", "title", "examples", EXAMPLE_KEY)
+"""Keywords of a whole message that stand elsewhere in the document, or nowhere."""
 _KEYWORDS = frozenset(
     (
         *("type", "const", "enum", "title", "description", "default", "x-unit"),
@@ -145,36 +65,43 @@ def messages(icd: Icd) -> Iterator[tuple[str, Node]]:
 
 def _message(icd: Icd, name: str, topic: Topic, one: str) -> Node:
     if topic.message is not None:
-        found = _json_message(icd, one)
-        if "arrow" in topic.encodings and one == topic.message:
-            found["headers"] = _batch_headers(one)
-            batches = [words.examples[_BATCH] for words in words_of(icd) if _BATCH in words.examples]
-            examples = [{"headers": {_BATCH: batch}} for batch in batches if batch["message"].startswith(f"{one}/")]
-            found["examples"] = [*found.get("examples", ()), *examples]
-        return found
-    for words in words_of(icd):
-        if name in words.headers:
-            return _described_by_header(icd, words, *words.headers[name])
-        if name in words.messages:
-            return words.messages[name]()
-    raise IcdError(f"topics[{name}]: expected a message, or a topic of whose bytes its flow's words say what they are")
+        return _json_message(icd, topic, one)
+    if topic.header is not None:
+        return _described_by_header(icd, topic.header)
+    if topic.bytes:
+        return _bytes_message(topic.bytes)
+    raise IcdError(f"topics[{name}]: expected a message, a header or bytes, got none of them")
 
 
-def _json_message(icd: Icd, name: str) -> Node:
-    schema, said = icd.messages[name], words_of(icd)
+def _json_message(icd: Icd, topic: Topic, name: str) -> Node:
+    schema = icd.messages[name]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"] = JSON
-    if any(name == words.commands for words in said):
+    if "commands" in topic.traits:
         found["description"] += f"\n\n{_commands(icd)}"
     found["x-file"] = _source(name)
-    if any(name in words.correlated for words in said):
+    if "correlated" in topic.traits:
         found["correlationId"] = {"$ref": "#/components/correlationIds/command"}
-    if any(name in words.traced for words in said):
+    if "traced" in topic.traits:
         found["traits"] = [{"$ref": "#/components/messageTraits/traced"}]
     found["payload"] = _reference(name)
-    if examples := [{"payload": words.examples[name]} for words in said if name in words.examples]:
+    examples: list[Node] = [{"payload": one} for one in schema.get("examples", ())]
+    if examples:
         found["examples"] = examples
+    if "arrow" in topic.encodings and name == topic.message:
+        batches = icd.messages[_BATCH].get("examples", ())
+        examples += [{"headers": {_BATCH: batch}} for batch in batches if batch["message"].startswith(f"{name}/")]
+        found["headers"] = _batch_headers(name)
     return found
+
+
+def _bytes_message(given: Node) -> Node:
+    found = dict(given)
+    if "x-file" in found:
+        avro = json.loads((resource("schemas") / found["x-file"]).read_text(encoding="utf-8"))
+        found["description"] = avro["doc"]
+        found["payload"] = {"schemaFormat": f"{found['contentType']}+json;version=1.9.0", "schema": avro}
+    return {key: found[key] for key in _ORDER if key in found}
 
 
 def _batch_headers(name: str) -> Node:
@@ -194,20 +121,21 @@ def _commands(icd: Icd) -> str:
     return "\n".join(lines)
 
 
-def _described_by_header(icd: Icd, words: Words, header: str, name: str) -> Node:
-    schema = icd.messages[name]
+def _described_by_header(icd: Icd, header: Header) -> Node:
+    name, schema = header.message, icd.messages[header.message]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"], found["x-file"] = _BYTES, _source(name)
     title = f"{code_name(name)}Headers"
     found["headers"] = {
         "title": title,
         "type": "object",
-        "required": [header],
-        "properties": {header: _reference(name)},
+        "required": [header.name],
+        "properties": {header.name: _reference(name)},
     }
-    found["payload"] = {"type": "string", "format": "binary", "description": f"Bytes, as the header `{header}` says."}
-    if name in words.examples:
-        found["examples"] = [{"headers": {header: words.examples[name]}}]
+    text = f"Bytes, as the header `{header.name}` says."
+    found["payload"] = {"type": "string", "format": "binary", "description": text}
+    if examples := [{"headers": {header.name: one}} for one in schema.get("examples", ())]:
+        found["examples"] = examples
     return found
 
 
@@ -226,7 +154,7 @@ def code_name(name: str) -> str:
 
 def schema_of(name: str, schema: Node) -> Node:
     """Return a message's schema in AsyncAPI's form: the same with titles, without what names its dialect and itself."""
-    found = {key: part for key, part in schema.items() if key not in ("$schema", "$id", "title")}
+    found = {key: part for key, part in schema.items() if key not in _NOT_OF_SCHEMAS}
     for path, part in _parts(found, ""):
         if foreign := sorted(set(part) - _KEYWORDS):
             raise IcdError(
@@ -286,21 +214,25 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 def document(icd: Icd) -> Node:
     """Return the document as AsyncAPI 3.0 has it, before it is written as YAML."""
+    known = {name for one in manifests() for name in one.topics}
+    for name, topic in icd.topics.items():
+        if topic.window is None and name not in known:
+            raise IcdError(f"topics[{name}]: expected a topic of some flow's manifest, got one that no flow has")
     return {
         "asyncapi": "3.0.0",
         "info": {
             "title": "Kafka bus of the SDP Tango facade",
             "version": icd.version,
-            "description": introduction(icd),
+            "description": _introduction(icd),
             "license": {"name": "BSD-3-Clause", "url": "https://opensource.org/license/bsd-3-clause"},
             "contact": {"name": "The developers of sdp-tango-facade"},
             "tags": [{"name": "kafka"}, {"name": "ska"}, {"name": "sdp"}],
         },
         "defaultContentType": JSON,
         "servers": {"kafka": _server()},
-        "channels": {name: _channel(name, topic) for name, topic in icd.topics.items()},
+        "channels": {name: _channel(icd, name, topic) for name, topic in icd.topics.items()},
         "operations": {
-            operation_id(role, action, name): _operation(icd, role, part_of(icd, role, action, name))
+            operation_id(role, action, name): _operation(icd, role, action, name)
             for name, topic in icd.topics.items()
             for role, action in ends(topic)
         },
@@ -326,7 +258,7 @@ def document(icd: Icd) -> Node:
 
 
 def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
-    """Return the roles of a topic, each with its side."""
+    """Return who takes part in a topic, and on which side of it."""
     yield from ((role, "send") for role in topic.writers)
     yield from ((role, "receive") for role in topic.readers)
 
@@ -334,6 +266,14 @@ def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
 def operation_id(role: str, action: Side, topic: str) -> str:
     """Return the id of an operation, such as ``controllerReceivesCommandAcks``."""
     return f"{role[0]}{code_name(role)[1:]}{action.capitalize()}s{code_name(topic)}"
+
+
+def _introduction(icd: Icd) -> str:
+    """Return the text that holds for all topics."""
+    *others, last = (f"`{name}`" for name, topic in icd.topics.items() if topic.message is None)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    text = resource("schemas", "icd", "introduction.md").read_text(encoding="utf-8").rstrip("\n")
+    return text.format(participants="\n".join(f"- {line}" for line in icd.participants), others=listed)
 
 
 def _server() -> Node:
@@ -350,14 +290,14 @@ def _server() -> Node:
     }
 
 
-def _channel(name: str, topic: Topic) -> Node:
+def _channel(icd: Icd, name: str, topic: Topic) -> Node:
     return {
         "address": "{prefix}" + name,
         "title": name,
-        "description": "\n\n".join(_about(topic)),
+        "description": "\n\n".join(_about(icd, topic)),
         "messages": {one: {"$ref": f"#/components/messages/{one}"} for one in message_names(name, topic)},
         "parameters": {"prefix": {"$ref": "#/components/parameters/prefix"}},
-        "tags": [{"name": f"qos:{topic.qos}", "description": QUALITY_OF_SERVICE[topic.qos]}],
+        "tags": [{"name": f"qos:{topic.qos}", "description": icd.qos[topic.qos]}],
         "bindings": {
             "kafka": {
                 "topic": "{prefix}" + name,
@@ -369,11 +309,11 @@ def _channel(name: str, topic: Topic) -> Node:
     }
 
 
-def _about(topic: Topic) -> Iterator[str]:
+def _about(icd: Icd, topic: Topic) -> Iterator[str]:
     """Say of a topic what a table of settings does not."""
     yield topic.description
     yield f"Key: {topic.key}."
-    yield QUALITY_OF_SERVICE[topic.qos]
+    yield icd.qos[topic.qos]
     if topic.partitions_may_grow:
         yield "A deployment may have more partitions than are given here."
     if topic.cleanup == "compact":
@@ -406,22 +346,28 @@ def _setting(key: str, text: str) -> Any:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _operation(icd: Icd, name: str, part: Part) -> Node:
-    role = icd.roles[name]
-    names = part.messages or message_names(part.topic, icd.topics[part.topic])
+def _operation(icd: Icd, name: str, action: Side, topic: str) -> Node:
+    role, said = icd.roles[name], icd.topics[topic].operation(name, action)
+    names = said.messages or message_names(topic, icd.topics[topic])
     found: Node = {
-        "action": part.action,
-        "channel": {"$ref": f"#/channels/{part.topic}"},
-        "summary": part.what,
+        "action": action,
+        "channel": {"$ref": f"#/channels/{topic}"},
+        "summary": said.summary,
         "tags": [{"name": role.side}, {"name": name, "description": role.description}],
-        "messages": [{"$ref": f"#/channels/{part.topic}/messages/{name}"} for name in names],
+        "messages": [{"$ref": f"#/channels/{topic}/messages/{name}"} for name in names],
     }
-    if part.reply:
-        found["reply"] = {"channel": {"$ref": f"#/channels/{part.reply}"}}
-    if part.action == "receive" and (name_of_group := group_of(name, part.topic)):
+    if said.reply:
+        found["reply"] = {"channel": {"$ref": f"#/channels/{said.reply}"}}
+    if action == "receive" and (name_of_group := _group_of(name, topic)):
         group = {"type": "string", "description": f"The deployment's prefix and `{name_of_group}`."}
         found["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
     return found
+
+
+def _group_of(role: str, topic: str) -> str:
+    """Return the consumer group in which a role takes the records of a topic; empty: none."""
+    workers = (worker for one in manifests() for worker in one.workers if worker.name == role)
+    return next((worker.group for worker in workers if not worker.topics or topic in worker.topics), "")
 
 
 class _Dumper(yaml.SafeDumper):

@@ -16,11 +16,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from facade.bus.dead_letters import TOPIC, dead_letter
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.spans import find_span, read_span
+from facade.bus.kafka.producer import KafkaWriter
+from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.topics import create_topics
-from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.bus.port import BusHealth, Record
 from facade.bus.redrive import FROM, put_back
 from facade.config import Settings
@@ -30,6 +31,7 @@ from facade.infra import local
 from facade.outcome import Rejected
 from facade.runtime import heartbeats
 from tests.support import topics
+from tests.support.heaps import encoded, heap
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka
@@ -38,6 +40,8 @@ ICD = load()
 HEAPS = "ingest.heaps"
 COMMAND = str(Path(sys.executable).with_name("sdp-facade"))
 _numbers = itertools.count()
+VALUES = encoded(*(heap(seq=number, time=round(time.time() * 1e6)) for number in range(300)))
+"""Notifications that a worker would count now: what would fail again is not put back."""
 
 
 @pytest.fixture
@@ -63,8 +67,8 @@ def call(connection: Connection, *words: str, code: int = 0) -> str:
 def write_letters(connection: Connection, count: int, reason: str = "unknown-node") -> None:
     why = Rejected(reason, "$.node", "expected 0 to 3, got \x1b[2J7")
     came = [
-        Record(topic=HEAPS, key=b"7", value=b"%d" % number, partition=0, offset=number, timestamp_us=len(reason))
-        for number in range(count)
+        Record(topic=HEAPS, key=b"0", value=value, partition=0, offset=number, timestamp_us=len(reason))
+        for number, value in enumerate(VALUES[:count])
     ]
     KafkaWriter(connection, health=BusHealth(), client="test").send_all_durably(
         [dead_letter(record, why, by="test") for record in came], HANG
@@ -72,7 +76,7 @@ def write_letters(connection: Connection, count: int, reason: str = "unknown-nod
 
 
 def back(connection: Connection) -> Counter[bytes]:
-    return Counter(record.value for record in read_span(connection, HEAPS, find_span(connection, HEAPS)))
+    return Counter(record.value for record in read_range(connection, HEAPS, find_range(connection, HEAPS)))
 
 
 def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) -> None:
@@ -93,24 +97,24 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
     running.send_signal(signal.SIGKILL)
     running.wait(HANG)
     killed = KafkaTransactionWriter(connection, "dead-letters-redrive")
-    letter = next(read_span(connection, TOPIC, {0: (299, 300)}))
-    killed._producer.begin_transaction()
+    letter = next(read_range(connection, TOPIC, {0: (299, 300)}))
+    killed._client.begin_transaction()
     for record in put_back(letter):
-        killed._produce(record)
-    killed._producer.flush(HANG)
+        killed._producer.produce(record)
+    killed._client.flush(HANG)
 
     ended = json.loads(call(connection, *words, "--yes", "--rate", "10000"))
     assert 0 < ended["put back"] < 300
-    assert back(connection) == Counter(b"%d" % number for number in range(300))
+    assert back(connection) == Counter(VALUES)
     assert json.loads(call(connection, *words, "--yes"))["put back"] == 0
     first, _second = (KafkaTransactionWriter(connection, "dead-letters-redrive") for _ in range(2))
     with pytest.raises(BusError, match="another process has begun to write as"):
         first.write(put_back(letter))
-    assert back(connection) == Counter(b"%d" % number for number in range(300))
+    assert back(connection) == Counter(VALUES)
 
     again = json.loads(call(connection, "dead-letters", "redrive", "0:5", "--again", "--yes", "--json"))
     assert again["put back"] == 1
-    assert back(connection)[b"5"] == 2
+    assert back(connection)[VALUES[5]] == 2
     found = topics.read_all(connection.bootstrap, connection.topic(HEAPS))
     assert dict(found[-1].headers())[FROM] == b"0:5"
     listed = json.loads(call(connection, "dead-letters", "list", "--json", "--since", "1h", "--limit", "3"))
@@ -119,7 +123,7 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
         "unknown-node": (300, 300),
         "schema": (2, 0),
     }
-    last = find_span(connection, TOPIC)[0][1] - 1
+    last = find_range(connection, TOPIC)[0][1] - 1
     assert "there is the mark of a transaction" in call(connection, "dead-letters", "show", f"0:{last}", code=1)
 
 
@@ -132,12 +136,12 @@ def test_what_stands_behind_an_open_transaction_is_waited_for(connection: Connec
     other.begin_transaction()
     other.produce(connection.topic(TOPIC), b"open")
     other.flush(HANG)
-    letters = read_span(connection, TOPIC, find_span(connection, TOPIC))
+    letters = read_range(connection, TOPIC, find_range(connection, TOPIC))
     KafkaTransactionWriter(connection, "marks").write([record for one in letters for record in put_back(one)])
 
-    span = find_span(connection, TOPIC)
-    assert len([*read_span(connection, TOPIC, span)]) == 3
-    reading = read_span(connection, TOPIC, span, whole=True)
+    ranges = find_range(connection, TOPIC)
+    assert len([*read_range(connection, TOPIC, ranges)]) == 3
+    reading = read_range(connection, TOPIC, ranges, whole=True)
     begun = [next(reading) for _ in range(3)]
     other.commit_transaction(HANG)
     assert len([*begun, *reading]) == 7
@@ -148,10 +152,10 @@ def test_export_writes_what_came(connection: Connection, tmp_path: Path) -> None
     file, folder = tmp_path / "letters.jsonl", tmp_path / "raw"
     call(connection, "dead-letters", "export", str(file), "--reason", "unknown-node")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["value"] for line in lines] == [{"encoding": "utf-8", "data": str(number)} for number in range(3)]
+    assert [line["value"] for line in lines] == [{"encoding": "utf-8", "data": value.decode()} for value in VALUES[:3]]
     assert {(line["topic"], line["reason"]) for line in lines} == {(HEAPS, "unknown-node")}
     call(connection, "dead-letters", "export", str(folder), "--raw")
-    assert [(folder / f"0-{number}").read_bytes() for number in range(3)] == [b"0", b"1", b"2"]
+    assert [(folder / f"0-{number}").read_bytes() for number in range(3)] == VALUES[:3]
     assert "error: " in call(connection, "dead-letters", "export", str(file), code=1), "it is there already"
 
 
