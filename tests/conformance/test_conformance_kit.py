@@ -78,6 +78,7 @@ CHECKED = {
     "topics/state/cleanup.policy": "Topic.cleanup",
     "topics/alert-state/segment.ms": "Topic.config",
     "topics/commands/records": "Topic.message Topic.also Topic.encodings Icd.messages",
+    "topics/quality/records": "Topic.header Header.name Header.message",
     "topics/commands/keys": "Topic.key",
 }
 """Fields of the ICD, by a check that looks at them."""
@@ -87,6 +88,8 @@ UNCHECKED = {
         AccountSource.stream AccountSource.figure DeviceClass.state_source""",
     "for people; neither Tango nor Kafka has a place for it": """
         Command.description Query.description DeviceClass.description Topic.description Role.description Role.side
+        Topic.operations Topic.bytes Topic.traits Operation.action Operation.summary Operation.roles Operation.messages
+        Operation.reply Icd.participants Icd.qos
         Condition.causes Condition.check Condition.response Condition.ends Condition.priority""",
     "rights are for the broker's access rules; a record does not name its writer": """
         Topic.writers Topic.readers Icd.roles Icd.quotas""",
@@ -184,7 +187,7 @@ def ids(**options: object) -> list[str]:
 
 def test_a_class_and_a_topic_of_any_flow_have_the_checks_that_follow_from_the_icd():
     class_ = msgspec.structs.replace(ICD.classes["SdpQuality"], name="SdpWeather", device="mid-sdp/weather/0")
-    topic = msgspec.structs.replace(ICD.topics["quality"], description="Raw bytes.")
+    topic = msgspec.structs.replace(ICD.topics["quality"], description="Raw bytes.", header=None)
     system = FakeSystem()
     system.icd = msgspec.structs.replace(
         ICD, classes={**ICD.classes, "SdpWeather": class_}, topics={**ICD.topics, "weather": topic}
