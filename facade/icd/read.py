@@ -1,4 +1,4 @@
-"""Reads the files of the interface; `facade.icd.check` compares them.
+"""Reads the files of the interface; `facade.icd.load.check` compares them.
 
 Nothing here raises for wrong content: every complaint becomes a `Finding`, so that one run shows
 all files that need a hand.
