@@ -17,7 +17,7 @@ from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.inspection import FoundTopic
 from facade.bus.kafka.spans import find_span
 from facade.bus.kafka.topic_watch import KafkaTopicWatch
-from facade.bus.positions import Extent, TopicShape
+from facade.bus.offsets import Extent, TopicShape
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings

@@ -8,11 +8,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import OffsetSpec
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.inspection import id_of
 from facade.bus.kafka.refusals import ask_again
-from facade.bus.port import BusHealth
-from facade.bus.positions import Extent, TopicShape
+from facade.bus.offsets import Extent, TopicShape
 from facade.errors import BusError
 
 _EACH = 2.0
@@ -24,7 +22,7 @@ _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAIL
 
 
 class KafkaTopicWatch:
-    """See `facade.bus.positions.TopicWatch`."""
+    """See `facade.bus.offsets.TopicWatch`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -32,18 +30,14 @@ class KafkaTopicWatch:
         self._due = 0.0
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
-        """Return what is on topics; see `facade.bus.positions.TopicWatch`."""
+        """Return what is on topics; see `facade.bus.offsets.TopicWatch`."""
         try:
             return ask_again(lambda: self._extents(topics), self._connection.clock, _BROKER_WAIT)
         except KafkaException as error:
             raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
 
-    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-        """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
-        return find_kept(self._connection, places, BusHealth())
-
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what has been said of topics; see `facade.bus.positions.TopicWatch`."""
+        """Return what has been said of topics; see `facade.bus.offsets.TopicWatch`."""
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
             self._asked = self._describe(topics)

@@ -23,6 +23,7 @@ _EACH, _MOST_LISTED = 4, 20
 _DEVIATIONS: Mapping[Deviation, tuple[str, str]] = {
     "overlap": ("streamOverlap", "WARNING"),
     "skipped": ("streamSkipped", "CRITICAL"),
+    "log_cuts": ("logCut", "CRITICAL"),
 }
 """Condition and severity of what is wrong for good where a position did not agree."""
 _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"

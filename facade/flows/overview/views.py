@@ -131,10 +131,15 @@ class BusView:
 def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
     """Say what is in no total: records before the first account that is left of a partition."""
     return [
-        f"{name}, partition {number}: offsets 0 to {one.begin - 1} are in no total, which begins behind them"
+        f"{name}, partition {number}: "
+        + (
+            f"totals are of epoch {one.epoch}, which began at offset {one.begin} after the log was cut"
+            if one.epoch > 1
+            else f"offsets 0 to {one.begin - 1} are in no total, which begins behind them"
+        )
         for name, stream in sorted(streams.items())
         for number, one in sorted(stream.partitions.items())
-        if one.begin
+        if one.begin or one.epoch > 1
     ]
 
 
