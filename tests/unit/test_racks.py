@@ -439,6 +439,19 @@ def test_a_node_says_in_which_epoch_it_counts_after_the_log_was_cut():
     assert "ingest.heaps, partition 0: totals are of epoch 2, which began at offset 10 after the log was cut" in status
 
 
+@pytest.mark.parametrize(("begin", "log"), [(20, "a"), (5, "a#1")])
+def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
+    """Summaries are lost, or the log was cut: as with a straggler, its values are ATTR_WARNING."""
+    one = flow()
+    ledger = one.ledgers[PLAN.topic]
+    fold(one, [told(0, 10, found=[(0, partial())]), told(begin, 30, log=log, found=[(0, partial(0, 1))])])
+    windows = ledger._windows[0], ledger._all_groups
+    later = BASE_US + 60_000_000
+    assert [found.shown(later).is_torn for found in windows] == [True, True]
+    fold(one, [told(30, 40, log=log, found=[(0, partial(0, 7))])])
+    assert [found.shown(later).is_torn for found in windows] == [False, False], "it began after that"
+
+
 def test_a_node_says_from_which_offset_on_it_counts():
     """Where summaries and snapshots are lost, nobody has the totals of before; see rule 15."""
     for begin, wanted in ((0, False), (100, True)):

@@ -492,5 +492,6 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
     assert faults.keys() == {"logCut"}
     assert told in faults["logCut"]
     view = BusView("bus", ICD.classes["SdpBus"], seen)
-    status = next(str(reading.value) for _, name, reading in view.readings(NOW) if name == "Status")
-    assert "partition 0: totals are of epoch 2, which began at offset 7 after the log was cut" in status
+    shown = {name: str(reading.value) for _, name, reading in view.readings(NOW)}
+    assert "partition 0: totals are of epoch 2, which began at offset 7 after the log was cut" in shown["Status"]
+    assert (shown["State"], "All streams balance" in shown["Status"]) == ("ALARM", False)

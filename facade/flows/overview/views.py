@@ -93,6 +93,8 @@ class BusView:
                 text = f"{attribute.label} is {reading.value}"
                 troubles.append((reading.quality, f"{text}: {why}" if why else text))
             yield self._device, attribute.name, reading
+        cuts = ((name, stream.account.deviations.get("log_cuts")) for name, stream in streams.items())
+        troubles += [(Quality.ALARM, f"totals of {name} are in a new epoch: {text}") for name, text in cuts if text]
         for name, value in self._own(streams, troubles, now).items():
             yield self._device, name, self._changes.reading(name, value, now)
 

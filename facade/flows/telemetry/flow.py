@@ -109,9 +109,9 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps(group):
             return _OTHER_DEVICE
-        if overlap := ledger.take(group, summary, count=count):
-            return _refused(plan, summary, overlap)
         heard = record.timestamp_us / MICRO
+        if overlap := ledger.take(group, summary, heard, count=count):
+            return _refused(plan, summary, overlap)
         ledger.fold(group, summary.partials, heard, partition=summary.partition, count=count)
         self._folded.add(plan.topic)
         return USED
@@ -133,7 +133,7 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps_any(range(summary.first, summary.last + 1)):
             return _OTHER_DEVICE
-        if overlap := ledger.take_rack(summary, count=count):
+        if overlap := ledger.take_rack(summary, record.timestamp_us / MICRO, count=count):
             return _refused(plan, summary, overlap)
         kept = [row for row in rows(summary) if ledger.keeps(row[0])]
         if kept:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from facade.bus.offsets import Gap, Overlap
+from facade.bus.offsets import Gap, LogCut, Overlap
 from facade.flows.telemetry.coverage import Coverage, RackOffsets
 from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
@@ -147,9 +147,16 @@ class Ledger:
         """Return whether partials of any of these nodes are for this ledger."""
         return not self.expected or any(group in nodes for group in self.totals)
 
-    def take(self, group: Group, summary: Summary, *, count: bool = True) -> Overlap | None:
-        """Count the offsets of a summary; return why it must not be folded, or None."""
+    def take(self, group: Group, summary: Summary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
+        """Count the offsets of a summary; return why it must not be folded, or None; parameters as of `fold`."""
         found = (self._counted if count else self._rebuilding).take(group, summary)
+        return self._refused(found, heard)
+
+    def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
+        """Tear the windows that may lack records; return why a summary must not be folded, or None."""
+        if isinstance(found, Gap | LogCut):
+            for windows in (*self._windows.values(), self._all_groups):
+                windows.tear(round(heard * MICRO))
         return found if isinstance(found, Overlap) else None
 
     def fold(
@@ -196,12 +203,12 @@ class Ledger:
     def _partitions(self, group: Group | None) -> Sequence[int]:
         return () if group is None or self.plan.one_group else self.totals[group].partitions
 
-    def take_rack(self, summary: RackSummary, *, count: bool = True) -> Overlap | None:
+    def take_rack(self, summary: RackSummary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
         """Count the offsets of the summary of a rack, as `take` does; a gap before them is kept."""
         found = (self._counted if count else self._rebuilding).take_rack(summary)
         if isinstance(found, Gap) and count:
             self._gaps.append((summary.partition, found))
-        return found if isinstance(found, Overlap) else None
+        return self._refused(found, heard)
 
     def taken_gaps(self) -> list[tuple[int, Gap]]:
         """Return the gaps that were found since the last call, with their partitions."""
