@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaException, TopicPartition
 
 from facade.bus import port
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import TO_END, KafkaReader
-from facade.bus.kafka.topic_watch import KafkaTopicWatch
+from facade.bus.kafka.read_range import read_range
 from facade.bus.offsets import POSITIONS, PartitionFacts
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
-
-_BROKER_WAIT = 4.0
-"""Longest wait for the end of open transactions [s]."""
 
 
 def describe_partitions(
@@ -50,9 +48,5 @@ def describe_partitions(
         found[connection.name(place.topic), place.partition] = PartitionFacts(
             extent.id, first, end, max(place.offset, -1)
         )
-    ends = {one: end for one, (_, end) in extents[POSITIONS].ranges.items()}
-    reader = KafkaReader(connection, {POSITIONS: None}, start={}, health=health, fetch=TO_END)
-    try:
-        return found, reader.read_up_to(POSITIONS, ends, _BROKER_WAIT)
-    finally:
-        reader.close()
+    ranges = extents[POSITIONS].ranges
+    return found, [*read_range(connection, POSITIONS, ranges, whole=True, within=timeouts.STEP, health=health)]
