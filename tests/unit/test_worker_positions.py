@@ -485,7 +485,7 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
     restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
     assert restored.streams[HEAPS].account.log_cuts == 1
     seen = overview(streams=restored.streams)
-    seen.complaints(NOW)
+    seen.issues(NOW)
     told = f"{HEAPS}, partition 0: {cause}: expected offset 10 next, it goes on at 7"
     faults = {condition: fault.text for (condition, source), fault in seen.find(NOW).items() if source.endswith(HEAPS)}
     assert faults.keys() == {"logCut"}
