@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.bus.offsets import POSITIONS
 from facade.bus.port import Record
-from facade.bus.worker_positions import POSITIONS
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS

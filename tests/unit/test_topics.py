@@ -22,7 +22,7 @@ from clients.conformance.topics import topic_checks
 from facade.bus.kafka import admin, connection, topics
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.positions import Extent, TopicShape
+from facade.bus.offsets import Extent, TopicShape
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
