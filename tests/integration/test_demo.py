@@ -13,7 +13,7 @@ import pytest
 
 from facade.errors import InfraError
 from facade.infra import local
-from facade.infra.debian import SHIPPERS, unpacked_packages
+from proving.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import started_in
 from proving.demo.calibrating import TABLES
 from proving.demo.options import DemoOptions
