@@ -876,8 +876,7 @@ class TestGroup:
         message = site.send("Configure", SECOND, repeatable=False)
         life = Life(site).start()
         life.step()
-        life.member.assign([])
-        life.member.hear()  # so far only the client knows
+        life.member.assign([])  # so far only the group knows
         site.when["before early commit"] = life.step
         life.loop.execute_next(SECOND)
         assert not site.begun

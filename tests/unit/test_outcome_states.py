@@ -282,6 +282,22 @@ def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) 
     assert life.loop.account.reasons == {"moved": 1}
 
 
+def test_a_command_whose_partition_was_away_unheard_is_not_refused(site: Site) -> None:
+    """The client knows, the thread that takes has not looked yet: another member may have begun the command."""
+    message = site.send(within=1.0)
+    life = Life(site).start()
+    life.step()
+    site.clock.sleep(2.0)
+    for partitions in ([], range(4)):
+        life.member.assign(partitions)
+        life.member.hear()
+    life.loop.execute_next(FIRST)
+    assert site.statuses(message) == []
+    assert life.loop.account.reasons == {"moved": 1}
+    life.work()  # it is taken once more, and is this controller's to refuse
+    assert site.statuses(message) == ["REJECTED"]
+
+
 def test_a_command_that_must_not_be_repeated_is_committed_while_it_runs(site: Site) -> None:
     """A repeatable one is committed when its outcome is there."""
     for name, repeatable in (("Configure", False), ("ReleaseAllResources", True)):
