@@ -30,7 +30,9 @@ def entry_line(entry: Entry, *, date: bool = False) -> str:
     return f"{head}  {action.get('action', ''):<16}  {_name(action)}  {_plain(said)}"
 
 
-def alarm_lines(alarm: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Iterator[str]:
+def alarm_lines(
+    alarm: Mapping[str, Any], conditions: Mapping[str, Condition], *, clients: bool = False
+) -> Iterator[str]:
     """Return an alarm as some lines with rich's markup: what and since when, its text, who did what, what to do.
 
     Parameters
@@ -39,6 +41,8 @@ def alarm_lines(alarm: Mapping[str, Any], conditions: Mapping[str, Condition]) -
         As GetAlarms gives it.
     conditions
         Those of the ICD.
+    clients
+        Also name the Tango client of each action.
     """
     state, severity = alarm["state"], alarm["severity"]
     number = alarm["occurrence"] or "-"
@@ -53,7 +57,8 @@ def alarm_lines(alarm: Mapping[str, Any], conditions: Mapping[str, Condition]) -
         yield f"          shelved until {_moment(alarm['shelved_until'])}"
     for one in alarm.get("actions", ()):
         comment = f": {one['comment']}" if one["comment"] else ""
-        did = f"{one['action']} by {one['operator']} at {_moment(one['time'])}{comment}"
+        client = f" ({one['client']})" if clients and one.get("client") else ""
+        did = f"{one['action']} by {one['operator']}{client} at {_moment(one['time'])}{comment}"
         yield f"          [dim]{_plain(did)}[/dim]"
     if (condition := conditions.get(alarm["condition"])) is not None:
         yield f"          -> {escape(condition.response)} [dim](see {runbook(alarm['condition'])})[/dim]"

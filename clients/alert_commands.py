@@ -80,9 +80,7 @@ def history(
     if which.isdecimal():
         (alarm,) = choose(_alarms(server), [which], ACTIONS["comment"])[:1]
         condition, at, source = alarm["condition"], "@", alarm["source"]
-    asked: dict[str, Any] = {"condition": condition, "most": _MOST_ENTRIES} | ({"source": source} if at else {})
-    entries = msgspec.json.decode(server.command("GetAlertHistory", json.dumps(asked)), type=list[Entry])
-    entries = without_repeats(entries)[:most]
+    entries = _entries(server, condition, source if at else None)[:most]
     if as_json:
         typer.echo(json.dumps(msgspec.to_builtins(entries), indent=2))
         return
@@ -90,6 +88,40 @@ def history(
         say(entry_line(entry, date=True))
     if not entries:
         OUT.print(f"nothing is remembered of {escape(repr(which))}")
+
+
+def show(
+    which: Annotated[str, typer.Argument(help="Number as `alerts list` shows it, condition, or condition@source.")],
+    most: Annotated[int, typer.Option(min=1, max=_MOST_ENTRIES, help="Number of entries of its history to print.")] = 5,
+    tango_host: TangoHost = "",
+    device: DeviceName = DEVICE,
+    as_json: AsJson = False,
+) -> None:
+    """Print one alarm as a whole: state, text, all actions with operator and client, response, and its history.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade alerts show deadLetters
+    """
+    server = _server(tango_host, device)
+    found = choose(_alarms(server), [which], ACTIONS["comment"])
+    histories = [_entries(server, alarm["condition"], alarm["source"])[:most] for alarm in found]
+    if as_json:
+        both = zip(found, histories, strict=True)
+        typer.echo(
+            json.dumps([{**alarm, "history": msgspec.to_builtins(entries)} for alarm, entries in both], indent=2)
+        )
+        return
+    conditions = load().conditions
+    for alarm, entries in zip(found, histories, strict=True):
+        for text in (*alarm_lines(alarm, conditions, clients=True), *(entry_line(one, date=True) for one in entries)):
+            say(text)
+
+
+def _entries(server: Any, condition: str, source: str | None) -> list[Entry]:
+    """Return the history of the alarms of a condition, the newest entry first."""
+    asked: dict[str, Any] = {"condition": condition, "most": _MOST_ENTRIES}
+    asked |= {} if source is None else {"source": source}
+    answer = server.command("GetAlertHistory", json.dumps(asked))
+    return without_repeats(msgspec.json.decode(answer, type=list[Entry]))
 
 
 def _command(name: str, text: str) -> Callable[..., None]:

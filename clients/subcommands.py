@@ -14,6 +14,7 @@ SUBCOMMANDS = (
     Subcommand(("alerts", "reset"), f"{_ALERTS}:reset", "Reset a latched alarm whose condition has gone."),
     Subcommand(("alerts", "return-to-service"), f"{_ALERTS}:return_to_service", "Put an alarm back into service."),
     Subcommand(("alerts", "shelve"), f"{_ALERTS}:shelve", "Suppress an alarm for a limited time."),
+    Subcommand(("alerts", "show"), f"{_ALERTS}:show", "Print one alarm as a whole."),
     Subcommand(("alerts", "unshelve"), f"{_ALERTS}:unshelve", "End the shelving of an alarm before its time."),
     Subcommand(("command",), "clients.command:command", "Give a command to a device, and wait for its outcome."),
     Subcommand(

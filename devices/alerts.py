@@ -6,7 +6,7 @@ from typing import Any
 
 import tango
 
-from devices.queries import QueriedDevice, as_tango, refusal
+from devices.queries import QueriedDevice, as_tango, client_of, refusal
 from facade.flows.alerts.messages import ActionKind
 from facade.flows.alerts.operator_api import OperatorApi
 
@@ -22,18 +22,13 @@ ACTIONS: dict[str, ActionKind] = {
 """Tango commands by which operators act, and what they put on the log."""
 
 
-def _acting(name: str, kind: ActionKind) -> Callable[[OperatorApi, str], str]:
-    return lambda operator_api, text: operator_api.act(name, kind, text)
-
-
 _QUERIES: dict[str, Callable[..., str]] = {
     "GetAlertsSince": OperatorApi.since,
     "GetAlertHistory": OperatorApi.history,
     "GetAlarms": OperatorApi.alarms,
     "RefreshAlerts": OperatorApi.refresh,
-    **{name: _acting(name, kind) for name, kind in ACTIONS.items()},
 }
-"""What the operator API does for each Tango command."""
+"""Answer of the operator API to each Tango command that changes nothing, and to RefreshAlerts."""
 
 
 class SdpAlerts(QueriedDevice):
@@ -51,10 +46,13 @@ class SdpAlerts(QueriedDevice):
         operator_api = None if self.service is None else self.service.find(OperatorApi)
         if operator_api is None:
             raise refusal("the device server is still starting; try again", where)
+        given = (*argument, client_of(self)) if name in ACTIONS else argument
         # Those who read the device do not wait with an operator for the bus.
         with tango.AutoTangoAllowThreads(self), as_tango(where):
-            return _QUERIES[name](operator_api, *argument)
+            if name in ACTIONS:
+                return operator_api.act(name, ACTIONS[name], *given)
+            return _QUERIES[name](operator_api, *given)
 
 
-for _name in _QUERIES:
+for _name in (*_QUERIES, *ACTIONS):
     setattr(SdpAlerts, f"query_{_name}", partialmethod(SdpAlerts.ask, _name))

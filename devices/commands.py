@@ -27,8 +27,6 @@ from facade.runtime.device_state import StateMessage, state_record
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
-WRITE_TIMEOUT = 0.4
-"""Longest wait for the bus in a Tango call [s]: TM's clients give a call 0.5 s."""
 _LONGEST_HISTORY = 2000
 _RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outcome is shown by attributes."
 
@@ -103,7 +101,7 @@ class CommandedDevice(FacadeDevice):
         now_us = round(self.clock.now() * 1e6)
         message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device)
         try:
-            service.send_durably(state_record(message), WRITE_TIMEOUT)
+            service.send_durably(state_record(message))
         except BusError as error:
             raise refusal(f"adminMode {wanted} was not confirmed: {error}", name) from error
         # The next call must find it, not only one that comes after the record has come back.

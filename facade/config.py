@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "SDP_RACK_SIZE": "rack_size",
     "SDP_SUBARRAYS": "subarrays",
     "SDP_WITHOUT": "without",
+    "SDP_COMMAND_TIMEOUT": "command_timeout",
     "SDP_TABLE_ROOTS": "table_roots",
     "SDP_TABLE_MEMORY": "table_memory",
     "SDP_TABLE_DISK": "table_disk",
@@ -41,6 +42,8 @@ _HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|b
 _USER = re.compile(r"(?<=//)(?:(?!://).)*@", re.DOTALL)
 _QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 
+LONGEST_COMMAND_TIMEOUT = 2.5
+"""[s]"""
 MOST_SUBARRAYS = 16
 """Subarrays of an SKA telescope."""
 
@@ -62,6 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Subarrays of the deployment; they are numbered from 1."""
     without: str = ""
     """Roles of the ICD that this deployment does not run, with commas between. Their silence is not reported."""
+    command_timeout: float = 0.4
+    """Longest wait of a Tango call for the bus [s]: TM's clients give a call 0.5 s, other clients of Tango 3 s."""
     table_roots: str = ""
     """Directories and URLs, with : between, below which referenced tables may be; empty: references are refused."""
     table_memory: int = 64_000_000
@@ -156,6 +161,11 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings ({origin}): {error}") from error
+    if not 0.1 <= settings.command_timeout <= LONGEST_COMMAND_TIMEOUT:
+        raise ConfigError(
+            f"settings ({origin}): command_timeout: expected 0.1 to {LONGEST_COMMAND_TIMEOUT} s, as a Tango client"
+            f" gives up after 3 s, got {settings.command_timeout:g}"
+        )
     if settings.topic_replicas < 1:
         raise ConfigError(f"settings ({origin}): topic_replicas: expected at least 1, got {settings.topic_replicas}")
     if not 1 <= settings.nodes <= 10_000:

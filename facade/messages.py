@@ -49,6 +49,7 @@ class AlertAction(Message, frozen=True, kw_only=True, tag_field="schema", tag="a
     comment: Annotated[str, Meta(max_length=2000)]
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
+    client: Annotated[str, Meta(max_length=200)] = ""
 
 
 class ActionTaken(Mutable):
@@ -58,6 +59,7 @@ class ActionTaken(Mutable):
     operator: Annotated[str, Meta(max_length=200)]
     comment: Annotated[str, Meta(max_length=2000)]
     time: Natural
+    client: Annotated[str, Meta(max_length=200)] = ""
 
 AlertStateState = Literal["NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"]
 

@@ -116,6 +116,7 @@ class Deployment:
             "SDP_RACK_SIZE": str(settings.rack_size),
             "SDP_SUBARRAYS": str(settings.subarrays),
             "SDP_WITHOUT": settings.without,
+            "SDP_COMMAND_TIMEOUT": f"{settings.command_timeout:g}",
         }
 
     @property

@@ -156,9 +156,9 @@ class Server:
         self.periodic_tasks.append(sender)
         return sender
 
-    def send_durably(self, record: Record, timeout: float) -> None:
+    def send_durably(self, record: Record) -> None:
         """Write a record; see `facade.bus.port.Writer`."""
-        self.bus.writer().send_durably(record, timeout)
+        self.bus.writer().send_durably(record, self.settings.command_timeout)
 
     @property
     def event_loop(self) -> EventLoop:

@@ -11,7 +11,7 @@ import msgspec
 from clients.events import EventRecorder, find_devices
 from facade.bus.kafka.topics import delete_topics
 from facade.clock import Clock
-from facade.config import Settings
+from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.errors import BusError, InfraError
 from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS
@@ -214,6 +214,7 @@ def set_up(
         nodes=options.nodes,
         subarrays=options.subarrays,
         without=_without(options),
+        command_timeout=min(Settings().command_timeout * options.patience, LONGEST_COMMAND_TIMEOUT),
     )
     exported = {"SDP_LOG_EXPORT": LOGS} if options.logs else {}
     deployment = Deployment(settings, endpoints, progress, processes, exported)

@@ -30,6 +30,7 @@ from facade.infra import local
 from facade.outcome import Rejected
 from facade.runtime import heartbeats
 from tests.support import topics
+from tests.support.heaps import encoded, heap
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka
@@ -38,6 +39,8 @@ ICD = load()
 HEAPS = "ingest.heaps"
 COMMAND = str(Path(sys.executable).with_name("sdp-facade"))
 _numbers = itertools.count()
+VALUES = encoded(*(heap(seq=number, time=round(time.time() * 1e6)) for number in range(300)))
+"""Notifications that a worker would count now: what would fail again is not put back."""
 
 
 @pytest.fixture
@@ -63,8 +66,8 @@ def call(connection: Connection, *words: str, code: int = 0) -> str:
 def write_letters(connection: Connection, count: int, reason: str = "unknown-node") -> None:
     why = Rejected(reason, "$.node", "expected 0 to 3, got \x1b[2J7")
     came = [
-        Record(topic=HEAPS, key=b"7", value=b"%d" % number, partition=0, offset=number, timestamp_us=len(reason))
-        for number in range(count)
+        Record(topic=HEAPS, key=b"0", value=value, partition=0, offset=number, timestamp_us=len(reason))
+        for number, value in enumerate(VALUES[:count])
     ]
     KafkaWriter(connection, health=BusHealth(), client="test").send_all_durably(
         [dead_letter(record, why, by="test") for record in came], HANG
@@ -101,16 +104,16 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
 
     ended = json.loads(call(connection, *words, "--yes", "--rate", "10000"))
     assert 0 < ended["put back"] < 300
-    assert back(connection) == Counter(b"%d" % number for number in range(300))
+    assert back(connection) == Counter(VALUES)
     assert json.loads(call(connection, *words, "--yes"))["put back"] == 0
     first, _second = (KafkaTransactionWriter(connection, "dead-letters-redrive") for _ in range(2))
     with pytest.raises(BusError, match="another process has begun to write as"):
         first.write(put_back(letter))
-    assert back(connection) == Counter(b"%d" % number for number in range(300))
+    assert back(connection) == Counter(VALUES)
 
     again = json.loads(call(connection, "dead-letters", "redrive", "0:5", "--again", "--yes", "--json"))
     assert again["put back"] == 1
-    assert back(connection)[b"5"] == 2
+    assert back(connection)[VALUES[5]] == 2
     found = topics.read_all(connection.bootstrap, connection.topic(HEAPS))
     assert dict(found[-1].headers())[FROM] == b"0:5"
     listed = json.loads(call(connection, "dead-letters", "list", "--json", "--since", "1h", "--limit", "3"))
@@ -148,10 +151,10 @@ def test_export_writes_what_came(connection: Connection, tmp_path: Path) -> None
     file, folder = tmp_path / "letters.jsonl", tmp_path / "raw"
     call(connection, "dead-letters", "export", str(file), "--reason", "unknown-node")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["value"] for line in lines] == [{"encoding": "utf-8", "data": str(number)} for number in range(3)]
+    assert [line["value"] for line in lines] == [{"encoding": "utf-8", "data": value.decode()} for value in VALUES[:3]]
     assert {(line["topic"], line["reason"]) for line in lines} == {(HEAPS, "unknown-node")}
     call(connection, "dead-letters", "export", str(folder), "--raw")
-    assert [(folder / f"0-{number}").read_bytes() for number in range(3)] == [b"0", b"1", b"2"]
+    assert [(folder / f"0-{number}").read_bytes() for number in range(3)] == VALUES[:3]
     assert "error: " in call(connection, "dead-letters", "export", str(file), code=1), "it is there already"
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 import proving.deployment
 from clients.events import open_database
 from facade.clock import SystemClock
-from facade.config import Settings
+from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.exports.tango_db import SERVER, registration
 from facade.flows.telemetry.simulator.report import Report, read_report
 from facade.icd.load import load
@@ -85,6 +85,7 @@ class Deployment(proving.deployment.Deployment):
             rack_size=rack_size,
             subarrays=subarrays or Settings().subarrays,
             without=without if subarrays else f"{without},subarray",
+            command_timeout=LONGEST_COMMAND_TIMEOUT,
         )
         progress = Progress(Console(quiet=True), CLOCK)
         forms = {"SDP_MIRROR_FORMS": mirror_forms}

@@ -23,7 +23,7 @@ class Tango:
     def command(self, name, argument=None):
         api = self.server.service.find(OperatorApi)
         if name in OF_THE_DEVICE:
-            id = api.act(name, OF_THE_DEVICE[name], argument)
+            id = api.act(name, OF_THE_DEVICE[name], argument, "10.0.0.7, process 42")
             self.server.cycle()
             return id
         return api.alarms() if name == "GetAlarms" else api.history(argument)
@@ -111,6 +111,23 @@ def test_a_shelf_says_until_when_and_the_history_who_it_was(bench, server):
     assert until == pytest.approx(bench.clock.now() + 3600, abs=10)
     assert "ann until " in before
     assert before.endswith(" UTC: known")
+
+
+def test_one_alarm_is_shown_as_a_whole_with_the_client_of_each_action(bench, server):
+    bench.alert("storageLow", source="a")
+    bench.alert("storageLow", source="b")
+    server.cycle()
+    run("ack storageLow@b --comment seen --user ben")
+    lines = run("show storageLow@b").splitlines()
+    assert "storageLow of b" in lines[0]
+    assert any("ACKNOWLEDGE by ben (10.0.0.7, process 42) at " in line and line.endswith(": seen") for line in lines)
+    assert sum("ACTIVE" in line for line in lines) == 1, "the history of this alarm only"
+    assert len(run("show storageLow --most 1").splitlines()) > len(lines), "both of the condition"
+    (shown,) = json.loads(run("show storageLow@b --json"))
+    assert [one["client"] for one in shown["actions"]] == ["10.0.0.7, process 42"]
+    assert [entry["sequence"] for entry in shown["history"]] == [3, 2]
+    with pytest.raises(ConfigError, match=r"'storageHigh': expected the number of an alarm"):
+        run("show storageHigh")
 
 
 def test_the_history_leaves_out_texts_that_only_were_brought_up_to_date(bench, server):

@@ -158,7 +158,12 @@ for words in {words!r}:
 
 def test_a_missing_tango_host_is_said_without_tango() -> None:
     """D19: it was said after 8.5 s, by Tango."""
-    needed = {"alerts history": ["a"], "alerts shelve": ["--for", "1h"], "command": ["1", "Abort"]}
+    needed = {
+        "alerts history": ["a"],
+        "alerts show": ["a"],
+        "alerts shelve": ["--for", "1h"],
+        "command": ["1", "Abort"],
+    }
     calls = [
         [*words.split(), *needed.get(words, [])] + (["--comment", "c"] if "comment" in names else [])
         for words, command in COMMANDS.items()

@@ -1,6 +1,7 @@
 """`sdp-facade config`: every setting is explained, everything wrong is said, no secret is shown."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,12 @@ def test_a_wrong_setting_hides_no_unknown_property_and_a_variable_that_overrides
         f"SDP_TOPIC_PREFIX=other. overrides prefix = mid. of {file}",
     ):
         assert text in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("text", "is_taken"), [("0.09", False), ("0.1", True), ("2.5", True), ("2.6", False)])
+def test_a_command_waits_for_the_bus_no_longer_than_a_tango_client_for_its_call(text: str, is_taken: bool) -> None:
+    expectation = (
+        nullcontext() if is_taken else pytest.raises(ConfigError, match=r"command_timeout: expected 0\.1 to 2\.5")
+    )
+    with expectation:
+        assert load_settings({"SDP_COMMAND_TIMEOUT": text}).command_timeout == float(text)

@@ -33,7 +33,7 @@ from proving.progress import Progress
 from proving.supervisor import Supervisor
 from tests.support.waiting import until
 
-PREFIX = "demo-staying."
+PREFIX = f"demo-staying-{os.getpid()}."  # a process of a demo beside it is not one of this demo
 PROGRAM = "import signal, sys; print('runs', flush=True); signal.pause()"
 ENVIRONMENT = {**os.environ, "SDP_TOPIC_PREFIX": PREFIX}
 

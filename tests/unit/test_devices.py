@@ -449,7 +449,7 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
             find=lambda kind: None,
             has_read=lambda *topics: True,
             states=states,
-            send_durably=lambda record, timeout: written.append(record),
+            send_durably=lambda record: written.append(record),
         )
         before = device(proxy)._shown["adminMode"]
         proxy.adminMode = offline

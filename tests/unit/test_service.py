@@ -482,4 +482,4 @@ def test_send_durably_says_that_the_broker_is_away(deployment):
     service, _, bus = deployment.server(CONTROL, "control")
     bus.away = True
     with pytest.raises(BusError):
-        service.send_durably(offline(0.0), 0.4)
+        service.send_durably(offline(0.0))

@@ -35,7 +35,14 @@ def compose(server: Server) -> None:
     server.views.append(AlertsView(server.icd, flow, server.bus.health, known, server.version))
     server.share(
         OperatorApi,
-        lambda: OperatorApi(flow, server.sender(), ready=known, origin=server.instance, clock=server.clock),
+        lambda: OperatorApi(
+            flow,
+            server.sender(),
+            ready=known,
+            origin=server.instance,
+            clock=server.clock,
+            timeout=server.settings.command_timeout,
+        ),
     )
 
 

@@ -318,7 +318,7 @@ def take(action: Action, alarm: Alarm, at_us: int) -> None:
             alarm.out_of_service = False
     alarm.action, alarm.operator, alarm.comment = action.action, action.operator, action.comment
     alarm.acted_at = action.time
-    taken = ActionTaken(action.action, action.operator, action.comment, action.time)
+    taken = ActionTaken(action.action, action.operator, action.comment, action.time, action.client)
     alarm.actions = _without_surplus([*alarm.actions, taken], alarm)
 
 

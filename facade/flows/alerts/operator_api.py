@@ -26,8 +26,6 @@ from facade.numbers import Natural
 from facade.outcome import Unused
 from facade.printable import listed
 
-CONFIRMED_WITHIN = 0.4
-"""Longest wait for the bus in an operator's call [s]."""
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 """Entries that one call gives, and about how large its answer gets."""
 _ON_THE_WAY_US = 5_000_000
@@ -87,23 +85,39 @@ class OperatorApi:
         Whether everything that was on the bus at the start has been read.
     origin
         Name of the device server.
+    timeout
+        Longest wait for the bus [s].
     """
 
     def __init__(
-        self, flow: AlertsFlow, sender: Sender, *, ready: Callable[[], bool], origin: str, clock: Clock
+        self,
+        flow: AlertsFlow,
+        sender: Sender,
+        *,
+        ready: Callable[[], bool],
+        origin: str,
+        clock: Clock,
+        timeout: float = 0.4,
     ) -> None:
         self.flow = flow
         self._sender = sender
         self._ready = ready
         self._origin = origin
-        self._clock = clock
+        self._clock, self._timeout = clock, timeout
         self._checking = threading.Lock()
         """Held until an action is noted: the next one is checked against it."""
         self._on_the_way: dict[str, Action] = {}
         """Actions that were not read from the log yet, by id."""
 
-    def act(self, command: str, kind: ActionKind, text: str) -> str:
+    def act(self, command: str, kind: ActionKind, text: str, client: str = "") -> str:
         """Put an action on the log; gives its id.
+
+        Parameters
+        ----------
+        text
+            JSON argument.
+        client
+            Tango client that gives it; empty: not known.
 
         Raises
         ------
@@ -114,7 +128,7 @@ class OperatorApi:
         """
         origin = f"SdpAlerts.{command}"
         self._require_all(origin)
-        action = self._action(kind, self._request(kind, text, origin), origin)
+        action = self._action(kind, self._request(kind, text, origin), origin, client)
         record = alert_record(action)
         if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would
             raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
@@ -123,7 +137,7 @@ class OperatorApi:
                 raise CommandRefused(_NOT_ALLOWED, why, origin)
             self._on_the_way[action.id] = action
         try:
-            self._sender.send(record, CONFIRMED_WITHIN)
+            self._sender.send(record, self._timeout)
         except BusError:
             self._on_the_way.pop(action.id, None)  # perhaps it never comes, and the operator may try again
             raise
@@ -221,7 +235,7 @@ class OperatorApi:
                 )
         return request
 
-    def _action(self, kind: ActionKind, request: Request, origin: str) -> Action:
+    def _action(self, kind: ActionKind, request: Request, origin: str, client: str) -> Action:
         now = self._clock.now()
         duration = request.duration or 0.0
         if kind == "SHELVE" and not 0 < duration <= LONGEST_SHELVING:
@@ -236,6 +250,7 @@ class OperatorApi:
             comment=request.comment,
             time=round(now * 1e6),
             origin=self._origin,
+            client=client[:200],
             occurrence=request.occurrence or 0,
             until=round((now + duration) * 1e6) if kind == "SHELVE" else 0,
         )

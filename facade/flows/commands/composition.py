@@ -79,6 +79,7 @@ def compose(server: Server) -> None:
         ready=sources.known,
         origin=instance,
         clock=clock,
+        timeout=server.settings.command_timeout,
     )
     server.share(Gateway, lambda: gateway)
     server.periodic_tasks.append(refusals)

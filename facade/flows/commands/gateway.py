@@ -31,8 +31,6 @@ from facade.runtime.device_state import STATE, DeviceStates
 
 _log = logging.getLogger(__name__)
 
-TIMEOUT = 0.4
-"""Longest wait for the bus [s]: TM's clients give a call 0.5 s."""
 MOST_PENDING = 32
 """Commands of one device that may be without an outcome."""
 NOT_ALLOWED = "API_CommandNotAllowed"
@@ -76,6 +74,8 @@ class Gateway:
     """Whether everything has been read that stood on the bus at the start."""
     origin: str
     clock: Clock
+    timeout: float = 0.4
+    """Longest wait for the bus [s]."""
     _checking: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held until a command is noted and queued: the next one is checked against it, and comes after it."""
     _sending: set[str] = field(default_factory=set, init=False)
@@ -230,7 +230,7 @@ class Gateway:
     def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
-            self.sender.send(command_record(message, headers), TIMEOUT, queued)
+            self.sender.send(command_record(message, headers), self.timeout, queued)
         except NotSent as error:
             if again:  # which says nothing about the first time
                 _log.warning("command not sent again %s: %s", tags, error)
