@@ -74,13 +74,13 @@ def run(
     """
     start_logging(f"component:{controller.component}")
     tracing.start(controller.component)
-    icd, clock = load(), SystemClock()
-    settings = settings or load_client_settings()
-    controller.commands(icd)  # before anything is opened
-    start_log_export(icd, settings, controller.component, clock)
-    devices = devices_of(controller.classes, icd, settings)
     stop = threading.Event()
     with on_stop(stop.set):
+        icd, clock = load(), SystemClock()
+        settings = settings or load_client_settings()
+        controller.commands(icd)  # before anything is opened
+        start_log_export(icd, settings, controller.component, clock)
+        devices = devices_of(controller.classes, icd, settings)
         connection = Connection(settings, clock=clock)
         bus = KafkaBus(connection, client=controller.component)
         if not await_no_duplicate(controller, devices, connection, stopped=stop.is_set):
