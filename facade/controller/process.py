@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from facade import __version__, instances, tracing
+from facade.bus.kafka.admin import newest_records
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.kafka.inspection import newest_records
 from facade.bus.port import Fenced, Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_client_settings
