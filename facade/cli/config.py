@@ -172,7 +172,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 def check() -> None:
-    """Show each setting, where it comes from and what it means, and all that is wrong.
+    """Show each setting with its origin and meaning, and all that is wrong.
 
     Secrets are not shown. The exit code is 1 if a setting is wrong; then nothing would start with it.
 

@@ -182,7 +182,7 @@ class Call(Device):
     def collect(self, orders: Iterable[Order]) -> list[OrderOutcome]:
         """Wait for the outcomes of orders, and return them in the same order.
 
-        The deadline of an order is that of the ICD, but at most nine tenths of the time that the command had
+        The ICD gives the deadline of an order, but it is at most nine tenths of the time that the command had
         left. An order without an outcome at its deadline is TIMED_OUT.
 
         Raises

@@ -150,26 +150,26 @@ class CommandLoop:
         return _ANSWER if self._orders.waiting else math.inf
 
     def _record_again(self) -> None:
-        """Write states that are not, or not last, on the log: of devices of others, whoever has told them does."""
+        """Write own states again that are missing on the log, or that are not the last ones there."""
         lost = self._states.unrecorded(self._outbox.now_us() - _LOST_US, self._name)
         self._outbox.record_again([one for one in lost if one.device in self._commands])
         self._outbox.record_again(self._history.overwritten())
 
     def _take_back(self) -> None:
-        """Cancel the orders that run although nobody wants them any more."""
+        """Cancel running orders that have been ended, or whose parent has."""
         for execution in self._queues.running():
             self._handling.take_back(execution)
 
     def stop(self) -> None:
-        """Begin no further command; what is queued is left to the next start."""
+        """Begin no further command; queued commands are left to the next start."""
         self._queues.close()
 
     def interrupt(self) -> None:
-        """Cancel what still runs because the process must end; a repeatable command begins anew at the next start."""
+        """Cancel the running handlers, as the process must end; the next start executes repeatable commands anew."""
         self._queues.cancel("the controller was stopped while it ran")
 
     def close(self) -> None:
-        """Commit what is done and leave."""
+        """Commit finished commands and leave the group."""
         self._outbox.post_left()  # of commands that go on at the next start
         self._outbox.closed = True
         self._ownership.close()
@@ -192,7 +192,7 @@ class CommandLoop:
             self._queues.done(device)
         return True
 
-    # What was before, and whose the devices are.
+    # The history, and the partitions of this member.
 
     def _catch_up(self, timeout: float) -> None:
         try:
@@ -211,14 +211,14 @@ class CommandLoop:
                 self._take(record)
 
     def _recover_once(self) -> None:
-        """Recover when the group knows this member: then whoever had its name before has lost it."""
+        """Recover when the group knows this member: an earlier process of its name is out of the group by then."""
         if not self._recovered and (self._assignment or self._clock.monotonic() > self._began + _SPARE):
             self._recovered = True
             self._recover()
 
     def _recover(self) -> None:
         """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
-        given_up = self._tracker.given_up(self._name)  # nobody will go on with it, and its device may wait for that
+        given_up = self._tracker.given_up(self._name)  # no controller goes on with them; their devices may wait
         for ack in [*self._tracker.left_open(self._name), *given_up]:
             command = self._commands.get(ack.device, {}).get(ack.command)
             if command is None or (command.repeatable and ack not in given_up):
@@ -232,7 +232,7 @@ class CommandLoop:
                 self._tracker.note(failed)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:
-        """Leave to others what is theirs now, and see to it that we learn what they did with what is ours."""
+        """Leave lost partitions to other members, and read again how they went on with the own ones."""
         gone = {partition for partition, number in self._assignment.items() if assignment.get(partition) != number}
         moved = self._queues.lose(gone)
         for partition in gone:
@@ -289,5 +289,5 @@ class CommandLoop:
             )
 
     def _leave_late(self, execution: Execution) -> bool:
-        """Leave what is late to its device's thread, which can wait for the proof that it may be refused."""
+        """Leave a late command to the thread of its device, which can wait for the proof that it may be refused."""
         return self._handling.is_late(execution) and self._queues.put(execution, math.inf)

@@ -83,7 +83,7 @@ class Event(Enum):
 
 
 class Effect(Enum):
-    """What is to be done besides writing the outcome; the value says it in words."""
+    """An action besides writing the outcome; the value says it in words."""
 
     REPEAT = "write the outcome again"
     HOOK = "call the hook for interrupted commands"
@@ -91,7 +91,7 @@ class Effect(Enum):
 
 
 class Step(NamedTuple):
-    """What comes of an event: the effects in their order, then the outcome if there is one."""
+    """The result of an event: the effects in their order, then the outcome if there is one."""
 
     state: State
     outcome: AckStatus | None = None
@@ -220,7 +220,7 @@ class CommandState:
         return self.state in FINAL
 
     def happen(self, event: Event) -> Step:
-        """Go on to the next state, and return what is to be done.
+        """Go on to the next state, and return the step to do.
 
         Raises
         ------

@@ -78,7 +78,7 @@ class Handling:
                 self.account.settle(Suppressed(step.reason) if step.reason else USED)
 
     def _repeat(self, execution: Execution) -> None:
-        """Write the outcome that a controller has given again, for who asks in time; its states may be history."""
+        """Write the known outcome again for a client that asks in time, without its states, which may be outdated."""
         known = self.tracker.newest(execution.id)
         if known is not None and known.status not in BY_FACADE and not self.is_late(execution):
             self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
@@ -103,7 +103,7 @@ class Handling:
     def _leave_fault(self, execution: Execution, event: Event, text: str) -> None:
         """Report FAULT of a device whose command has failed, unless the handler has said how the device is.
 
-        A state on the way is no such word, be it that of a command that was refused in the end.
+        A transitional state does not count as such a report, also if the handler has refused the command in the end.
         """
         told = self.outbox.states.get(execution.device, OBS_STATE)
         if told is None:  # the device has none
@@ -136,7 +136,7 @@ class Handling:
         return execution.is_over
 
     def take_back(self, execution: Execution) -> None:
-        """Cancel an order that nobody wants any more: it was ended, or what it belongs to was."""
+        """Cancel an order that was ended, or whose parent was."""
         if not execution.message.parent or execution.cancel_reason:
             return
         known = self.tracker.newest(execution.id)
@@ -166,7 +166,7 @@ class Handling:
         obs_state = self.outbox.states.get(execution.device, OBS_STATE)
         return why_not_allowed(
             command,
-            # A state that nobody has reported yet is no reason to refuse; an executor has none.
+            # A missing report of the state is no reason to refuse; an executor has no state.
             state=self.outbox.states.label(execution.device, STATE, next(iter(command.state), "")),
             obs_state=None if obs_state is None else str(obs_state.value),
             under_way=None,
@@ -182,9 +182,9 @@ class Handling:
         return True
 
     def _end_ours(self, execution: Execution, event: Event, text: str) -> None:
-        """End a command unless its partition has moved: whoever has it now may have begun it.
+        """End a command unless its partition has moved, as the new owner may have begun it.
 
-        Not for the thread that reads the topics, which would wait here for what only itself can learn.
+        The thread that reads the topics must not call this; see `Ownership.check`.
         """
         owner = Owner.SELF if execution.state is State.OWNED else self.ownership.check(execution)
         if owner is Owner.OTHER:
@@ -192,7 +192,7 @@ class Handling:
         self.happen(execution, Event.STOP if owner is Owner.UNKNOWN else event, text)
 
     def _begins(self, execution: Execution) -> bool:
-        """Accept a command durably, and look once more at the very moment of beginning; False if it must not begin."""
+        """Accept a command durably, and check it once more as it begins; False if it must not begin."""
         if execution.state is State.ALLOWED and not self._accept(execution):
             if not self._has_expired(execution):
                 self.happen(execution, Event.STOP)
@@ -236,7 +236,7 @@ class Handling:
         return is_known(PROVEN)
 
     def _ended(self, execution: Execution, event: Event, text: str, result: object) -> tuple[Event, str, object]:
-        """See to it that nothing goes on of a command that has not completed; return what has come of it."""
+        """End the orders of a command that has not completed, and report its fault; return its last event."""
         if event in (Event.FAIL, Event.REFUSED) and not execution.moved:
             self._leave_fault(execution, event, text)
         if execution.moved:
@@ -249,7 +249,7 @@ class Handling:
         return event, text, result
 
     def _handle(self, execution: Execution) -> tuple[Event, str, object]:
-        """Call the handler; return what came of it, with a text and a result."""
+        """Call the handler; return the event of its end, with a text and a result."""
         try:
             with tracing.span(
                 f"{self.controller.component} {execution.command}",

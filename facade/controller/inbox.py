@@ -26,7 +26,7 @@ OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[
 class CommandReader:
     """Reads commands; a record that is none is counted, and set aside if it is broken.
 
-    What nobody can read is set aside by the device server that reads the same topic, and is only counted here.
+    An unreadable record is only counted here: the device server, which reads the same topic, sets it aside.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 An order is a record on ``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from
 the command that it belongs to, its parent: a handler that is repeated after a crash gives no order twice, but finds
 what became of it. Its times are within those of the parent. An order whose parent is cut short is ended by an ABORTED
-that its giver writes: whoever would begin it finds that on the log, and whoever executes it is cancelled.
+that its giver writes: a controller that would begin it finds that on the log, and one that executes it cancels it.
 """
 
 import hashlib

@@ -58,7 +58,7 @@ class ReportedStates:
         self._lock = threading.Lock()
 
     def add(self, message: StateMessage) -> None:
-        """Note what is about to be written."""
+        """Note a state that is about to be written."""
         with self._lock:
             self._reported[message.device, message.attribute] = message, False
 
@@ -69,7 +69,7 @@ class ReportedStates:
             return own is not None and state.time < own[0].time
 
     def read(self, state: StateMessage) -> StateMessage | None:
-        """Take a state of the log; return what must be written once more, as an older state is behind it."""
+        """Take a state of the log; return an own state to write once more, as the older one is behind it."""
         key = (state.device, state.attribute)
         with self._lock:
             if (own := self._reported.get(key)) is None:
@@ -159,7 +159,7 @@ class Outbox:
     def report(self, reports: Reports, values: Mapping[str, str]) -> None:
         """Write states; see `facade.controller.call.Device.report`.
 
-        Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
+        The values are on the bus in order: a reader that sees the last one, commonly obsState, finds the others.
         """
         kept: list[StateMessage] = []
         try:
@@ -207,7 +207,7 @@ class Outbox:
         return self.insist(lambda: self._post(reports))
 
     def post_left(self) -> None:
-        """Post what was left to an outcome that has not come yet: its handler goes on, and others look at the state."""
+        """Post states that were left to an outcome whose handler has gone on instead of returning."""
         with self._posting:
             left, self._left = self._left, []
         for reports in left:
@@ -231,7 +231,7 @@ class Outbox:
             except BusError:
                 with self._posting:
                     for posted in reports.posted:
-                        posted.receipt = None  # what came behind it must come behind it once more
+                        posted.receipt = None  # later records must come behind it again
                 raise
             del reports.posted[0]
 
@@ -264,9 +264,9 @@ class Outbox:
         return self.confirm(execution)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states that nobody writes, or that an older one has come behind; they are known here already.
+        """Write states once more that are missing on the log or have an older one behind them; they are known already.
 
-        A handler may have told a newer one meanwhile.
+        A newer state of a handler is never overwritten.
         """
         for message in messages:
             known = self.states.get(message.device, message.attribute)

@@ -143,7 +143,7 @@ class Ownership:
             self._committed.pop(partition, None)
 
     def commit_or_later(self, *, busy: bool = False) -> None:
-        """Commit what is finished; what fails is tried again the next time. Never waits for another thread.
+        """Commit finished offsets; a commit that fails is tried again the next time. Never waits for another thread.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Ownership:
             self._committing.release()
 
     def close(self) -> None:
-        """Commit what is finished and leave the group; no check asks again."""
+        """Commit finished offsets and leave the group; no check asks again."""
         self._closed = True
         self.commit_or_later()
         self._member.close()

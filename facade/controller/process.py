@@ -1,6 +1,6 @@
 """Runs a controller as a process: its threads, its heartbeats, and its orderly end.
 
-The deployment is that of the environment and the settings file (KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX,
+The environment and the settings file give the deployment (KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX,
 SDP_SUBARRAYS, SDP_FACADE_CONFIG).
 """
 
@@ -130,7 +130,7 @@ def await_no_duplicate(
         if not duplicates:
             return True
         for name, (beat, at) in duplicates.items():
-            # One that was killed was heard of a moment ago as well; one that is alive is heard of once more.
+            # The last heartbeat of a killed controller is recent too; a second one proves that it is alive.
             if at > heard.setdefault(name, at):
                 both = sorted(set(devices) & set(beat.devices))
                 raise Fenced(
@@ -219,7 +219,7 @@ class Threads:
             while not self._stop.is_set():
                 self._loop.step(_WAIT)
         except Fenced:
-            self._loop.interrupt()  # who has taken the name takes its commands for cut short
+            self._loop.interrupt()  # the new process of this name takes its commands for cut short
             raise
         finally:
             self._end()
@@ -254,7 +254,7 @@ class Threads:
             self._stop.set()
 
     def _join(self, within: float) -> None:
-        """Wait for the workers, at most so long in all [s]; they need the thread that takes to commit."""
+        """Wait for the workers within a time [s]; meanwhile this thread reads, as they need it to commit."""
         deadline = self._clock.monotonic() + within
         while any(worker.is_alive() for worker in self._workers) and self._clock.monotonic() < deadline:
             self._loop.step(0.01)

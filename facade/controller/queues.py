@@ -56,7 +56,7 @@ class Queues:
             return True
 
     def overtake(self, execution: Execution, why: str) -> list[Execution]:
-        """Cancel what the device executes; return what waited, which is to be ended now.
+        """Cancel what the device executes; return the waiting commands, which must end now.
 
         A command does not overtake its like: an Abort that is cut short by a second one would leave its device in the
         state in which the second one is refused.
@@ -74,7 +74,7 @@ class Queues:
             return overtaken
 
     def lose(self, partitions: Collection[int]) -> list[tuple[Execution, Step]]:
-        """Tell the calls whose partitions are another's now; return what comes of it for those that waited."""
+        """Tell the calls whose partitions are another's now; return the steps of those that waited."""
         with self._lock:
             lost = [execution for execution in self._live.values() if execution.offset.partition in partitions]
             steps = [(execution, execution.command_state.happen(Event.PARTITION_LOST)) for execution in lost]
@@ -110,7 +110,7 @@ class Queues:
             return not self.closed
 
     def close(self) -> None:
-        """Drop what waits, and wake all who wait for it."""
+        """Drop the waiting commands, and wake the threads of the devices."""
         with self._lock:
             self.closed = True
             for queue in self._waiting.values():

@@ -42,7 +42,7 @@ class PortTakenError(InfraError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """What is needed to find a process again.
+    """Identity of a process, by which it is found again.
 
     Attributes
     ----------
