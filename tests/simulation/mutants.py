@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Iterable
+from math import inf
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -14,9 +15,9 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.bus.port import Record
 from facade.controller import orders
-from facade.controller.api import Call
+from facade.controller.execution_state import Execution
 from facade.controller.handling import Handling
-from facade.controller.inbox import Offsets
+from facade.controller.ownership import KNOWN, Owner, Ownership
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.blocks import source as block_source
@@ -161,16 +162,23 @@ _verify, _open = ReferenceReader._verify, ReferenceReader._open
 _save, _mark = Spool.save, Spool.mark
 
 
-def _accepts_unheard(self: Handling, call: Call) -> bool:
+def _accepts_unheard(self: Handling, execution: Execution) -> bool:
     """Write ACCEPTED, and do not wait for it."""
-    ack = self.outbox.ack(call.message, "ACCEPTED")
-    self.outbox.post(call, ack_record(ack, call.headers))
-    if not (call.message.repeatable or self.outbox.insist(lambda: self.offsets.prove(call), call.message.not_after)):
+    ack = self.outbox.ack(execution.message, "ACCEPTED")
+    self.outbox.post(execution, ack_record(ack, execution.headers))
+    within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
+    if not execution.message.repeatable and self.ownership.check(execution, within=within) is Owner.UNKNOWN:
         return False
     self.tracker.note(ack)
     return True
 
 
+def _check_what_runs(self: Ownership, execution: Execution, *, max_age: float = 0.0, within: float = inf) -> Owner:
+    """Believe the client, before a command has begun, that its partition is this controller's."""
+    return _check(self, execution, max_age=max_age if execution.runs else KNOWN, within=within)
+
+
+_check = Ownership.check
 _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
@@ -195,7 +203,7 @@ MUTANTS = (
     Mutant("a partition is read when the broker says where it ends", KafkaTransactionalLog, "ask_ends",
            _remembered_ends),
     Mutant("a window over all groups is closed when all partitions are read", Watermarks, "read_to", _one_partition),
-    Mutant("a command is not begun late", Handling, "is_late", lambda self, call: False, "commands"),
+    Mutant("a command is not begun late", Handling, "is_late", lambda self, execution: False, "commands"),
     Mutant("a call with a transaction_id that was sent before is not sent again", Tracker, "of_transaction",
            lambda self, *_: None, "commands"),
     Mutant("alerts: a packet whose intake was cut short is one alert", AlertsFlow, "_is_again",
@@ -217,12 +225,12 @@ MUTANTS = (
     Mutant("a block that is removed is counted no more", BlocksFlow, "fold", _keeps_removed, "blocks"),
     Mutant("a controller whose clock was set back goes on after its earlier states", block_source, "newest_sequence",
            lambda *_: 0, "blocks"),
-    Mutant("who stood still tells no state of a command that another controller has begun", Handling, "is_ours",
-           lambda self, call: True, "pair"),
+    Mutant("who stood still tells no state of a command that another controller has begun", Ownership, "require",
+           lambda self, execution: None, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
-           lambda self, call: False, "pair"),
-    Mutant("a command begins only where its partition was proven to be", Offsets, "prove",
-           lambda self, call: None, "pair"),
+           lambda self, execution: False, "pair"),
+    Mutant("a command begins only where its partition was proven to be", Ownership, "check",
+           _check_what_runs, "pair"),
     Mutant("a command begins when ACCEPTED is on the bus", Handling, "_accept", _accepts_unheard, "pair"),
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),

@@ -32,14 +32,6 @@ class Packages:
     """What to do where there is no apt."""
 
 
-TANGO_DB: Final = Packages(
-    name="tango-mariadb",
-    what="Tango database",
-    list=resource("tango-db", "debian-packages.txt"),
-    programs=("usr/sbin/mariadbd", "usr/bin/mariadb", "usr/lib/tango/DataBaseds"),
-    megabytes=14,
-    hint="the MariaDB variant needs Debian or Ubuntu; use `--tango-db embedded` elsewhere",
-)
 SHIPPERS: Final = Packages(
     name="shippers",
     what="shippers",

@@ -1,8 +1,27 @@
-"""The life of one command in its controller, as one table; the code, the guide and the property test walk it.
+"""How a controller executes a command: the rules, and the states of a command as one table.
 
-`facade.controller.handling` finds out what happens to a command, and does what the table says of it. Two threads move a
-command: the one that reads the topics, and that of its device. Whatever the first one does in between, the table has a
-line for what the second one comes with.
+Theory of operation
+-------------------
+A command is one record on ``commands``, with a time `not_after` by which it must begin. Its outcome is the first final
+acknowledgement on ``command-acks``. A controller may be killed or suspended at any moment, and the group then gives its
+partitions to another one. No command may be lost, executed twice although it is not *repeatable*, or begun late:
+
+1. *Take.* The thread that reads the topics (`command_loop`) puts the command in the queue of its device. The log
+   decides first: a command with an outcome is not executed. One that was begun and cut short is executed again if it is
+   repeatable, and has FAILED if it is not.
+2. *Accept.* The thread of the device (`handling`) refuses a command that its device's state forbids, or that is late
+   however long it waited. Otherwise it writes ACCEPTED durably. A command that is not repeatable begins only after a
+   commit has proven that its partition is still this controller's (`ownership`), and is committed from then on. A
+   repeatable one is committed when its outcome is on the bus.
+3. *Run.* The handler reports states and progress (`outbox`), and may give orders to other controllers (`orders`). A
+   command that *overtakes* cancels the handler that runs, and ends the commands that wait.
+4. *End.* The outcome is written until the bus has it, with the states that it leads to. Refusal needs the same proof of
+   the partition as a begin: a controller that was suspended does not know whether another one has begun the command.
+
+Two threads move a command: the one that reads the topics, and that of its device. The first one may take the partition
+away between any two steps of the second one. `TABLE` therefore has a row for each event that the second one can come
+with afterwards. `handling` finds out the events, and does what the table says of them; the guide shows the table, and a
+property test walks it.
 """
 
 import threading
@@ -64,7 +83,7 @@ class Event(Enum):
 
 
 class Effect(Enum):
-    """What is to be done besides writing the outcome; the value says it in words."""
+    """An action besides writing the outcome; the value says it in words."""
 
     REPEAT = "write the outcome again"
     HOOK = "call the hook for interrupted commands"
@@ -72,7 +91,7 @@ class Effect(Enum):
 
 
 class Step(NamedTuple):
-    """What comes of an event: the effects in their order, then the outcome if there is one."""
+    """The result of an event: the effects in their order, then the outcome if there is one."""
 
     state: State
     outcome: AckStatus | None = None
@@ -186,8 +205,8 @@ FINAL = frozenset(one for one, steps in TABLE.items() if {step.state for step in
 """States that nothing leads out of."""
 
 
-class Life:
-    """The life of one command; may be used from several threads."""
+class CommandState:
+    """The state of one command; may be used from several threads."""
 
     def __init__(self) -> None:
         self.state = State.TAKEN
@@ -201,7 +220,7 @@ class Life:
         return self.state in FINAL
 
     def happen(self, event: Event) -> Step:
-        """Go on to the next state, and return what is to be done.
+        """Go on to the next state, and return the step to do.
 
         Raises
         ------

@@ -1,14 +1,4 @@
-"""What every controller must do around its handlers, so that no command is lost, doubled or begun late.
-
-- A command is ACCEPTED, durably, before it begins. One that is not *repeatable* begins only if its partition
-  is proven to be ours meanwhile, and is committed from then on; a repeatable one when its outcome is on the bus.
-- What other records, other members of the group or an earlier life of this controller have already
-  begun or ended is read from ``command-acks``: a command that has an outcome is not executed, one that
-  was cut short is executed again if it is repeatable and has FAILED if it is not.
-- A command that could only begin after its ``not_after`` is refused, however long it has waited here;
-  for that, or for its state, only when its partition is proven to be ours still: who stood still
-  meanwhile does not know whether another member has begun it.
-- A command that *overtakes* cancels what its device executes, and ends what the device has queued.
+"""The loop of a controller: takes commands, queues them, and executes each by the rules of `command_state`.
 
 `step` is called by one thread and `execute_next` by one for each device; a test calls both in turn.
 """
@@ -24,12 +14,13 @@ from facade import tracing
 from facade.bus.port import GroupMember, Record, Writer
 from facade.clock import Clock
 from facade.controller.api import Controller
-from facade.controller.call import Call
+from facade.controller.command_state import Event
+from facade.controller.execution_state import CommandOffset, Execution
 from facade.controller.handling import INTERRUPTED, Handling
-from facade.controller.inbox import CommandReader, History, Offsets, OpenReader, Place
-from facade.controller.life import Event
+from facade.controller.inbox import CommandReader, History, OpenReader
 from facade.controller.orders import Orders
 from facade.controller.outbox import Outbox, Wait
+from facade.controller.ownership import Ownership
 from facade.controller.queues import Queues
 from facade.errors import BusError
 from facade.flows.commands.tracker import Tracker
@@ -57,7 +48,7 @@ _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
 
-class Execution:
+class CommandLoop:
     """Takes the commands of some devices and executes each by the rules.
 
     Parameters
@@ -100,19 +91,20 @@ class Execution:
             clock=clock,
             wait=wait,
         )
-        self._history = History(open_reader, self._tracker, self._states, component=self._name, own=self._outbox.own)
+        self._history = History(
+            open_reader, self._tracker, self._states, self._outbox.reported_states, component=self._name
+        )
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
-        self._offsets = Offsets(member, clock=clock)
+        self._ownership = Ownership(member, self._tracker, clock=clock)
         self._queues = Queues(devices)
         self._handling = Handling(
             controller=controller,
             tracker=self._tracker,
             queues=self._queues,
-            offsets=self._offsets,
+            ownership=self._ownership,
             outbox=self._outbox,
-            member=member,
-            clock=clock,
-            parents=self._history.parents,
+            orders=self._orders,
+            parent_orders=self._history.parent_orders,
         )
         self.account = self._handling.account
         self._reader = CommandReader(list(devices), writer, self.account, by=self._name)
@@ -149,7 +141,7 @@ class Execution:
         self._take_back()
         for record in records:
             self._take(record)
-        self._offsets.commit_or_later(busy=bool(records))
+        self._ownership.commit_or_later(busy=bool(records))
 
     def _pause(self) -> float:
         """Return the longest wait for records [s]: somebody may wait for this thread."""
@@ -158,31 +150,30 @@ class Execution:
         return _ANSWER if self._orders.waiting else math.inf
 
     def _record_again(self) -> None:
-        """Write states that are not, or not last, on the log: of devices of others, whoever has told them does."""
+        """Write own states again that are missing on the log, or that are not the last ones there."""
         lost = self._states.unrecorded(self._outbox.now_us() - _LOST_US, self._name)
         self._outbox.record_again([one for one in lost if one.device in self._commands])
         self._outbox.record_again(self._history.overwritten())
 
     def _take_back(self) -> None:
-        """Cancel the orders that run although nobody wants them any more."""
-        for call in self._queues.running():
-            self._handling.take_back(call)
+        """Cancel running orders that have been ended, or whose parent has."""
+        for execution in self._queues.running():
+            self._handling.take_back(execution)
 
     def stop(self) -> None:
-        """Begin no further command; what is queued is left to the next start."""
+        """Begin no further command; queued commands are left to the next start."""
         self._queues.close()
 
     def interrupt(self) -> None:
-        """Cancel what still runs because the process must end; a repeatable command begins anew at the next start."""
+        """Cancel the running handlers, as the process must end; the next start executes repeatable commands anew."""
         self._queues.cancel("the controller was stopped while it ran")
 
     def close(self) -> None:
-        """Commit what is done and leave."""
+        """Commit finished commands and leave the group."""
         self._outbox.post_left()  # of commands that go on at the next start
         self._outbox.closed = True
-        self._offsets.commit_or_later()
+        self._ownership.close()
         self._history.close()
-        self._member.close()
 
     # What one thread per device does.
 
@@ -192,16 +183,16 @@ class Execution:
 
     def execute_next(self, device: str) -> bool:
         """Execute the next command of a device, to its outcome; False when there is none."""
-        call = self._queues.next(device)
-        if call is None:
+        execution = self._queues.next(device)
+        if execution is None:
             return False
         try:
-            self._handling.execute(call, self._commands[device][call.command])
+            self._handling.execute(execution, self._commands[device][execution.command])
         finally:
             self._queues.done(device)
         return True
 
-    # What was before, and whose the devices are.
+    # The history, and the partitions of this member.
 
     def _catch_up(self, timeout: float) -> None:
         try:
@@ -220,14 +211,14 @@ class Execution:
                 self._take(record)
 
     def _recover_once(self) -> None:
-        """Recover when the group knows this member: then whoever had its name before has lost it."""
+        """Recover when the group knows this member: an earlier process of its name is out of the group by then."""
         if not self._recovered and (self._assignment or self._clock.monotonic() > self._began + _SPARE):
             self._recovered = True
             self._recover()
 
     def _recover(self) -> None:
         """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
-        given_up = self._tracker.given_up(self._name)  # nobody will go on with it, and its device may wait for that
+        given_up = self._tracker.given_up(self._name)  # no controller goes on with them; their devices may wait
         for ack in [*self._tracker.left_open(self._name), *given_up]:
             command = self._commands.get(ack.device, {}).get(ack.command)
             if command is None or (command.repeatable and ack not in given_up):
@@ -241,13 +232,13 @@ class Execution:
                 self._tracker.note(failed)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:
-        """Leave to others what is theirs now, and see to it that we learn what they did with what is ours."""
+        """Leave lost partitions to other members, and read again how they went on with the own ones."""
         gone = {partition for partition, number in self._assignment.items() if assignment.get(partition) != number}
         moved = self._queues.lose(gone)
         for partition in gone:
-            self._offsets.lose(partition)
-        for call, step in moved:
-            self._handling.follow(call, step)
+            self._ownership.lose(partition)
+        for execution, step in moved:
+            self._handling.follow(execution, step)
         _log.info("partitions assigned component=%s partitions=%s", self._name, sorted(assignment))
         self._assignment = assignment
         self.ready = False
@@ -256,44 +247,47 @@ class Execution:
     # Commands that come.
 
     def _take(self, record: Record) -> None:
-        place = Place(record.partition, record.offset, self._assignment[record.partition])
-        self._offsets.take(place)
+        offset = CommandOffset(record.partition, record.offset, self._assignment[record.partition])
+        self._ownership.take(offset)
         with self._handling.counting:
             message = self._reader.read(record)
         if message is None:
-            self._offsets.finish(place)
+            self._ownership.finish(offset)
             return
         headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
         command = self._commands[message.device].get(message.command)
-        goal = ("", ()) if command is None else (command.reports, command.targets)
-        call = Call(message, headers, place, self._outbox, goal, self._orders)
-        call.is_ours, call.proven = self._handling.is_ours, self._clock.monotonic()
-        live = self._queues.enter(call)
+        final_state = ("", ()) if command is None else (command.reports, command.targets)
+        execution = Execution(message, headers, offset, final_state, proven=self._clock.monotonic())
+        live = self._queues.enter(execution)
         if live is not None:
             with self._handling.counting:
                 self.account.settle(Suppressed("repeated"))
-            if live.place[:2] != place[:2]:  # else its partition was away, and has come back
-                self._offsets.finish(place)
+            if live.offset[:2] != offset[:2]:  # else its partition was away, and has come back
+                self._ownership.finish(offset)
             return
         with self._handling.counting:
             self.account.in_flight += 1
-        if not self._handling.is_settled(call):
-            self._queue(call)
+        if not self._handling.is_settled(execution):
+            self._queue(execution)
 
-    def _queue(self, call: Call) -> None:
-        command = self._commands[call.device].get(call.command)
-        if command is None or call.command not in self._controller.handlers:
+    def _queue(self, execution: Execution) -> None:
+        command = self._commands[execution.device].get(execution.command)
+        if command is None or execution.command not in self._controller.handlers:
             known = ", ".join(sorted(self._controller.handlers))
-            self._handling.happen(call, Event.REFUSED, f"expected one of the commands that {self._name} knows, {known}")
+            self._handling.happen(
+                execution, Event.REFUSED, f"expected one of the commands that {self._name} knows, {known}"
+            )
             return
-        if command.overtakes and not self._handling.is_late(call):
-            why = f"ended by {call.command} {call.id}"
-            for other in self._queues.overtake(call, why):
+        if command.overtakes and not self._handling.is_late(execution):
+            why = f"ended by {execution.command} {execution.id}"
+            for other in self._queues.overtake(execution, why):
                 if not self._handling.is_settled(other) and not self._leave_late(other):
                     self._handling.happen(other, Event.OVERTAKEN, why)
-        if not self._leave_late(call) and not self._queues.put(call, LONGEST_QUEUE):
-            self._handling.happen(call, Event.REFUSED, f"{LONGEST_QUEUE} commands of {call.device} wait already")
+        if not self._leave_late(execution) and not self._queues.put(execution, LONGEST_QUEUE):
+            self._handling.happen(
+                execution, Event.REFUSED, f"{LONGEST_QUEUE} commands of {execution.device} wait already"
+            )
 
-    def _leave_late(self, call: Call) -> bool:
-        """Leave what is late to its device's thread, which can wait for the proof that it may be refused."""
-        return self._handling.is_late(call) and self._queues.put(call, math.inf)
+    def _leave_late(self, execution: Execution) -> bool:
+        """Leave a late command to the thread of its device, which can wait for the proof that it may be refused."""
+        return self._handling.is_late(execution) and self._queues.put(execution, math.inf)
