@@ -15,11 +15,11 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
 from facade.icd.topic_model import Topic
-from facade.infra.debian import Packages, unpacked_packages
 from facade.infra.ports import HOST, choose_port
 from facade.infra.processes import Process
 from proving import gauges
 from proving.bench.report import Outcome, Verdict, quantiles, ratios
+from proving.debian import Packages, unpacked_packages
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed

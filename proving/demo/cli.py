@@ -22,7 +22,7 @@ from facade.errors import FacadeError
 from facade.files import write_json
 from facade.flows.tables.arrow import require_arrow
 from facade.infra import tools
-from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
+from facade.infra.local import DEFAULT_STATE_DIR
 from proving.demo.options import DemoOptions
 from proving.demo.report import DemoReport, print_verdict
 from proving.demo.services import stop_ours
@@ -147,9 +147,6 @@ def demo(
     state_dir: Annotated[
         Path, typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR")
     ] = DEFAULT_STATE_DIR,
-    tango_db: Annotated[
-        TangoDb | None, typer.Option(help="Kind of the Tango database. Default: as last time, else embedded.")
-    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
@@ -179,7 +176,6 @@ def demo(
         stay=stay,
         live=live,
         state_dir=state_dir,
-        tango_db=tango_db,
         report=report,
         patience=patience,
     )

@@ -17,11 +17,11 @@ from facade.errors import InfraError
 from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.records import LOG_SEVERITIES
-from facade.infra.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import Process
 from facade.infra.tools import Report
 from facade.resources import resource
 from facade.runtime.log_export import NAMESPACE
+from proving.debian import SHIPPERS, unpacked_packages
 from proving.demo.account import Line, disagreeing
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN
 from proving.demo.system import LOG_WORKER, Demo, controller_components
