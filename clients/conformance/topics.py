@@ -11,7 +11,7 @@ from clients.conformance.system import Place, System, read_json
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.dead_letters import PREFIX
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch

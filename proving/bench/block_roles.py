@@ -6,7 +6,7 @@ import msgspec
 import tango
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
 from facade.errors import InfraError

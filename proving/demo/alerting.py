@@ -7,7 +7,7 @@ import tango
 
 from clients.alert_subscription import AlertSubscription
 from clients.scene import ALERTS
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.flows.alerts import states
 from facade.flows.alerts.follower import Entry

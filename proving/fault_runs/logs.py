@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tango
 import typer
 
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.records import LOG_SEVERITIES

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
 from facade.errors import BusError
