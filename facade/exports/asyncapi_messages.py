@@ -11,7 +11,7 @@ from typing import Any
 
 from facade.errors import IcdError
 from facade.icd.model import Icd
-from facade.icd.topic_model import Header, Topic
+from facade.icd.topic_model import RecordHeader, Topic
 from facade.resources import resource
 from facade.tracing import TRACED
 
@@ -113,7 +113,7 @@ def _commands(icd: Icd) -> str:
     return "\n".join(lines)
 
 
-def _described_by_header(icd: Icd, header: Header) -> Node:
+def _described_by_header(icd: Icd, header: RecordHeader) -> Node:
     name, schema = header.message, icd.messages[header.message]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"], found["x-file"] = _BYTES, _source(name)
