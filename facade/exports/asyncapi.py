@@ -17,7 +17,7 @@ from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.icd.model import Icd
-from facade.icd.topic_model import Header, Side, Topic, Window
+from facade.icd.topic_model import RecordHeader, Side, Topic, Window
 from facade.icd.words import duration_in_words
 from facade.manifest import manifests
 from facade.resources import resource
@@ -121,7 +121,7 @@ def _commands(icd: Icd) -> str:
     return "\n".join(lines)
 
 
-def _described_by_header(icd: Icd, header: Header) -> Node:
+def _described_by_header(icd: Icd, header: RecordHeader) -> Node:
     name, schema = header.message, icd.messages[header.message]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"], found["x-file"] = _BYTES, _source(name)
