@@ -1,12 +1,415 @@
 """The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them."""
 
+import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from facade.exports.markdown import code, escaped, items, link, page, paragraph, table
-from facade.exports.reference_bus import messages_page, topics_page
-from facade.exports.reference_devices import device_page, executors_page
-from facade.icd.model import Condition, Icd
-from facade.icd.words import duration_in_words, families
+from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
+from facade.exports.markdown import code, code_block, escaped, items, link, page, paragraph, table
+from facade.icd.fields import Schema, properties
+from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query
+from facade.icd.topic_model import Topic, Window
+from facade.icd.units import unit_of
+from facade.icd.words import (
+    Family,
+    duration_in_words,
+    effect_in_words,
+    families,
+    limits_in_words,
+    ranges,
+    result_in_words,
+    sampling_in_words,
+    source_in_words,
+    staleness_in_words,
+    type_in_words,
+)
+from facade.instances import FAMILIES
+
+_COMMANDS = (
+    "A call returns at once, as soon as the command is on the bus: `DevVarLongStringArray` with ResultCode QUEUED and "
+    "the command's id. A call that is refused says what was expected. The outcome is COMPLETED, FAILED, ABORTED or "
+    "REJECTED as the controller says, TIMED_OUT if it says nothing in time, or UNDELIVERED if it never began. It is "
+    "shown by `longRunningCommandResult` and `lrcFinished`, and `GetCommand` gives all that is known of it."
+)
+_EXECUTORS = (
+    "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic "
+    "`commands`, as TM's are; `parent` names the command that it belongs to. "
+    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers)."
+)
+_QUERIES = "The device answers these itself, from memory, or puts an operator's action on the bus."
+
+
+def device_page(icd: Icd, device_class: DeviceClass) -> str:
+    """Return the page of one device class."""
+    found = list(families(device_class.attributes))
+    return page(
+        device_class.name,
+        paragraph(escaped(device_class.description)),
+        items(_facts(device_class)),
+        "## Attributes",
+        paragraph(f"{len(device_class.attributes)} attributes, and Tango's own State and Status. {_events(found)}"),
+        table(("attribute", "type", "unit"), (_row(device_class, icd, one) for one in found)),
+        *(block for one in found for block in _attribute(icd, device_class, one)),
+        *_commands(icd, device_class),
+        *_queries(device_class),
+    )
+
+
+def _facts(device_class: DeviceClass) -> Iterator[str]:
+    family = FAMILIES.get(device_class.family)
+    yield f"Device: {code(device_class.device)}" + (f", one for each {family.word}" if family else "")
+    yield f"Device-server instance: {code(f'SdpFacade {device_class.instance}')}"
+    yield f"Events, unless an attribute says otherwise: {sampling_in_words(device_class.sampling)} apart"
+    silent = duration_in_words(device_class.stale_after)
+    yield (
+        "Values stay valid, unless an attribute says otherwise"
+        if not device_class.stale_after
+        else (f"Values are invalid after {silent} of silence, unless an attribute says otherwise")
+    )
+
+
+def _events(found: list[Family]) -> str:
+    text = (
+        "They are pushed as change and archive events from code, and as alarm events when the quality changes; none is"
+        " polled."
+    )
+    if all(one.first.is_pushed for one in found):
+        return text
+    return f"{text} Large arrays are an exception: a data-ready event says that they can be read."
+
+
+def _row(device_class: DeviceClass, icd: Icd, one: Family) -> tuple[str, str, str]:
+    name = link(code(one.name), f"{device_class.name}.md", one.name)
+    return name, code(type_in_words(one.first)), unit_of(icd, one.first)
+
+
+def _attribute(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
+    yield f"### {code(one.name)}"
+    yield paragraph(escaped(one.description))
+    yield items(_attribute_facts(icd, device_class, one))
+
+
+def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
+    attribute = one.first
+    if one.parts:
+        yield f"{len(one.parts)} attributes: {code('{}')} is {ranges(one.parts)}"
+    unit = unit_of(icd, attribute)
+    yield ", ".join(
+        filter(
+            None,
+            (
+                f"Type: {code(type_in_words(attribute))}",
+                f"unit: {unit}" if unit else "",
+                f"label: {escaped(one.label)}",
+                f"format: {code(attribute.format)}" if attribute.format else "",
+            ),
+        )
+    )
+    if attribute.enum:
+        yield f"Values: {link(attribute.enum, 'enums.md', attribute.enum)}"
+    yield f"Source: {_source(attribute)}"
+    if attribute.access == "READ_WRITE":
+        yield "Can be written"
+    if attribute.initial is not None:
+        yield f"Until something was reported: {code(attribute.initial)}"
+    if attribute.sampling is not None and attribute.sampling != device_class.sampling:
+        yield f"Events: {sampling_in_words(attribute.sampling)} apart"
+    if not attribute.is_pushed:
+        yield "Too large for an event: a data-ready event says that it can be read"
+    if attribute.stale_after is not None and attribute.stale_after != device_class.stale_after:
+        yield f"Invalid after silence: {staleness_in_words(device_class, attribute)}"
+    if attribute.limits is not None:
+        yield f"Limits: {escaped(limits_in_words(attribute.limits))}"
+    if attribute.expert:
+        yield "For experts"
+
+
+def _source(attribute: Attribute) -> str:
+    words = escaped(source_in_words(attribute))
+    topic = attribute.source.topic if attribute.source else attribute.account.stream if attribute.account else None
+    return words.removesuffix(topic) + link(code(topic), "topics.md", topic) if topic else words
+
+
+def _commands(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    if not device_class.commands:
+        return
+    yield "## Commands"
+    yield paragraph(f"{_COMMANDS} See [how to command from TM](../how-to/command-from-tm.md).")
+    for command in device_class.commands:
+        yield f"### {code(command.name)}"
+        yield paragraph(escaped(command.description))
+        yield items(_command_facts(icd, command))
+
+
+def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
+    if command.argument is None:
+        yield "Argument: none"
+    else:
+        versions = icd.versions(command.argument)
+        place = code(f"schemas/commands/{command.argument}-*.schema.json")
+        yield f"Argument: JSON text, ska-sdp-{command.argument}, versions {versions}. The schemas are {place}"
+    if command.state:
+        yield f"Allowed in State: {', '.join(command.state)}"
+    if command.obs_state:
+        yield f"Allowed in {link('obsState', 'enums.md', 'ObsState')}: {', '.join(command.obs_state)}"
+    if command.targets:
+        yield f"Leads to: {escaped(effect_in_words(command))}"
+    if command.commanded:
+        yield f"commandedObsState after it: {command.commanded}"
+    yield (
+        f"Begins within {duration_in_words(command.start_within)} or never; its outcome is expected within "
+        f"{duration_in_words(command.deadline)}, which reports of progress extend, up to "
+        f"{duration_in_words(command.ceiling)}"
+    )
+    yield f"A second execution, after a crash, does {'no ' if command.repeatable else ''}harm" + (
+        "" if command.repeatable else ": a controller must not repeat it"
+    )
+    if command.overtakes:
+        yield "Overtakes: it is allowed while another command is under way, and cancels it with all that is queued"
+
+
+def executors_page(icd: Icd) -> str:
+    """Return the page of the executors."""
+    blocks = []
+    for name, one in icd.executors.items():
+        family = FAMILIES.get(one.family)
+        each = f", one for each {family.word}" if family else ""
+        blocks += [f"## {name}", paragraph(escaped(one.description)), items([f"Name: {code(one.device)}{each}"])]
+        for command in one.commands:
+            blocks += [f"### {code(command.name)}", paragraph(escaped(command.description))]
+            blocks.append(items(_command_facts(icd, command)))
+    return page("Executors", paragraph(_EXECUTORS), *blocks)
+
+
+def _queries(device_class: DeviceClass) -> Iterator[str]:
+    if not device_class.queries:
+        return
+    yield "## Commands that the device answers"
+    yield paragraph(_QUERIES)
+    for query in device_class.queries:
+        yield f"### {code(query.name)}"
+        yield paragraph(escaped(query.description))
+        yield items(_query_facts(query))
+
+
+def _query_facts(query: Query) -> Iterator[str]:
+    argument = f"{code(query.argument)}. {escaped(query.argument_description)}"
+    yield "Argument: none" if query.argument == "DevVoid" else f"Argument: {argument}"
+    result = result_in_words(query).replace(query.result, code(query.result))
+    yield f"Result: {result}. {escaped(query.result_description)}"
+
+
+_TOPICS = (
+    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use."
+)
+_ROLES = (
+    "Each topic names the roles that write and read it. [Secure the bus](../how-to/secure-the-bus.md) shows how to "
+    "give each role its rights, and no others."
+)
+_MESSAGES = (
+    "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
+    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused."
+)
+_PARTS = {
+    "send": (
+        "Messages that you write",
+        "Programs of SDP write these messages. Ids and times in the examples are made up.",
+    ),
+    "receive": ("Messages that you read", "The facade writes these messages for programs of SDP."),
+    "": ("Internal messages", "Only the facade writes and reads these messages. They may change with any release."),
+}
+"""Heading and introduction of each part of the page of messages, by what programs of SDP do with its messages."""
+_OWN_TOOL = "operator-tool"
+"""Role of the commands of `sdp-facade`: it is no program that a team writes."""
+_ENCODINGS = {
+    "json": "JSON, a message in a record",
+    "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
+}
+_WIDTH = 118
+_BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
+
+
+def topics_page(icd: Icd) -> str:
+    """Return the page of all topics."""
+    blocks = ["## Roles", paragraph(_ROLES), items(_roles(icd))]
+    for name, topic in icd.topics.items():
+        blocks += [f"## {code(name)}", paragraph(escaped(topic.description)), items(_topic_facts(topic))]
+    return page("Topics", paragraph(_TOPICS), *blocks)
+
+
+def messages_page(icd: Icd) -> str:
+    """Return the page of all messages, field by field: first those that programs of SDP write, with an example each."""
+    sides = dict(_sides(icd))
+    blocks = []
+    for side, (heading, introduction) in _PARTS.items():
+        names = [name for name in icd.messages if sides.get(name, "") == side]
+        blocks += [f"## {heading}", paragraph(introduction)] if names else []
+        for name in names:
+            schema = icd.messages[name]
+            blocks += [f"### {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
+            where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
+            blocks += [f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."]
+            blocks += _example(icd, name) if side else ()
+            blocks += ["\n".join(_fields(schema, 0))]
+    return page("Messages", paragraph(_MESSAGES), *blocks)
+
+
+def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
+    """Return what programs of SDP do with each message; those that they write last, as these are often read too."""
+    found: dict[str, set[str]] = {"receive": set(), "send": set()}
+    examples = {name for name, schema in icd.messages.items() if "examples" in schema}
+    for topic, one in icd.topics.items():
+        headers = [name for _, name in _headers(icd, topic)]
+        for role, side in ends(one):
+            if icd.roles[role].side == "SDP":
+                names = [*(one.operation(role, side).messages or message_names(topic, one)), *headers]
+                found[side].update(name for name in names if role != _OWN_TOOL or name in examples)
+    for what, its in found.items():
+        yield from ((name, what) for name in its)
+
+
+def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
+    """Return the headers that describe the bytes of a topic's records, with the message whose schema each has."""
+    if (header := icd.topics[topic].header) is not None:
+        yield header.name, header.message
+    if "arrow" in icd.topics[topic].encodings:
+        yield "batch", "batch"
+
+
+def _example(icd: Icd, name: str) -> Iterator[str]:
+    """Return the examples of a message, each as a record that can be copied, with the topic of the record."""
+    for example in icd.messages[name].get("examples", ()):
+        yield _where(icd, name, icd.messages[name].get(EXAMPLE_KEY))
+        yield code_block("json", "\n".join(_json_lines(example)))
+
+
+def _where(icd: Icd, name: str, key: str | None) -> str:
+    keyed = "without a key" if key is None else f"with the key {code(key)}"
+    for topic, one in icd.topics.items():
+        if name in _of(one):
+            return paragraph(f"A record on {code(topic)} {keyed}:")
+        for header, message in _headers(icd, topic):
+            if name == message:
+                return paragraph(f"The header {code(header)} of a record on {code(topic)} {keyed}:")
+    return paragraph("An example:")
+
+
+def _json_lines(example: Mapping[str, Any]) -> Iterator[str]:
+    """Return an object as JSON, with as many fields on a line as there is room for."""
+    line = "{"
+    for name, value in example.items():
+        field = f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}, "
+        if len(line) + len(field) > _WIDTH and line.strip("{ "):
+            yield line.rstrip()
+            line = " "
+        line += field
+    yield line.removesuffix(", ") + "}"
+
+
+def _of(topic: Topic) -> tuple[str, ...]:
+    return ((topic.message,) if topic.message else ()) + topic.also
+
+
+def _roles(icd: Icd) -> Iterator[str]:
+    for name, role in icd.roles.items():
+        whose = "of the facade" if role.side == "facade" else "of SDP"
+        yield f"{code(name)} ({whose}): {escaped(role.description)}"
+
+
+def _names(roles: tuple[str, ...]) -> str:
+    return ", ".join(map(code, roles))
+
+
+def _topic_facts(topic: Topic) -> Iterator[str]:
+    messages = ", ".join(link(code(name), "messages.md", name) for name in _of(topic))
+    yield f"Messages: {messages}" if messages else "Messages: bytes as they came"
+    if len(topic.encodings) > 1:
+        yield f"Encodings: {', '.join(_ENCODINGS[one] for one in topic.encodings)}"
+    yield f"Key: {escaped(topic.key)}"
+    yield f"Written by: {_names(topic.writers)}; read by: {_names(topic.readers)}"
+    kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
+    kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
+    yield f"Keeps: {kept} (cleanup policy {topic.cleanup})"
+    partitions = f"{topic.partitions}, or more" if topic.partitions_may_grow else str(topic.partitions)
+    yield f"Partitions: {partitions}; largest record batch: {_size(topic.max_bytes)}"
+    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s ({topic.timestamp})"
+    yield f"Quality of service: {topic.qos}"
+    if topic.window is not None:
+        yield from _window(topic.window)
+    if topic.config:
+        yield f"Further settings: {', '.join(code(f'{key}={value}') for key, value in topic.config.items())}"
+
+
+def _window(window: Window) -> Iterator[str]:
+    each = "" if window.group is None else f", for each {code(window.group)}"
+    yield (
+        f"Windows of {duration_in_words(window.length)} by {code(window.time)}{each}, aggregated on "
+        f"{link(code(window.summary), 'topics.md', window.summary)}; closed when partitions are read up to "
+        f"{duration_in_words(window.disorder)} after the end of a window"
+    )
+    yield (
+        f"Late: data time more than {duration_in_words(window.lateness)} behind the broker's; refused: more than "
+        f"{duration_in_words(window.ahead)} ahead of it"
+    )
+    if window.sequence is not None:
+        restart = "" if window.epoch is None else f", restarts with each {code(window.epoch)}"
+        yield f"Sequence: {code(window.sequence)}{restart}"
+
+
+def _size(size: int) -> str:
+    for length, unit in _BYTES:
+        if size % length == 0:
+            return f"{size // length} {unit}"
+    return f"{size:,} B"
+
+
+def _fields(schema: Schema, depth: int) -> Iterator[str]:
+    required = schema.get("required", [])
+    for name, field in properties(schema).items():
+        yield from _field(code(name), field, depth, name in required)
+
+
+def _field(name: str, field: Schema, depth: int, required: bool) -> Iterator[str]:
+    facts = ", ".join(filter(None, (_kind(field), "" if required else "optional", _range(field))))
+    description = escaped(str(field.get("description", "")))
+    yield items([f"{name} ({facts}): {description}" if description else f"{name} ({facts})"], depth)
+    yield from _fields(field, depth + 1)
+    for keyword, what in (("items", "each entry"), ("additionalProperties", "each value")):
+        if isinstance(field.get(keyword), dict):
+            yield from _field(what, field[keyword], depth + 1, True)
+
+
+def _kind(field: Schema) -> str:
+    if "const" in field:
+        return f"always {code(str(field['const']))}"
+    if "enum" in field:
+        return "one of " + " ".join(code(str(one)) if one != "" else "(empty)" for one in field["enum"])
+    kind = field.get("type", "any")
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{words} [{field['x-unit']}]".replace("[", "\\[").replace("]", "\\]") if field.get("x-unit") else words
+
+
+def _range(field: Schema) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    if low is not None and high is not None:
+        return f"{_number(low)} to {_number(high)}"
+    if low is not None or high is not None:
+        return f"at least {_number(low)}" if low is not None else f"at most {_number(high)}"
+    if "exclusiveMinimum" in field:
+        return f"more than {_number(field['exclusiveMinimum'])}"
+    if "maxItems" in field and field.get("minItems") == field["maxItems"]:
+        return f"exactly {field['maxItems']:,} entries"
+    for most, what in (("maxLength", "characters"), ("maxItems", "entries")):
+        if most in field:
+            return f"at most {field[most]:,} {what}"
+    return ""
+
+
+def _number(value: Any) -> str:
+    if value == 2**53 - 1:
+        return "2^53 - 1"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
 
 _FOLDER = "docs/reference"
 _ALERTS = (

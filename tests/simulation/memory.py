@@ -38,7 +38,6 @@ MAY_GROW = {
     "Publisher._due_at": 1_000,  # attributes
     "QualityView._counts": 1_000,  # attributes
     "RateMeter._seconds": 1_000,  # the last seconds
-    "Standings._ends": 500 * 64,  # transactions of each partition
     "Statistics._occurrences": 1_000,  # the newest ones of each alarm
     "TelemetryHealth._counted": 1_000,  # late records of each node in 10 s
     "Tracked.acks": 1_000_000,

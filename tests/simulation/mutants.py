@@ -9,12 +9,11 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from facade.bus import standings, worker_positions
+from facade.bus import offsets
 from facade.bus.kafka import reader, transactional_producer, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.bus.port import Record
-from facade.bus.standings import Standings
-from facade.bus.worker_positions import ACCOUNTS
 from facade.controller import orders
 from facade.controller.execution_state import Execution
 from facade.controller.handling import Handling
@@ -54,14 +53,14 @@ class Mutant(NamedTuple):
     put: Any
     """What stands in its place."""
     flow: str = "telemetry"
-    """What runs beside telemetry while it is looked for; losses: brokers lose records.
+    """What runs beside telemetry while it is looked for.
 
     pair: commands with two controllers, and no telemetry; orders: with one, and one that executes its orders.
     """
 
 
-def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
-    return worker_positions._without_own(place, ground)
+def _group_is_believed(place: Any, own: Any, facts: Any) -> Any:
+    return offsets._without_own(place, facts)
 
 
 def _uncommitted(prefix: str, *, committed: bool) -> dict[str, object]:
@@ -87,8 +86,8 @@ def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
 def _remembered_ends(self: KafkaTransactionalLog, places: Iterable[tuple[str, int]]) -> None:
     """Take the ends that the client remembers for those that the broker has now."""
     for place in places:
-        if place in self._standings.spans and self._is_at_end(place):
-            self._standings.is_read(place, self.broker_time)
+        if place in self._positions.ranges and self._is_at_end(place):
+            self._positions.is_read(place, self.broker_time)
 
 
 def _counts_all(self: Progress, record: Any) -> Any:
@@ -189,7 +188,7 @@ _read_to = Watermarks.read_to
 _take, _snapshot = Progress.take, Progress.snapshot
 
 MUTANTS = (
-    Mutant("D1: a worker's own position is compared with the group's", standings, "begin", _group_is_believed),
+    Mutant("D1: a worker's own position is compared with the group's", offsets, "begin", _group_is_believed),
     Mutant(
         "0019: a producer that lost a connection begins no further transaction", transactional_producer.Link, "log",
         lambda self, *_: None,
@@ -200,8 +199,8 @@ MUTANTS = (
     Mutant("what is read again after a restart is not counted again", Progress, "take", _counts_all),
     Mutant("a snapshot has place and totals of one moment", Progress, "snapshot", _snapshot_of_nothing),
     Mutant("a snapshot's place is behind the last record folded", Progress, "snapshot", _places_ahead),
-    Mutant("offsets of the transaction are those behind the last record", Standings, "take",
-           lambda self, place, after, epoch=-1, appended=0: None),
+    Mutant("offsets of the transaction are those behind the last record", PartitionPositions, "take",
+           lambda self, place, after, appended=0: None),
     Mutant("a partition is read when the broker says where it ends", KafkaTransactionalLog, "ask_ends",
            _remembered_ends),
     Mutant("a window over all groups is closed when all partitions are read", Watermarks, "read_to", _one_partition),
@@ -214,8 +213,6 @@ MUTANTS = (
            lambda *_: False, "alerts"),
     Mutant("a table that comes again is not announced again", Assembly, "end", _forgets, "tables"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
-    Mutant("a worker asks by leader epochs how much of what it has read a log still has", transactions, "find_kept",
-           lambda *_: {}, "losses"),
     Mutant("the state of each alarm that changed is written", AlertsFlow, "records", _first_only, "alerts"),
     Mutant("two events are as far apart as the ICD says", Sampler, "due", _at_once),
     Mutant("in silence what is shown turns INVALID", view, "stale_after", lambda *_: 0.0),
@@ -264,8 +261,7 @@ def _run(mutant: Mutant, seed: int) -> Result:
         return run(seed, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
     if mutant.flow == "orders":
         return run(seed, 60.0, flows=["commands"], controllers=Controllers((GROUP,), gives_orders=True))
-    losing = mutant.flow == "losses"
-    return run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)), with_losses=losing)
+    return run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)))
 
 
 def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:

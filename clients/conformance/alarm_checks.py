@@ -1,23 +1,21 @@
-"""Raises one test alert, does all that an operator can do about it, and sees that it is gone at the end.
+"""Checks of alarms: one test alert, every action of an operator on it, and its end.
 
-The alert is of the condition that is latching, has no delays and the least priority, from a source of its own,
-`SOURCE`, and says that nothing is wrong. It is put back whatever happens.
+The alert has the latching condition with the least priority and without delays, a source of its own (`SOURCE`), and a
+text that says so. It is put back whatever happens.
 """
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import tango
 
-from clients.conformance.case import Check, DeviceOf, QueryOf
-from clients.conformance.flows import FlowChecks
-from clients.conformance.queries import Asked, answer
-from clients.conformance.system import System
-from clients.conformance.verdicts import Mismatch, NotShown
+from clients.conformance.checks import Check, FlowChecks, Judge, Mismatch, NotShown, Subject, not_shown
+from clients.conformance.devices import QueryAnswer, answer_check
+from clients.conformance.live_system import LiveSystem
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import wait_until
@@ -28,17 +26,14 @@ from facade.icd.model import Icd
 from facade.outcome import Rejected
 
 SOURCE = "conformance/kit"
-"""Source of the test alert."""
 TEXT = "Test of the conformance kit: nothing is wrong, and it goes by itself."
-_OPERATOR = "conformance kit"
-_TOPIC = "alerts"
 _WITHIN = 10.0
 """Longest wait for the effect of an alert or an action [s]."""
 _CONFIRMED = 5.0
+"""Longest wait for the broker [s]."""
 _FEW = 5
-"""Alerts that are asked for."""
+"""Alerts in an answer."""
 _PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
-
 ACTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("Comment", "UNACK", {}),
     ("Shelve", "SHLVD", {"duration": 60.0}),
@@ -47,11 +42,11 @@ ACTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ReturnToService", "UNACK", {}),
     ("Acknowledge", "ACKED", {}),
 )
-"""What is done while the condition is there, and the state of the alarm after it."""
+"""Actions while the condition is active, the state of the alarm after each, and further keys of the argument."""
 
 
 def condition_of_test(icd: Icd) -> str:
-    """Return the condition that the test alert has; empty if there is none that fits."""
+    """Return the condition of the test alert; empty if none fits."""
     fitting = [
         name
         for name, one in icd.conditions.items()
@@ -60,66 +55,44 @@ def condition_of_test(icd: Icd) -> str:
     return min(fitting, key=lambda name: _PRIORITIES.index(icd.conditions[name].priority), default="")
 
 
-class AlarmAccount:
-    """What was seen at each step."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, str | Exception] = {}
-
-    def step(self, name: str, body: Callable[[], str]) -> bool:
-        """Take a step, and keep what was measured or what was wrong; tells whether it went well."""
-        try:
-            self._found[name] = body()
-        except Exception as error:  # the verdict on the step says what it means
-            self._found[name] = error
-        return isinstance(self._found[name], str)
-
-    def verdict(self, name: str) -> str:
-        """Return what was measured at a step, or raise what was wrong."""
-        found = self._found.get(name)
-        if found is None:
-            raise NotShown("it was not reached, as an earlier step with the test alert failed")
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
 @cache
-def seen_alarm(system: System, device: str) -> AlarmAccount:
-    """Raise the test alert, once, and give what was seen."""
-    account = AlarmAccount()
-    test = _TestAlarm(system, device)
+def run_test_alert(system: LiveSystem, device: str) -> dict[str, str | Exception]:
+    """Raise the test alert, once, and return the measurement or the error of each step."""
+    test, found = _TestAlert(system, device), dict[str, str | Exception]()
+
+    def step(name: str, body: Callable[[], str]) -> None:
+        try:
+            found[name] = body()
+        except Exception as error:
+            found[name] = error
+
     try:
-        _walk(test, account)
+        step("raised", lambda: test.send("ACTIVE", "UNACK"))
+        if isinstance(found["raised"], str):
+            step("event", lambda: test.event("alert"))
+            step("since", test.since)
+            step("condition", lambda: test.shows("UNACK"))
+            step("RefreshAlerts", test.refresh)
+            for name, state, more in ACTIONS:
+                step(name, lambda name=name, state=state, more=more: test.act(name, state, more))  # type: ignore[misc]
+            step("cleared", lambda: test.send("CLEARED", "LTACK"))
+            step("Reset", lambda: test.act("Reset", "NORM", {}))
     finally:
-        account.step("gone", test.put_back)
+        step("gone", test.put_back)
         test.close()
-    return account
+    return found
 
 
-def _walk(test: "_TestAlarm", account: AlarmAccount) -> None:
-    if not account.step("raised", lambda: test.send("ACTIVE", "UNACK")):
-        return
-    account.step("event", lambda: test.event("alert"))
-    account.step("since", test.since)
-    account.step("condition", lambda: test.shows("UNACK"))
-    account.step("RefreshAlerts", test.refresh)
-    for name, state, more in ACTIONS:
-        account.step(name, lambda name=name, state=state, more=more: test.act(name, state, more))  # type: ignore[misc]
-    account.step("cleared", lambda: test.send("CLEARED", "LTACK"))
-    account.step("Reset", lambda: test.act("Reset", "NORM", {}))
+class _TestAlert:
+    """The test alert, and its alarm."""
 
-
-class _TestAlarm:
-    """The test alert, and the alarm that it makes."""
-
-    def __init__(self, system: System, device: str) -> None:
+    def __init__(self, system: LiveSystem, device: str) -> None:
         self._icd, self._clock, self._proxy = system.icd, system.clock, system.proxy(device)
         self._condition = condition_of_test(system.icd)
         self._raised_at = round(self._clock.now() * 1e6)
         self._sequence = 0
         self._is_up = False
-        """Whether the last that was sent, or tried to be sent, was that it is active."""
+        """Whether the last alert, sent or not, was ACTIVE."""
         self._mark = int(self._proxy.alertSequence or 0)
         self._writer = KafkaWriter(system.connection, health=BusHealth(), client="conformance")
         self._lock = threading.Lock()
@@ -127,14 +100,12 @@ class _TestAlarm:
         self._id = self._proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, self._on_event)
 
     def close(self) -> None:
-        """Listen no longer."""
         self._proxy.unsubscribe_event(self._id)
 
     def send(self, state: str, wanted: str) -> str:
-        """Put the alert on the bus, and see the alarm's state."""
         begin = self._clock.monotonic()
         self._put(state)
-        self._await(lambda: self._state() == wanted, f"the state {wanted} in GetAlarms", self._state)
+        self._await_state(wanted, "in GetAlarms")
         return f"{wanted} after {(self._clock.monotonic() - begin) * 1e3:.0f} ms"
 
     def _put(self, state: str) -> None:
@@ -150,16 +121,14 @@ class _TestAlarm:
             "sequence": self._sequence,
         }
         self._is_up = state == "ACTIVE"
-        record = Record(topic=_TOPIC, key=self._condition.encode(), value=json.dumps(content).encode())
+        record = Record(topic="alerts", key=self._condition.encode(), value=json.dumps(content).encode())
         self._writer.send_durably(record, _CONFIRMED)
 
     def event(self, kind: str) -> str:
-        """See an event of the alert."""
         self._await(lambda: bool(self._about(kind)), f"an event of lastAlert with the {kind}", lambda: "none")
         return f"sequence {self._about(kind)[0].get('sequence')}"
 
     def since(self) -> str:
-        """See the alert in what followed the last number before it."""
         found = json.loads(self._proxy.GetAlertsSince(self._mark))
         mine = [one for one in found["entries"] if one.get("alert", {}).get("source") == SOURCE]
         if not mine:
@@ -167,32 +136,28 @@ class _TestAlarm:
         return f"sequence {mine[0].get('sequence')}"
 
     def shows(self, state: str) -> str:
-        """See the state on the attribute of the condition."""
-        labels = self._icd.enums["AlarmState"]
-
         def label() -> str:
             value = self._proxy.read_attribute(self._condition).value
-            return "INVALID" if value is None else labels[value]
+            return "INVALID" if value is None else self._icd.enums["AlarmState"][value]
 
         self._await(lambda: label() == state, f"{self._condition} {state}", label)
         return state
 
     def act(self, name: str, state: str, more: dict[str, Any]) -> str:
-        """Do what an operator does, and see the state after it."""
-        argument = {"condition": self._condition, "source": SOURCE, "operator": _OPERATOR, "comment": TEXT, **more}
+        operator = {"operator": "conformance kit", "comment": TEXT}
+        argument = {"condition": self._condition, "source": SOURCE, **operator, **more}
         if name == "Acknowledge":
             argument["occurrence"] = self._alarm().get("occurrence", 0)
         id = self._proxy.command_inout(name, json.dumps(argument))
-        self._await(lambda: self._state() == state, f"the state {state} after {name}", self._state)
-
-        def came() -> bool:
-            return any(one["action"].get("id") == id for one in self._about("action"))
-
-        self._await(came, f"{name} as an event of lastAlert", lambda: "none")
+        self._await_state(state, f"after {name}")
+        self._await(
+            lambda: any(one["action"].get("id") == id for one in self._about("action")),
+            f"{name} as an event of lastAlert",
+            lambda: "none",
+        )
         return state
 
     def refresh(self) -> str:
-        """Ask for all alarms as events, and see the two marks around them."""
         id = self._proxy.RefreshAlerts()
 
         def marks() -> list[str]:
@@ -203,14 +168,13 @@ class _TestAlarm:
         return "START, END"
 
     def put_back(self) -> str:
-        """Let nothing of the test be left."""
         if self._is_up:
-            with suppress(Mismatch):  # it may be on its way
+            with suppress(Mismatch):  # the alert may be on its way
                 self._await(lambda: self._state() != "NORM", "the alert", self._state)
             self._put("CLEARED")
         if self._state() != "NORM":
             for name in ("ReturnToService", "Unshelve", "Acknowledge", "Reset"):
-                with suppress(tango.DevFailed, Mismatch):  # most of them are not possible, whatever was left
+                with suppress(tango.DevFailed, Mismatch):  # most of them are impossible
                     self.act(name, self._state(), {})
         self._await(lambda: self._state() == "NORM", "no alarm of the kit in GetAlarms", self._state)
         return "gone"
@@ -227,67 +191,62 @@ class _TestAlarm:
         with self._lock:
             return [one for one in self._events if one.get(kind, {}).get("source") == SOURCE]
 
+    def _await_state(self, state: str, where: str) -> None:
+        self._await(lambda: self._state() == state, f"the state {state} {where}", self._state)
+
     def _await(self, condition: Callable[[], bool], what: str, found: Callable[[], str]) -> None:
         if not wait_until(self._clock, condition, _WITHIN):
             raise Mismatch(f"{what} within {_WITHIN:g} s", found())
 
     def _on_event(self, event: Any) -> None:
-        if event.err or not event.attr_value.value:
-            return
-        with suppress(ValueError), self._lock:
-            self._events.append(json.loads(event.attr_value.value))
+        if not event.err and event.attr_value.value:
+            with suppress(ValueError), self._lock:
+                self._events.append(json.loads(event.attr_value.value))
 
 
-def _verdict(step: str) -> Callable[[System, DeviceOf | QueryOf], str]:
-    return lambda system, of: seen_alarm(system, of.device).verdict(step)
+def _step(name: str) -> Judge:
+    def judge(system: LiveSystem, of: Subject) -> str:
+        found = run_test_alert(system, of.device).get(name)
+        if found is None:
+            raise NotShown("it was not reached, as an earlier step with the test alert failed")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return judge
 
 
-ALARM_CHECKS: tuple[Check[DeviceOf], ...] = tuple(
-    Check(
-        aspect=f"test-alert-{step}",
-        claims=("Condition.latching",) if step == "cleared" else (),
-        judge=_verdict(step),
-    )
-    for step in ("raised", "event", "since", "condition", "cleared", "gone")
-)
-"""What becomes of the test alert."""
-
-
-ASKED: Mapping[str, Asked] = {
-    "GetAlertsSince": Asked(
+QUERIES = {
+    "GetAlertsSince": QueryAnswer(
         argument=lambda system, device: max(int(system.proxy(device).alertSequence or 0) - _FEW, 0),
         kind=dict,
         keys=("newest", "entries"),
     ),
-    "GetAlertHistory": Asked(
+    "GetAlertHistory": QueryAnswer(
         argument=lambda system, _: json.dumps({"condition": next(iter(system.icd.conditions)), "most": _FEW}),
         kind=list,
         keys=("sequence",),
     ),
-    "GetAlarms": Asked(kind=list, keys=("condition", "source", "state", "severity", "text", "occurrence")),
+    "GetAlarms": QueryAnswer(kind=list, keys=("condition", "source", "state", "severity", "text", "occurrence")),
 }
-"""Queries that change nothing."""
 
 
-def _query_checks(system: System, of: QueryOf) -> tuple[Check[QueryOf], ...]:
-    if of.entry.name in ASKED:
-        return (answer(ASKED[of.entry.name]),)
+def _query_checks(system: LiveSystem, of: Subject) -> Iterable[Check]:
+    if of.entry.name in QUERIES:
+        return (answer_check(QUERIES[of.entry.name]),)
     if of.entry.name not in {"RefreshAlerts", "Reset", *(name for name, _, _ in ACTIONS)}:
         return ()
-    return (Check(aspect="effect", judge=_verdict(of.entry.name) if system.options.active else _only_active),)
+    judge = _step(of.entry.name) if system.options.active else not_shown("only --active raises a test alert")
+    return (Check("effect", judge),)
 
 
-def _only_active(_: System, __: QueryOf) -> str:
-    raise NotShown("only --active raises a test alert")
+def _condition_checks(system: LiveSystem, _: Subject) -> tuple[str, Iterable[Check]]:
+    steps = ("raised", "event", "since", "condition", "cleared", "gone") if system.options.active else ()
+    return condition_of_test(system.icd), [Check(f"test-alert-{step}", _step(step)) for step in steps]
 
 
-def _condition_checks(system: System, _: DeviceOf) -> tuple[tuple[str, Check[DeviceOf]], ...]:
-    condition = condition_of_test(system.icd)
-    return tuple((condition, check) for check in ALARM_CHECKS) if system.options.active else ()
-
-
-def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
-    """Return the alert packets that are none by the Avro schema, or make no alert, and what is wrong with each."""
+def find_invalid_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
+    """Return the alert packets that the Avro schema or the alert schema refuses, each with its mistake."""
     try:
         codec = PacketCodec(icd)
     except ConfigError as error:
@@ -296,10 +255,9 @@ def refused_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]
     return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Rejected)]
 
 
-CHECKS = FlowChecks(
-    query=_query_checks,
-    conditions=_condition_checks,
-    records={PACKETS: refused_packets},
+ALARMS = FlowChecks(
+    commands=_query_checks,
+    condition=_condition_checks,
+    records={PACKETS: find_invalid_packets},
     takes_any=frozenset({"GetAlertsSince"}),
-    every=ALARM_CHECKS,
 )

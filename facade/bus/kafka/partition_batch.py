@@ -9,11 +9,11 @@ from facade.bus.kafka.records import to_record
 from facade.bus.port import Record
 
 
-class KafkaRun:
+class KafkaPartitionBatch:
     """Messages of one partition, in the order of the log."""
 
     __slots__ = ("_connection", "_messages", "appended", "first_offset", "high_watermark", "last_offset",
-                 "leader_epoch", "partition", "topic")  # fmt: skip
+                 "partition", "topic")  # fmt: skip
 
     def __init__(self, connection: Connection, messages: list[Message], high_watermark: int) -> None:
         first, last = messages[0], messages[-1]
@@ -23,8 +23,6 @@ class KafkaRun:
         self.partition: int = first.partition()
         self.first_offset: int = first.offset()
         self.last_offset: int = last.offset()
-        epoch = last.leader_epoch()
-        self.leader_epoch = -1 if epoch is None else int(epoch)
         self.appended: tuple[int, int] = (first.timestamp()[1] * 1000, last.timestamp()[1] * 1000)
         self.high_watermark = high_watermark
 
