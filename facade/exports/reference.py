@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from facade.exports.markdown import code, escaped, items, link, page, paragraph, table
 from facade.exports.reference_bus import messages_page, topics_page
-from facade.exports.reference_devices import device_page, executors_page
+from facade.exports.reference_devices import device_page, entry, executors_page
 from facade.icd.model import Condition, Icd
 from facade.icd.words import duration_in_words, families
 
@@ -24,7 +24,7 @@ _INDEX = (
 _READING = (
     "Source: the records from which the value is made, and their topic. *Window* means the newest closed window of "
     "data time. *Total* means the count since the facade first read the topic. Values that controllers "
-    "report come from the topic `state`.",
+    "report come from the topic `state`. An attribute without a source comes from the device server itself.",
     "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
     "change within the deadband causes no event. A change of quality always causes one.",
     "Invalid after silence: after this time without data the value has the quality ATTR_INVALID.",
@@ -115,10 +115,10 @@ def _enums(icd: Icd) -> str:
     for name, labels in icd.enums.items():
         blocks += [f"## {name}", table(("value", "label"), ((str(at), label) for at, label in enumerate(labels)))]
         users = [
-            link(code(f"{owner}.{one.name}"), f"{owner}.md", one.name)
-            for owner, device_class in icd.classes.items()
+            entry(icd, device_class, one)
+            for device_class in icd.classes.values()
             for one in families(device_class.attributes)
-            if one.first.enum == name
+            if one.first.enum == name and one.name not in icd.conditions
         ]
         blocks.append(paragraph(f"Used by {', '.join(users)}.") if users else "")
     return page("Enumerations", paragraph(_ENUMS), *blocks)

@@ -14,7 +14,9 @@ from facade.icd.topic_model import Topic, Window
 from facade.icd.words import duration_in_words
 
 _TOPICS = (
-    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use."
+    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use. "
+    "The cleanup policy of a topic that keeps the newest record of each key is `compact`, of any other `delete`. Time "
+    "stamps are `LogAppendTime` (the broker's) or `CreateTime` (the sender's). The class is the quality of service."
 )
 _ROLES = (
     "Each topic names the roles that write and read it. [Secure the bus](../how-to/secure-the-bus.md) shows how to "
@@ -22,7 +24,8 @@ _ROLES = (
 )
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
-    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused."
+    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused. "
+    "Integers are at most 2^53 - 1."
 )
 _PARTS = {
     "send": (
@@ -30,7 +33,11 @@ _PARTS = {
         "Programs of SDP write these messages. Ids and times in the examples are made up.",
     ),
     "receive": ("Messages that you read", "The facade writes these messages for programs of SDP."),
-    "": ("Internal messages", "Only the facade writes and reads these messages. They may change with any release."),
+    "": (
+        "Internal messages",
+        "Only the facade writes and reads these messages. They may change with any release. Their schemas describe the "
+        "fields.",
+    ),
 }
 """Heading and introduction of each part of the page of messages, by what programs of SDP do with its messages."""
 _OWN_TOOL = "operator-tool"
@@ -40,6 +47,8 @@ _ENCODINGS = {
     "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
 }
 _WIDTH = 118
+_EXACT = 2**53 - 1
+"""Greatest integer of a message: each JSON reader keeps it exactly."""
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
@@ -62,9 +71,11 @@ def messages_page(icd: Icd) -> str:
             schema = icd.messages[name]
             blocks += [f"### {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
             where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
-            blocks += [f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."]
-            blocks += _example(icd, name) if side else ()
-            blocks += ["\n".join(_fields(schema, 0))]
+            on = f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."
+            if side:
+                blocks += [on if len(where) != 1 else "", *_example(icd, name), "\n".join(_fields(schema, 0))]
+            else:
+                blocks += [paragraph(f"{on} Fields: {', '.join(map(code, _names_of_fields(schema)))}.")]
     return page("Messages", paragraph(_MESSAGES), *blocks)
 
 
@@ -100,11 +111,12 @@ def _example(icd: Icd, name: str) -> Iterator[str]:
 def _where(icd: Icd, name: str, key: str | None) -> str:
     keyed = "without a key" if key is None else f"with the key {code(key)}"
     for topic, one in icd.topics.items():
+        on = link(code(topic), "topics.md", topic)
         if name in _of(one):
-            return paragraph(f"A record on {code(topic)} {keyed}:")
+            return paragraph(f"A record on {on} {keyed}:")
         for header, message in _headers(icd, topic):
             if name == message:
-                return paragraph(f"The header {code(header)} of a record on {code(topic)} {keyed}:")
+                return paragraph(f"The header {code(header)} of a record on {on} {keyed}:")
     return paragraph("An example:")
 
 
@@ -130,6 +142,10 @@ def _roles(icd: Icd) -> Iterator[str]:
         yield f"{code(name)} ({whose}): {escaped(role.description)}"
 
 
+def _names_of_fields(schema: Schema) -> Iterator[str]:
+    return (name for name, field in properties(schema).items() if "const" not in field)
+
+
 def _names(roles: tuple[str, ...]) -> str:
     return ", ".join(map(code, roles))
 
@@ -143,11 +159,10 @@ def _topic_facts(topic: Topic) -> Iterator[str]:
     yield f"Written by: {_names(topic.writers)}; read by: {_names(topic.readers)}"
     kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
     kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
-    yield f"Keeps: {kept} (cleanup policy {topic.cleanup})"
+    yield f"Keeps: {kept}"
     partitions = f"{topic.partitions}, or more" if topic.partitions_may_grow else str(topic.partitions)
     yield f"Partitions: {partitions}; largest record batch: {_size(topic.max_bytes)}"
-    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s ({topic.timestamp})"
-    yield f"Quality of service: {topic.qos}"
+    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s; class: {topic.qos}"
     if topic.window is not None:
         yield from _window(topic.window)
     if topic.config:
@@ -180,6 +195,8 @@ def _size(size: int) -> str:
 def _fields(schema: Schema, depth: int) -> Iterator[str]:
     required = schema.get("required", [])
     for name, field in properties(schema).items():
+        if "const" in field:
+            continue  # the introduction of the page tells of it
         yield from _field(code(name), field, depth, name in required)
 
 
@@ -194,8 +211,6 @@ def _field(name: str, field: Schema, depth: int, required: bool) -> Iterator[str
 
 
 def _kind(field: Schema) -> str:
-    if "const" in field:
-        return f"always {code(str(field['const']))}"
     if "enum" in field:
         return "one of " + " ".join(code(str(one)) if one != "" else "(empty)" for one in field["enum"])
     kind = field.get("type", "any")
@@ -205,10 +220,12 @@ def _kind(field: Schema) -> str:
 
 def _range(field: Schema) -> str:
     low, high = field.get("minimum"), field.get("maximum")
-    if low is not None and high is not None:
+    if low is not None and high is not None and high != _EXACT:
         return f"{_number(low)} to {_number(high)}"
-    if low is not None or high is not None:
-        return f"at least {_number(low)}" if low is not None else f"at most {_number(high)}"
+    if low is not None:
+        return f"at least {_number(low)}"
+    if high is not None:
+        return f"at most {_number(high)}"
     if "exclusiveMinimum" in field:
         return f"more than {_number(field['exclusiveMinimum'])}"
     if "maxItems" in field and field.get("minItems") == field["maxItems"]:
@@ -220,6 +237,4 @@ def _range(field: Schema) -> str:
 
 
 def _number(value: Any) -> str:
-    if value == 2**53 - 1:
-        return "2^53 - 1"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
