@@ -15,6 +15,12 @@ _ALERTS = (
     "of them has its own alarm. The attribute of {classes} shows the state of the most urgent one. `otherConditions` "
     "and `unknownConditions` show conditions that are not listed here."
 )
+_ALERT_TERMS = (
+    "An alarm is raised once its condition has lasted for the *on delay*, and cleared once it has gone for the *off "
+    "delay*. A *latching* alarm stays until it is reset. *Re-alarm*: an acknowledged alarm must be acknowledged again "
+    "if there is news of it after this time, or at once when a value has grown by this factor. An alarm is suppressed "
+    "while another condition explains it."
+)
 _ENUMS = "Labels of the Tango enumerations with their values. Enumerations that SKA defines have SKA's values."
 _INDEX = (
     "These pages describe the Tango devices of SDP, and the topics and messages of its bus. They are derived from the "
@@ -22,9 +28,13 @@ _INDEX = (
     "`schemas/messages/*.schema.json` and `schemas/commands/*.schema.json`."
 )
 _READING = (
+    "The first line of an attribute has its Tango type, its unit in brackets, and its label.",
     "Source: the records from which the value is made, and their topic. *Window* means the newest closed window of "
     "data time. *Total* means the count since the facade first read the topic. Values that controllers "
     "report come from the topic `state`. An attribute without a source comes from the device server itself.",
+    "Events and silence: the values at the beginning of a page apply, unless an attribute says otherwise.",
+    "Attributes are pushed as change and archive events from code, and as alarm events when the quality changes; none "
+    "is polled. Of large arrays a data-ready event says that they can be read.",
     "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
     "change within the deadband causes no event. A change of quality always causes one.",
     "Invalid after silence: after this time without data the value has the quality ATTR_INVALID.",
@@ -84,7 +94,8 @@ def _alerts(icd: Icd) -> str:
     states = link("AlarmState", "enums.md", "AlarmState")
     more = f"The states are those of {states}; the message is {link('alert', 'messages.md', 'alert')}."
     classes = " and ".join(link(code(name), f"{name}.md") for name, one in icd.classes.items() if one.conditions)
-    return page("Alerts", paragraph(f"{_ALERTS.format(classes=classes)} {more}"), *blocks)
+    text = paragraph(f"{_ALERTS.format(classes=classes)} {more}")
+    return page("Alerts", text, paragraph(_ALERT_TERMS), *blocks)
 
 
 def _condition_facts(condition: Condition) -> Iterator[str]:
@@ -92,22 +103,26 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
     yield f"Check: {escaped(condition.check)}"
     yield f"Response: {escaped(condition.response)}"
     yield f"Ends: {escaped(condition.ends)}"
-    yield f"Priority: {condition.priority}"
-    if condition.latching:
-        yield "Latching: an alarm stays, after the condition has cleared, until it is reset"
-    if condition.on_delay:
-        yield f"On delay: an alarm once the condition is there for {duration_in_words(condition.on_delay)}"
-    if condition.off_delay:
-        yield f"Off delay: cleared once it is gone for {duration_in_words(condition.off_delay)}"
-    if condition.re_alarm:
-        late = duration_in_words(condition.re_alarm)
-        yield f"Re-alarm: to be acknowledged again if there is news of it {late} after an acknowledgement"
-    if condition.re_alarm_growth:
-        factor = f"{condition.re_alarm_growth:g}"
-        yield f"Re-alarm at once: when a value is {factor} times what it was at the acknowledgement"
+    re_alarm = ", ".join(
+        filter(
+            None,
+            (
+                f"after {duration_in_words(condition.re_alarm)}" if condition.re_alarm else "",
+                f"at {condition.re_alarm_growth:g} times a value" if condition.re_alarm_growth else "",
+            ),
+        )
+    )
+    facts = (
+        f"Priority: {condition.priority}",
+        "latching" if condition.latching else "",
+        f"on delay: {duration_in_words(condition.on_delay)}" if condition.on_delay else "",
+        f"off delay: {duration_in_words(condition.off_delay)}" if condition.off_delay else "",
+        f"re-alarm: {re_alarm}" if re_alarm else "",
+    )
+    yield "; ".join(filter(None, facts))
     if condition.suppressed_by:
         others = ", ".join(link(code(one), "alerts.md", one) for one in condition.suppressed_by)
-        yield f"Suppressed while one of these explains it: {others}"
+        yield f"Suppressed by: {others}"
 
 
 def _enums(icd: Icd) -> str:

@@ -42,7 +42,8 @@ _TERMS = (
 _EXECUTORS = (
     "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic "
     "`commands`, as TM's are; `parent` names the command that it belongs to. "
-    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers)."
+    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers). The terms "
+    "are those of the [commands of SdpMaster](SdpMaster.md#commands)."
 )
 _CONDITIONS = (
     "One attribute for each condition of the runbook shows the state of its most urgent alarm: `DevEnum`, with the "
@@ -65,7 +66,7 @@ def device_page(icd: Icd, device_class: DeviceClass) -> str:
         paragraph(escaped(device_class.description)),
         items(_facts(device_class)),
         "## Attributes",
-        paragraph(f"{len(device_class.attributes)} attributes, and Tango's own State and Status. {_events(found)}"),
+        paragraph(f"{len(device_class.attributes)} attributes, and Tango's own State and Status."),
         *_elsewhere(icd, device_class, own),
         *(block for one in described for block in _attribute(icd, device_class, one)),
         *_conditions(icd, device_class),
@@ -97,31 +98,17 @@ def _elsewhere(icd: Icd, device_class: DeviceClass, found: Sequence[Family | Que
             if other != device_class and _home(icd, device_class, one) == other
         ]
         if names:
-            yield paragraph(f"The same as on {other.name}: {', '.join(names)}.")
+            yield paragraph(f"The same as on {other.name}, with the defaults of this page: {', '.join(names)}.")
 
 
 def _facts(device_class: DeviceClass) -> Iterator[str]:
     family = FAMILIES.get(device_class.family)
     yield f"Device: {code(device_class.device)}" + (f", one for each {family.word}" if family else "")
     yield f"Device-server instance: {code(f'SdpFacade {device_class.instance}')}"
-    yield f"Events, unless an attribute says otherwise: {sampling_in_words(device_class.sampling)} apart"
-    silent = duration_in_words(device_class.stale_after)
-    yield (
-        "Values stay valid, unless an attribute says otherwise"
-        if not device_class.stale_after
-        else (f"Values are invalid after {silent} of silence, unless an attribute says otherwise")
-    )
+    yield f"Events: {sampling_in_words(device_class.sampling)} apart"
+    silent = device_class.stale_after
+    yield f"Values are invalid after {duration_in_words(silent)} of silence" if silent else "Values stay valid"
     yield f"[Terms](index.md#{anchor('Devices')}) of this page"
-
-
-def _events(found: list[Family]) -> str:
-    text = (
-        "They are pushed as change and archive events from code, and as alarm events when the quality changes; none is"
-        " polled."
-    )
-    if all(one.first.is_pushed for one in found):
-        return text
-    return f"{text} Large arrays are an exception: a data-ready event says that they can be read."
 
 
 def _conditions(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
@@ -190,18 +177,9 @@ def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterat
     if one.parts:
         yield f"{len(one.parts)} attributes: {code('{}')} is {ranges(one.parts)}"
     unit = unit_of(icd, attribute)
-    yield ", ".join(
-        filter(
-            None,
-            (
-                f"Type: {code(type_in_words(attribute))}",
-                f"unit: {unit}" if unit else "",
-                f"label: {escaped(one.label)}",
-            ),
-        )
-    )
-    if attribute.enum:
-        yield f"Values: {link(attribute.enum, 'enums.md', attribute.enum)}"
+    kind = code(type_in_words(attribute)) + (f" \\[{unit}\\]" if unit else "")
+    values = f" ({link(attribute.enum, 'enums.md', attribute.enum)})" if attribute.enum else ""
+    yield f"{kind}{values}, label: {escaped(one.label)}{', for experts' if attribute.expert else ''}"
     if attribute.source is not None or attribute.reported:
         yield f"Source: {_source(attribute)}"
     if attribute.access == "READ_WRITE":
@@ -216,8 +194,6 @@ def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterat
         yield f"Invalid after silence: {staleness_in_words(device_class, attribute)}"
     if attribute.limits is not None:
         yield f"Limits: {escaped(limits_in_words(attribute.limits))}"
-    if attribute.expert:
-        yield "For experts"
 
 
 def _source(attribute: Attribute) -> str:
@@ -230,8 +206,12 @@ def _commands(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
     if not device_class.commands:
         return
     yield "## Commands"
-    yield paragraph(f"{_COMMANDS} See [how to command from TM](../how-to/command-from-tm.md).")
-    yield paragraph(_TERMS)
+    first = next(one for one in icd.classes.values() if one.commands)
+    if device_class == first:
+        yield paragraph(f"{_COMMANDS} See [how to command from TM](../how-to/command-from-tm.md).")
+        yield paragraph(_TERMS)
+    else:
+        yield paragraph(f"The terms are those of {link(first.name, f'{first.name}.md', 'Commands')}.")
     for command in device_class.commands:
         yield f"### {code(command.name)}"
         yield paragraph(escaped(command.description))
@@ -271,7 +251,7 @@ def executors_page(icd: Icd) -> str:
         for command in one.commands:
             blocks += [f"### {code(command.name)}", paragraph(escaped(command.description))]
             blocks.append(items(_command_facts(icd, command)))
-    return page("Executors", paragraph(_EXECUTORS), paragraph(_TERMS), *blocks)
+    return page("Executors", paragraph(_EXECUTORS), *blocks)
 
 
 def _queries(icd: Icd, device_class: DeviceClass) -> Iterator[str]:

@@ -153,7 +153,7 @@ def test_an_attribute_in_full() -> None:
     assert section(PAGES["SdpIngestNode.md"], "`latencyP99`").strip().splitlines() == [
         "99th percentile of the latency of the heaps in the window, to 1 %.",
         "",
-        "- Type: `DevDouble`, unit: s, label: Latency, p99",
+        "- `DevDouble` \\[s\\], label: Latency, p99",
         "- Source: 0.99 quantile of latency, window, [`ingest.heaps`](topics.md#ingestheaps)",
         "- Limits: warning >= 0.5, alarm >= 2",
     ]
